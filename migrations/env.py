@@ -1,0 +1,52 @@
+"""Runs the revisions on the connection that `threadkeep.schema` hands over, or on the URL of alembic.ini's -x option."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alembic import context
+from sqlalchemy import Connection, create_engine
+
+from threadkeep.db.models import Base
+from threadkeep.db.schema import VERSION_TABLE
+
+TABLES = frozenset(Base.metadata.tables)
+
+
+def include_name(name: str | None, kind: str, parents: Any) -> bool:
+    """Autogenerate looks at the tables of threadkeep only: the database may hold others."""
+    return name in TABLES if kind == "table" else True
+
+
+def options(dialect: str) -> dict[str, Any]:
+    return {
+        "target_metadata": Base.metadata,
+        "version_table": VERSION_TABLE,
+        "include_name": include_name,
+        "render_as_batch": dialect == "sqlite",
+        "transactional_ddl": dialect in {"sqlite", "postgresql"},
+    }
+
+
+def run(connection: Connection) -> None:
+    context.configure(connection=connection, **options(connection.dialect.name))
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def main() -> None:
+    attributes = context.config.attributes
+    if context.is_offline_mode():
+        dialect = attributes["dialect"]
+        context.configure(dialect_name=dialect, literal_binds=True, as_sql=True, **options(dialect))
+        with context.begin_transaction():
+            context.run_migrations()
+    elif (connection := attributes.get("connection")) is not None:
+        run(connection)
+    else:
+        url = context.get_x_argument(as_dictionary=True).get("url", "sqlite:///threadkeep.db")
+        with create_engine(url).begin() as opened:
+            run(opened)
+
+
+main()

@@ -1,0 +1,93 @@
+"""The few places where SQLite, PostgreSQL and MySQL/MariaDB differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Insert, Table, text
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
+
+from threadkeep.db.types import MYSQL
+from threadkeep.errors import TooLarge
+
+MAX_VALUE: Final = 256 * 1024 * 1024  # bytes of one value, on every database
+
+# PostgreSQL: serialization_failure, deadlock_detected, lock_not_available
+_TRANSIENT_STATES: Final = frozenset({"40001", "40P01", "55P03"})
+# MySQL/MariaDB: lock wait timeout, deadlock, record changed since last read
+_TRANSIENT_NUMBERS: Final = frozenset({1205, 1213, 1020})
+# SQLite: SQLITE_BUSY, SQLITE_LOCKED (the low byte of extended codes)
+_TRANSIENT_CODES: Final = frozenset({5, 6})
+
+_PACKET: Final = "threadkeep_packet"
+_PACKET_HEADROOM: Final = 64 * 1024
+_QUOTED: Final = b"\\'\"\x00\n\r\x1a"  # what the MySQL drivers write as two bytes
+
+
+def is_mysql(dialect: Dialect) -> bool:
+    return dialect.name in MYSQL
+
+
+def returns_updates(dialect: Dialect) -> bool:
+    """Whether UPDATE … RETURNING exists."""
+    return dialect.name not in MYSQL
+
+
+def is_transient(error: DBAPIError) -> bool:
+    """Whether the server took the transaction back for a reason that is gone when it is repeated."""
+    cause: Any = error.orig
+    if getattr(cause, "sqlstate", None) in _TRANSIENT_STATES:
+        return True
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF in _TRANSIENT_CODES
+    arguments = getattr(cause, "args", ())
+    return bool(arguments) and arguments[0] in _TRANSIENT_NUMBERS
+
+
+def insert_missing(connection: Connection, table: Table) -> Insert:
+    """An INSERT for rows that are named by their content: one that is there already stays as it is."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    statement = mysql.insert(table)
+    return statement.on_duplicate_key_update(tenant_id=statement.inserted.tenant_id)
+
+
+def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Refuse rows that the server would not take, before anything is sent.
+
+    Raises:
+        TooLarge: a value is over MAX_VALUE, or a row over the server's packet limit (MySQL's max_allowed_packet).
+    """
+    limit = _packet_limit(connection) if is_mysql(connection.dialect) else None
+    for row in rows:
+        sizes = [len(value) for value in row.values() if isinstance(value, str | bytes)]
+        if max(sizes, default=0) > MAX_VALUE:
+            raise TooLarge(f"A value of {where} has {max(sizes):,} bytes; at most {MAX_VALUE:,} can be stored.")
+        if limit is not None and sum(sizes) * 2 > limit and _wire_size(row) > limit:
+            raise TooLarge(
+                f"A row of {where} needs {_wire_size(row):,} bytes on the wire, the server takes {limit:,}: "
+                "raise max_allowed_packet, or store less text in one item."
+            )
+
+
+def _packet_limit(connection: Connection) -> int:
+    if _PACKET not in connection.info:
+        found = connection.execute(text("SELECT @@max_allowed_packet")).scalar_one()
+        connection.info[_PACKET] = int(found) - _PACKET_HEADROOM
+    limit: int = connection.info[_PACKET]
+    return limit
+
+
+def _wire_size(row: Mapping[str, Any]) -> int:
+    total = 0
+    for value in row.values():
+        data = value.encode() if isinstance(value, str) else value
+        if isinstance(data, bytes):
+            total += len(data) + sum(data.count(byte) for byte in _QUOTED)
+    return total

@@ -1,0 +1,32 @@
+"""The tables: one place that says what is stored."""
+
+from threadkeep.db.base import Base
+from threadkeep.db.models.conversations import (
+    BranchRow,
+    ConfigRow,
+    ConversationLabelRow,
+    ConversationRow,
+    TenantRow,
+)
+from threadkeep.db.models.items import BlobRow, ItemBlobRow, ItemRow
+from threadkeep.db.models.responses import AppendRow, ResponseBodyRow, ResponseRow
+from threadkeep.db.models.tools import ToolDefinitionRow, ToolSetRow
+from threadkeep.db.models.usage import UsageRecordRow
+
+__all__ = [
+    "AppendRow",
+    "Base",
+    "BlobRow",
+    "BranchRow",
+    "ConfigRow",
+    "ConversationLabelRow",
+    "ConversationRow",
+    "ItemBlobRow",
+    "ItemRow",
+    "ResponseBodyRow",
+    "ResponseRow",
+    "TenantRow",
+    "ToolDefinitionRow",
+    "ToolSetRow",
+    "UsageRecordRow",
+]

@@ -1,0 +1,34 @@
+"""Tool definitions, once per content, and the ordered sets that conversations and responses point at."""
+
+from __future__ import annotations
+
+from sqlalchemy import ForeignKeyConstraint
+from sqlalchemy.orm import Mapped
+
+from threadkeep.db.base import Base, HashKey, LongText, Moment, Name, Tenant
+
+
+class ToolDefinitionRow(Base):
+    """A tool as JSON text."""
+
+    __tablename__ = "tool_definitions"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+
+    tenant_id: Mapped[Tenant]
+    hash: Mapped[HashKey]
+    type: Mapped[Name]
+    name: Mapped[Name | None]
+    definition: Mapped[LongText]
+    created_at: Mapped[Moment]
+
+
+class ToolSetRow(Base):
+    """An ordered list of tools: a JSON array of the hashes of their definitions, in hexadecimal."""
+
+    __tablename__ = "tool_sets"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+
+    tenant_id: Mapped[Tenant]
+    hash: Mapped[HashKey]
+    definitions: Mapped[LongText]
+    created_at: Mapped[Moment]

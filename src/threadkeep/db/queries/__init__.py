@@ -1,0 +1,1 @@
+"""Functions that return statements; none of them runs one."""

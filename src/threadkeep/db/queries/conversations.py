@@ -1,0 +1,197 @@
+"""Statements on conversations, their options, tools, labels and branches."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from sqlalchemy import BigInteger, Integer, Select, Update, and_, bindparam, case, or_, select, update
+
+from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
+
+ACTIVE: Final = "active"
+ARCHIVED: Final = "archived"
+DELETED: Final = "deleted"
+
+# What a handle knows of its conversation.
+FACTS: Final = (
+    conversations.c.id,
+    conversations.c.public_id,
+    conversations.c.external_id,
+    conversations.c.user_id,
+    conversations.c.title,
+    conversations.c.labels,
+    conversations.c.status,
+    conversations.c.config_hash,
+    conversations.c.tool_set_hash,
+    conversations.c.active_branch,
+    conversations.c.next_position,
+    conversations.c.next_response,
+    conversations.c.next_branch,
+    conversations.c.head_position,
+    conversations.c.revision,
+    conversations.c.created_at,
+    conversations.c.last_activity_at,
+)
+
+# What an append needs to know of it after having taken its numbers.
+TAKEN: Final = (
+    conversations.c.next_position,
+    conversations.c.next_response,
+    conversations.c.next_branch,
+    conversations.c.revision,
+    conversations.c.user_id,
+    conversations.c.config_hash,
+    conversations.c.tool_set_hash,
+)
+
+
+@cache
+def conversation_by(column: str, *, scoped: bool) -> Select:
+    """One conversation by `id`, `public_id` or `external_id`; parameters: tenant, value and (scoped) user."""
+    where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c[column] == bindparam("value")]
+    return select(*FACTS).where(*where, *_visible(scoped=scoped))
+
+
+@cache
+def reservation(*, root: bool, scoped: bool, expected: bool, returning: bool) -> Update:
+    """The UPDATE that starts every append, response and fork: takes numbers and locks the conversation.
+
+    Parameters: tenant, key, items, responses, branches, now; user where scoped, head where expected. `root` moves the
+    head of branch 0; it is assigned first, because MySQL shows later assignments the new values of earlier ones.
+    """
+    table = conversations
+    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *_visible(scoped=scoped)]
+    if expected:
+        where.append(table.c.head_position == bindparam("head"))
+    values = [
+        (table.c.next_position, table.c.next_position + bindparam("items")),
+        (table.c.next_response, table.c.next_response + bindparam("responses")),
+        (table.c.next_branch, table.c.next_branch + bindparam("branches")),
+        (table.c.last_activity_at, bindparam("now")),
+    ]
+    if root:
+        values.insert(0, (table.c.head_position, table.c.next_position + bindparam("items") - 1))
+    statement = update(table).where(*where).ordered_values(*values)
+    return statement.returning(*TAKEN) if returning else statement
+
+
+@cache
+def change(*columns: str, scoped: bool, returning: bool) -> Update:
+    """An UPDATE that is not an append: sets the columns, and the revision grows."""
+    table = conversations
+    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *_visible(scoped=scoped)]
+    values = {name: bindparam(f"new_{name}") for name in columns}
+    statement = update(table).where(*where).values(revision=table.c.revision + 1, **values)
+    return statement.returning(*FACTS) if returning else statement
+
+
+@cache
+def taken(*, scoped: bool) -> Select:
+    """What the reservation took, for databases without RETURNING."""
+    where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c.id == bindparam("key")]
+    return select(*TAKEN).where(*where, *_visible(scoped=scoped))
+
+
+def listing(
+    *, user: bool, statuses: bool, labels: int, after: bool
+) -> Select:
+    """A page of conversations, newest activity first.
+
+    Parameters: tenant, limit; user; status; key_0, value_0 …; after_at, after_id. The page key is spelled so that all
+    three databases start in the middle of the index.
+    """
+    table = conversations
+    where = [table.c.tenant_id == bindparam("tenant")]
+    if user:
+        where.append(table.c.user_id == bindparam("user"))
+    where.append(table.c.status == bindparam("status") if statuses else table.c.status.in_([ACTIVE, ARCHIVED]))
+    for number in range(labels):
+        where.append(
+            table.c.id.in_(
+                select(conversation_labels.c.conversation_id).where(
+                    conversation_labels.c.tenant_id == bindparam("tenant"),
+                    conversation_labels.c.key == bindparam(f"key_{number}"),
+                    conversation_labels.c.value == bindparam(f"value_{number}"),
+                )
+            )
+        )
+    if after:
+        at, key = table.c.last_activity_at, table.c.id
+        where.append(
+            and_(at <= bindparam("after_at"), or_(at < bindparam("after_at"), key < bindparam("after_id")))
+        )
+    order = (table.c.last_activity_at.desc(), table.c.id.desc())
+    return select(*FACTS).where(*where).order_by(*order).limit(bindparam("limit"))
+
+
+@cache
+def config_of() -> Select:
+    return select(configs.c.config).where(configs.c.tenant_id == bindparam("tenant"), configs.c.hash == bindparam("hash"))
+
+
+@cache
+def configs_of() -> Select:
+    return select(configs.c.hash, configs.c.config).where(
+        configs.c.tenant_id == bindparam("tenant"), configs.c.hash.in_(bindparam("hashes", expanding=True))
+    )
+
+
+@cache
+def tool_set_of() -> Select:
+    return select(tool_sets.c.definitions).where(
+        tool_sets.c.tenant_id == bindparam("tenant"), tool_sets.c.hash == bindparam("hash")
+    )
+
+
+@cache
+def tool_definitions_of() -> Select:
+    return select(tool_definitions.c.hash, tool_definitions.c.definition).where(
+        tool_definitions.c.tenant_id == bindparam("tenant"),
+        tool_definitions.c.hash.in_(bindparam("hashes", expanding=True)),
+    )
+
+
+@cache
+def branch_of() -> Select:
+    return select(branches).where(
+        branches.c.tenant_id == bindparam("tenant"),
+        branches.c.conversation_id == bindparam("key"),
+        branches.c.number == bindparam("number"),
+    )
+
+
+@cache
+def branches_of() -> Select:
+    return (
+        select(branches)
+        .where(
+            branches.c.tenant_id == bindparam("tenant"),
+            branches.c.conversation_id == bindparam("key"),
+            branches.c.number > bindparam("after"),
+        )
+        .order_by(branches.c.number)
+        .limit(bindparam("limit"))
+    )
+
+
+@cache
+def branch_head(*, expected: bool) -> Update:
+    """Move the head of a forked branch to `last` when `count` items were added; where expected, only from `head`."""
+    where = [
+        branches.c.tenant_id == bindparam("tenant"),
+        branches.c.conversation_id == bindparam("key"),
+        branches.c.number == bindparam("branch"),
+    ]
+    if expected:
+        where.append(branches.c.head_position == bindparam("head"))
+    moved = case((bindparam("count", type_=Integer) > 0, bindparam("last", type_=BigInteger)), else_=branches.c.head_position)
+    return update(branches).where(*where).values(head_position=moved)
+
+
+def _visible(*, scoped: bool) -> list:
+    """Deleted conversations are gone for everybody, those of other users for a scoped store."""
+    where = [conversations.c.status != DELETED]
+    if scoped:
+        where.append(conversations.c.user_id == bindparam("user"))
+    return where

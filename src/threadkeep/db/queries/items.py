@@ -1,0 +1,91 @@
+"""Statements on items and their media."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Column, Select, bindparam, literal_column, select
+from sqlalchemy.types import NullType
+
+from threadkeep.db.tables import blobs, item_blobs, items
+
+# The columns of domain.wire.Entry, in its order; the texts are read as bytes where the database can.
+_ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "model", "payload", "rest", "codec")
+_TEXTS: Final = frozenset({"payload", "rest"})
+# Columns whose values are never escaped: their column type would only cost time (not on MySQL, where it decodes).
+_PLAIN: Final = frozenset({"type", "role", "origin", "model"})
+
+# What a StoredItem shows beside the item itself.
+_STORED: Final = (items.c.branch, items.c.item_id, items.c.author_id, items.c.created_at)
+
+
+def _column(name: str, dialect: str) -> Any:
+    column: Column[Any] = items.c[name]
+    if dialect == "sqlite" and name in _TEXTS:
+        return literal_column(f"CAST(items.{name} AS BLOB)", NullType()).label(name)
+    if dialect in {"sqlite", "postgresql"} and name in _PLAIN:
+        return literal_column(f"items.{name}", NullType()).label(name)
+    return column
+
+
+def _entry_columns(dialect: str) -> list[Any]:
+    return [_column(name, dialect) for name in _ENTRY]
+
+
+def _of_branch() -> list[Any]:
+    return [
+        items.c.tenant_id == bindparam("tenant"),
+        items.c.conversation_id == bindparam("key"),
+        items.c.branch == bindparam("branch"),
+    ]
+
+
+@cache
+def entries_of(dialect: str) -> Select:
+    """The items of one branch after one position and up to another, as the formats read them."""
+    where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
+    return select(*_entry_columns(dialect)).where(*where).order_by(items.c.position)
+
+
+@cache
+def stored_items_of(dialect: str, *, descending: bool) -> Select:
+    """A page of one branch's items between two positions (exclusive, inclusive), with what people ask for."""
+    where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
+    order = items.c.position.desc() if descending else items.c.position
+    return select(*_entry_columns(dialect), *_STORED).where(*where).order_by(order).limit(bindparam("limit"))
+
+
+@cache
+def stored_item_of(dialect: str) -> Select:
+    """One item by its position."""
+    return select(*_entry_columns(dialect), *_STORED).where(
+        items.c.tenant_id == bindparam("tenant"),
+        items.c.conversation_id == bindparam("key"),
+        items.c.position == bindparam("position"),
+    )
+
+
+@cache
+def position_of() -> Select:
+    """Whether a branch has an item of its own at a position."""
+    return select(items.c.position).where(*_of_branch(), items.c.position == bindparam("position"))
+
+
+@cache
+def blobs_of() -> Select:
+    """The media of items in a range of positions, in the order in which it is spliced in."""
+    joined = item_blobs.join(
+        blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash)
+    )
+    return (
+        select(item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, blobs.c.content)
+        .select_from(joined)
+        .where(
+            item_blobs.c.tenant_id == bindparam("tenant"),
+            item_blobs.c.conversation_id == bindparam("key"),
+            item_blobs.c.position > bindparam("after"),
+            item_blobs.c.position <= bindparam("upto"),
+        )
+        .order_by(item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
+    )

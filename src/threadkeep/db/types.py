@@ -1,0 +1,114 @@
+"""Column types that mean the same on SQLite, PostgreSQL and MySQL/MariaDB."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import DateTime, LargeBinary, String, Text
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.postgresql import BYTEA, TEXT
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+IDENTIFIER_BYTES: Final = 255
+
+MYSQL: Final = ("mysql", "mariadb")
+
+_UNSTORABLE: Final = re.compile("[\\\\\x00\ud800-\udfff]")
+_ESCAPED: Final = re.compile(r"\\(\\|u[0-9a-f]{4})")
+
+
+def escaped(text: str) -> str:
+    r"""A text that every database takes: U+0000, lone surrogates and ``\`` become ``\u0000``, ``\ud800`` and ``\\``."""
+    if not _UNSTORABLE.search(text):
+        return text
+    return _UNSTORABLE.sub(lambda found: "\\\\" if found[0] == "\\" else f"\\u{ord(found[0]):04x}", text)
+
+
+def unescaped(text: str) -> str:
+    """The text that `escaped` was given."""
+    if "\\" not in text:
+        return text
+    return _ESCAPED.sub(lambda found: "\\" if found[1] == "\\" else chr(int(found[1][1:], 16)), text)
+
+
+class Identifier(TypeDecorator[str]):
+    """A short name or id, compared byte for byte.
+
+    VARBINARY on MySQL, whose `_bin` collations ignore trailing blanks. The doors check the length (`IDENTIFIER_BYTES`
+    of the escaped text in UTF-8).
+    """
+
+    impl = String(IDENTIFIER_BYTES)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name in MYSQL:
+            return dialect.type_descriptor(mysql.VARBINARY(IDENTIFIER_BYTES))
+        return dialect.type_descriptor(String(IDENTIFIER_BYTES))
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        text = escaped(value)
+        return text.encode() if dialect.name in MYSQL else text
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        if value is None:
+            return None
+        return unescaped(value.decode() if isinstance(value, bytes | bytearray) else value)
+
+
+# Text of any length; LONGTEXT with a binary collation on MySQL.
+BigText: Final = Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
+
+# Bytes of any length; LONGBLOB on MySQL.
+BigBinary: Final = LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
+
+
+def Hash(length: int) -> TypeEngine[bytes]:  # noqa: N802 - reads as the type it makes
+    """A digest or UUID of fixed length."""
+    return LargeBinary(length).with_variant(mysql.BINARY(length), *MYSQL).with_variant(BYTEA(), "postgresql")
+
+
+class EscapedText(TypeDecorator[str]):
+    """Provider's text of any length in a column of its own, escaped like an `Identifier`."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name in MYSQL:
+            return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
+        return TEXT()
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
+        return None if value is None else escaped(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
+        return None if value is None else unescaped(value)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment in UTC with microseconds; aware in Python."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name in MYSQL:
+            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+        return dialect.type_descriptor(DateTime(timezone=dialect.name == "postgresql"))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        moment = value.astimezone(UTC)
+        return moment if dialect.name == "postgresql" else moment.replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's hook
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

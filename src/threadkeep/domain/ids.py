@@ -1,0 +1,80 @@
+"""Identifiers: 64-bit keys inside, UUIDv7 outside."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from typing import Final
+from uuid import UUID
+
+from threadkeep.errors import NotFound
+
+CONVERSATION_PREFIX: Final = "conv_"
+EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of milliseconds last until 2059
+_NODE_BITS: Final = 14
+_COUNTER_BITS: Final = 9
+
+
+class KeyMaker:
+    """Makes 64-bit keys that grow with time and that no other process makes.
+
+    40 bits of milliseconds, 14 bits of a random node number (drawn anew in every process), 9 bits of a counter; when
+    the counter is used up within a millisecond, the next millisecond is borrowed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid = os.getpid()
+        self._node = secrets.randbits(_NODE_BITS)
+        self._last = 0
+
+    def __call__(self) -> int:
+        """The next key."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._renew()
+            now = (time.time_ns() // 1_000_000 - EPOCH_MS) << _COUNTER_BITS
+            self._last = max(now, self._last + 1)
+            milliseconds, counter = divmod(self._last, 1 << _COUNTER_BITS)
+            return (milliseconds << (_NODE_BITS + _COUNTER_BITS)) | (self._node << _COUNTER_BITS) | counter
+
+
+new_key: Final = KeyMaker()
+
+
+def new_public_id() -> bytes:
+    """A new UUIDv7 (RFC 9562) as 16 bytes: sorts by time of creation."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
+    return value.to_bytes(16, "big")
+
+
+def public_id_text(raw: bytes) -> str:
+    """The id that users see: ``conv_`` and 32 hexadecimal digits."""
+    return CONVERSATION_PREFIX + raw.hex()
+
+
+def public_id_bytes(text: object) -> bytes:
+    """The stored form of an id that `public_id_text` made.
+
+    Raises:
+        NotFound: the text cannot be the id of any conversation.
+    """
+    if isinstance(text, str) and text.startswith(CONVERSATION_PREFIX):
+        try:
+            return UUID(hex=text.removeprefix(CONVERSATION_PREFIX)).bytes if len(text) == 37 else _refuse(text)
+        except ValueError:
+            pass
+    return _refuse(text)
+
+
+def _refuse(text: object) -> bytes:
+    raise NotFound(
+        f"{text!r} is not the id of a conversation: ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits). "
+        "For an id of your own use find_conversation(external_id=...)."
+    )

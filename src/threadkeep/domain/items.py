@@ -1,0 +1,288 @@
+"""Items: what a conversation is a list of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import Field, SkipValidation
+
+from threadkeep.domain.content import ASSISTANT, PARTS, Content, JsonList, Part, content_from, typed_part
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.objects import TypedObject, at, shown
+from threadkeep.errors import InvalidItem
+
+Parts = list[SkipValidation[Part]]
+
+
+class Item(TypedObject):
+    """Any item; the classes below are the known types."""
+
+    type: str
+
+
+class Message(Item):
+    """What somebody said: a role and content parts.
+
+    Attributes:
+        author_id: who wrote it, in the application's words; never sent to a provider.
+    """
+
+    type: Literal["message"] = "message"
+    role: str
+    content: Parts
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    author_id: str | None = None
+    created_by: str | None = None
+
+    _always: ClassVar[frozenset[str]] = frozenset({"content"})
+    _parts: ClassVar[str | None] = "content"
+    _aside: ClassVar[frozenset[str]] = frozenset({"author_id"})  # the store has a column for it
+
+    def __init__(self, role: str, content: Content = (), **extra: Any) -> None:
+        self._fill({"role": role, "content": content, **extra}, "")
+
+    @classmethod
+    def _prepare(cls, known: JsonObject, _extras: JsonObject, path: str, /) -> None:
+        content = known.get("content")
+        known["content"] = [] if content is None else content_from(content, known.get("role"), at(path, "content"))
+
+    @property
+    def text(self) -> str:
+        """The texts of the content, joined; refusals and reasoning do not count."""
+        return "".join(part.text for part in self.content if part.type in TEXTS)  # type: ignore[attr-defined]
+
+    @property
+    def is_system(self) -> bool:
+        """Whether the role is system."""
+        return self.role == "system"
+
+    @property
+    def is_user(self) -> bool:
+        """Whether the role is user."""
+        return self.role == "user"
+
+    @property
+    def is_assistant(self) -> bool:
+        """Whether the role is assistant."""
+        return self.role == ASSISTANT
+
+
+# part types whose text is what somebody said
+TEXTS: Final = frozenset({"input_text", "output_text", "text"})
+
+
+class FunctionCall(Item):
+    """A model's wish to call a function; `arguments` is JSON text, kept byte for byte."""
+
+    type: Literal["function_call"] = "function_call"
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: str | None = None
+    namespace: str | None = None
+    caller: Any = None
+    is_async: bool | None = Field(default=None, alias="async")
+    created_by: str | None = None
+
+    def __init__(self, name: str, call_id: str, arguments: str | Mapping[str, Any] | None = None, **extra: Any) -> None:
+        super().__init__(name=name, call_id=call_id, arguments=arguments, **extra)
+
+    @classmethod
+    def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
+        if isinstance(extras.get("is_async"), bool):
+            known.setdefault("async", extras.pop("is_async"))
+        arguments = known.get("arguments")
+        if arguments is None:
+            known["arguments"] = "{}"
+        elif isinstance(arguments, dict):
+            known["arguments"] = dumps(arguments).decode()
+        elif not isinstance(arguments, str):
+            raise InvalidItem(
+                f"{at(path, 'arguments')} is {shown(arguments)}. Give a dict, or the JSON text of an object."
+            )
+
+    def parsed_arguments(self) -> Any:
+        """The arguments as a value, usually a dict.
+
+        Raises:
+            InvalidItem: the text is not JSON (models cut it off now and then).
+        """
+        try:
+            return loads(self.arguments)
+        except ValueError as error:
+            raise InvalidItem(
+                f"The arguments of the call {self.call_id!r} of {self.name} are not JSON: {error}. "
+                f"They are: {shown(self.arguments)}. Answer the call with an output that says so."
+            ) from error
+
+
+class FunctionCallOutput(Item):
+    """What a called function returned: text or content parts."""
+
+    type: Literal["function_call_output"] = "function_call_output"
+    call_id: str | None = None
+    output: str | Parts | None = None
+    id: str | None = None
+    status: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    caller: Any = None
+    created_by: str | None = None
+
+    _always: ClassVar[frozenset[str]] = frozenset({"output"})
+    _parts: ClassVar[str | None] = "output"
+
+    def __init__(self, call_id: str | None, output: object = None, **extra: Any) -> None:
+        super().__init__(call_id=call_id, output=output, **extra)
+
+    @classmethod
+    def _prepare(cls, known: JsonObject, _extras: JsonObject, path: str, /) -> None:
+        output, place = known.get("output"), at(path, "output")
+        if isinstance(output, Part):
+            known["output"] = [output]
+        elif isinstance(output, list | tuple):
+            known["output"] = [typed_part(part, f"{place}[{index}]") for index, part in enumerate(output)]
+        elif output is not None and not isinstance(output, str):
+            raise InvalidItem(
+                f"{place} is {shown(output)}. Give text (json.dumps(...) for a value) or a list of content parts."
+            )
+
+
+class Reasoning(Item):
+    """A model's reasoning: a summary, the text itself, or only an opaque text for the provider."""
+
+    type: Literal["reasoning"] = "reasoning"
+    id: str | None = None
+    status: str | None = None
+    encrypted_content: str | None = None
+    summary: JsonList = Field(default_factory=list)
+    content: JsonList = Field(default_factory=list)
+    created_by: str | None = None
+
+
+class Compaction(Item):
+    """A summary that stands for everything before it, as the provider keeps it."""
+
+    type: Literal["compaction"] = "compaction"
+    id: str | None = None
+    encrypted_content: str | None = None
+    created_by: str | None = None
+
+
+class ItemReference(Item):
+    """A pointer to an item that the provider keeps."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: str
+
+
+class ProviderItem(Item):
+    """A block that only one provider knows: sent verbatim to its `format`, a reported loss elsewhere."""
+
+    type: Literal["provider_item"] = "provider_item"
+    format: str
+    payload: Any
+
+    _always: ClassVar[frozenset[str]] = frozenset({"payload"})
+    _flattens: ClassVar[bool] = False
+
+
+class UnknownItem(Item):
+    """An item of a type that threadkeep does not know; all its keys are kept."""
+
+    _flattens: ClassVar[bool] = False
+
+
+# item type -> class
+ITEMS: Final[dict[str, type[Item]]] = {
+    "message": Message,
+    "function_call": FunctionCall,
+    "function_call_output": FunctionCallOutput,
+    "reasoning": Reasoning,
+    "compaction": Compaction,
+    "item_reference": ItemReference,
+    "provider_item": ProviderItem,
+}
+_ONLY_PARTS: Final = frozenset(PARTS) - frozenset(ITEMS)
+
+
+def item_from(value: object, path: str = "item") -> Item:
+    """The item that a dict describes (public form or wire names of Open Responses), or the item itself.
+
+    A dict with a `role` and no `type` is a message. Unknown types become `UnknownItem`.
+
+    Raises:
+        InvalidItem: it is no item; the message names the place, starting with `path`.
+    """
+    if not isinstance(value, dict):
+        if isinstance(value, Item):
+            return value
+        if not isinstance(value, Mapping):
+            raise InvalidItem(f"{path} is {shown(value)}, which is no item. Give an item or a dict with a `type`.")
+        value = dict(value)
+    kind = value.get("type")
+    if kind is None and "role" in value:
+        return Message.read({**value, "type": "message"}, path)
+    if not isinstance(kind, str) or not kind:
+        raise InvalidItem(f"{at(path, 'type')} is {shown(kind)}. Give the type of the item, such as 'message'.")
+    if kind in _ONLY_PARTS:
+        raise InvalidItem(f"{path} is a content part ({kind}), not an item. Put it into the content of a message.")
+    return ITEMS.get(kind, UnknownItem).read(value, path)
+
+
+def items_from(values: object, path: str = "items") -> list[Item]:
+    """The items of a list, see `item_from`.
+
+    Raises:
+        InvalidItem: one of them is no item, or the value is no list.
+    """
+    if isinstance(values, str | bytes | Mapping | Item) or not isinstance(values, Iterable):
+        raise InvalidItem(f"{path} is {shown(values)}, which is no list of items. Put it into a list.")
+    return [item_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
+
+
+def message_of(role: str, content: object, author_id: str | None = None) -> Message:
+    """A message that the application wrote.
+
+    Raises:
+        InvalidItem: the content is no text, part, dict or list of these.
+    """
+    if content is None:
+        raise InvalidItem("content is None, which is no content. Give text, a part, or a list of these.")
+    given: Any = content  # the message checks it
+    return Message(role, given) if author_id is None else Message(role, given, author_id=author_id)
+
+
+UNSET: Final[Any] = object()
+
+
+def call_output(
+    call_id: str, output: object = UNSET, result: object = UNSET, status: str | None = None
+) -> FunctionCallOutput:
+    """The output of a call; `result` is another name of `output`.
+
+    Raises:
+        InvalidItem: there is no output, there are two, or it is neither text nor a list of parts.
+    """
+    if (output is UNSET) is (result is UNSET):
+        found = "no output" if output is UNSET else "both output= and result="
+        raise InvalidItem(f"The call {shown(call_id)} was given {found}. Give output=, text or a list of parts.")
+    return FunctionCallOutput(call_id=call_id, output=result if output is UNSET else output, status=status)
+
+
+def item_from_object(value: Mapping[str, Any]) -> Item:
+    """The item of an item object (as stored, or as a format parsed it); never fails.
+
+    What a provider sent may lack a key that its type needs; such an item is an `UnknownItem`, with all its keys.
+    """
+    kind = value.get("type")
+    if isinstance(kind, str):
+        try:
+            return ITEMS.get(kind, UnknownItem).read(value)
+        except InvalidItem:
+            pass
+    return UnknownItem.read({**value, "type": kind if isinstance(kind, str) else "unknown"})

@@ -1,0 +1,57 @@
+"""Data URLs: how pictures and files stand inside JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+from threadkeep.errors import InvalidItem
+
+DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
+_SCHEME: Final = "data:"
+_BASE64: Final = ";base64"
+
+
+def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MEDIA_TYPE) -> str:
+    """The ``data:`` URL that holds these bytes.
+
+    >>> data_url(b"hello", "text/plain")
+    'data:text/plain;base64,aGVsbG8='
+    """
+    return f"{_SCHEME}{media_type}{_BASE64},{base64.b64encode(data).decode('ascii')}"
+
+
+def parse_data_url(url: object) -> tuple[str, str] | None:
+    """The media type (without its parameters) and the base64 text of a data URL; None for everything else.
+
+    A data URL that is not base64, or names no media type, is something else. The base64 text is not checked.
+
+    >>> parse_data_url("data:text/plain;charset=utf-8;base64,aGVsbG8=")
+    ('text/plain', 'aGVsbG8=')
+    """
+    media_type = base64_media_type(url)
+    return None if media_type is None else (media_type, str(url).partition(",")[2])
+
+
+def base64_media_type(url: object) -> str | None:
+    """The media type of a base64 data URL, without copying its data; None for everything else."""
+    if not isinstance(url, str) or not url.startswith(_SCHEME):
+        return None
+    head = url[len(_SCHEME) : max(url.find(","), 0)]
+    return head.partition(";")[0] or None if head.endswith(_BASE64) else None
+
+
+def url_bytes(url: object) -> bytes | None:
+    """The bytes that a base64 data URL holds; None for everything else.
+
+    Raises:
+        InvalidItem: its text is not base64.
+    """
+    parsed = parse_data_url(url)
+    if parsed is None:
+        return None
+    try:
+        return base64.b64decode(parsed[1], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidItem(f"The data URL does not hold base64: {error}. Make it with threadkeep.data_url().") from error

@@ -1,0 +1,270 @@
+"""Responses: what a provider answered, in the terms of Open Responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
+
+from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.objects import json_copy, shown
+from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.domain.wire import get_format
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ParsedJsonError
+
+FINAL_ANSWER: Final = "final_answer"
+_FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
+
+
+def _text(value: Any) -> str | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if isinstance(value, str) else str(value) if is_number else None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else value
+    number = _number(value)
+    return None if number is None or number - number != 0 else int(number)  # infinities and NaN have no integer
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _items(value: Any) -> Any:
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise InvalidItem(f"output is {shown(value)}. Give a list of items.")
+    return [one if isinstance(one, Item) else item_from_object(_mapping(one, place)) for place, one in enumerate(value)]
+
+
+def _mapping(value: object, place: int) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidItem(f"output[{place}] is {shown(value)}, which is no item. Give an item or a dict.")
+    return value
+
+
+def _usage(value: Any) -> Any:
+    return Usage.from_dict(value) if isinstance(value, Mapping) else value
+
+
+def _filled(value: Any) -> Any:
+    return value or None
+
+
+# What providers echo is read leniently: a value of another kind is null here (the raw body is kept beside).
+Words = Annotated[str | None, BeforeValidator(_text)]
+Number = Annotated[float | None, BeforeValidator(_number)]
+Integer = Annotated[int | None, BeforeValidator(_integer)]
+Boolean = Annotated[bool | None, BeforeValidator(_boolean)]
+
+
+class Response(BaseModel):
+    """A provider's answer.
+
+    Attributes:
+        status: completed, incomplete, failed, in_progress or cancelled; None when nobody knows.
+        finish_reason: the provider's own word for why it stopped.
+        output: the items that it gave.
+        usage: its token counts.
+        provider_data: what the format found and has no name for.
+        format: the wire format that it was read from.
+        replayed: whether it was stored before, under the same idempotency key.
+
+    The other fields are what Open Responses echoes of the request.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True)
+
+    id: Words = None
+    object: Words = None
+    status: Words = None
+    finish_reason: Words = None
+    model: Words = None
+    created_at: Integer = None
+    completed_at: Integer = None
+    incomplete_details: Any = None
+    error: Any = None
+    previous_response_id: Words = None
+    instructions: Any = None
+    temperature: Number = None
+    top_p: Number = None
+    presence_penalty: Number = None
+    frequency_penalty: Number = None
+    top_logprobs: Integer = None
+    max_output_tokens: Integer = None
+    max_tool_calls: Integer = None
+    parallel_tool_calls: Boolean = None
+    store: Boolean = None
+    background: Boolean = None
+    truncation: Words = None
+    service_tier: Words = None
+    safety_identifier: Words = None
+    prompt_cache_key: Words = None
+    prompt_cache_retention: Words = None
+    tools: Any = None
+    tool_choice: Any = None
+    reasoning: Any = None
+    metadata: Any = None
+    text_config: Any = Field(default=None, alias="text")
+    output: Annotated[list[SkipValidation[Item]], BeforeValidator(_items)] = Field(default_factory=list)
+    usage: Annotated[SkipValidation[Usage] | None, BeforeValidator(_usage)] = None
+    provider_data: Annotated[JsonObject | None, BeforeValidator(_filled)] = Field(default=None, alias="extra")
+    format: Words = None
+    replayed: bool = False
+
+    def __init__(self, /, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            name = ".".join(str(step) for step in first["loc"])
+            raise InvalidOption(f"A response cannot take {name}={shown(first['input'])}: {first['msg']}.") from error
+
+    @classmethod
+    def parse(cls, body: Any, format: str, headers: Mapping[str, str] | None = None) -> Response:
+        """The response that a provider's body holds (a dict, JSON text, or an SDK's object).
+
+        Raises:
+            UnknownFormat: there is no format of that name.
+            CannotParse: the body is no response; ProviderError when it is an error that the provider sent.
+        """
+        return get_format(format).parse_response(body_object(body), headers)
+
+    @classmethod
+    def from_text(cls, text: str, status: str | None = "completed", **fields: Any) -> Self:
+        """A response of one assistant message with this text.
+
+        Raises:
+            InvalidOption: there is no field of that name.
+        """
+        return cls(status=status, output=[Message(role="assistant", content=text)], **fields)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing will change any more: completed, failed, incomplete or cancelled."""
+        return self.status in ("completed", "failed", "incomplete", "cancelled")
+
+    @property
+    def completed(self) -> bool:
+        """Whether the status is completed."""
+        return self.status == "completed"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the status is failed."""
+        return self.status == "failed"
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the status is incomplete."""
+        return self.status == "incomplete"
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages of the output."""
+        return [item for item in self.output if isinstance(item, Message)]
+
+    @property
+    def tool_calls(self) -> list[FunctionCall]:
+        """The function calls of the output."""
+        return [item for item in self.output if isinstance(item, FunctionCall)]
+
+    @property
+    def has_tool_calls(self) -> bool:
+        """Whether the model wants functions called."""
+        return any(isinstance(item, FunctionCall) for item in self.output)
+
+    @property
+    def text(self) -> str | None:
+        """The text of the final answer if a message says that it is that, else of the first message with text."""
+        final = [message for message in self.messages if message.phase == FINAL_ANSWER]
+        texts = (output_text(message) for message in final or self.messages)
+        return next((text for text in texts if text is not None), None)
+
+    @property
+    def output_text(self) -> str | None:
+        """The texts of all messages, joined; None when there is none."""
+        texts = [text for message in self.messages if (text := output_text(message)) is not None]
+        return "".join(texts) if texts else None
+
+    def parsed_json(self, *, strict: bool = False) -> Any:
+        """The value of the text as JSON, without a code fence around it; None when it is not JSON.
+
+        Raises:
+            ParsedJsonError: with `strict`, when there is no text or it is not JSON.
+        """
+        text = self.text
+        fenced = _FENCE.fullmatch(text or "")
+        try:
+            return loads(fenced[1] if fenced else text or "")
+        except ValueError as error:
+            if strict:
+                raise ParsedJsonError(text, str(error)) from error
+            return None
+
+    def to_dict(self) -> JsonObject:
+        """The response as JSON, to be read by `from_dict`; what is None or empty is left out."""
+        found: JsonObject = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value is None or name in ("output", "usage", "replayed"):
+                continue
+            found[field.alias or name] = json_copy(value, name)
+        if self.output:
+            found["output"] = [item.to_dict() for item in self.output]
+        if self.usage is not None:
+            found["usage"] = self.usage.to_dict()
+            if Usage.from_dict(found["usage"]).normalized != self.usage.normalized:
+                found["normalized_usage"] = self.usage.normalized.to_dict()
+        return found
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The response that `to_dict` wrote.
+
+        Raises:
+            InvalidOption: there is a key that no response has.
+            InvalidItem: the output is no list of items.
+        """
+        fields = {name: value for name, value in data.items() if name not in ("usage", "normalized_usage")}
+        usage, normalized = data.get("usage"), data.get("normalized_usage")
+        if isinstance(usage, Mapping):
+            figures = NormalizedUsage(**normalized) if isinstance(normalized, Mapping) else None
+            fields["usage"] = Usage.from_dict(usage, normalized=figures)
+        return cls(**fields)
+
+
+def output_text(message: Message) -> str | None:
+    """The `output_text` parts of a message, joined; None when there is none."""
+    texts = [part.to_object()["text"] for part in message.content if part.type == "output_text"]
+    return "".join(texts) if texts else None
+
+
+def body_object(body: Any) -> Any:
+    """A provider's body as JSON values: given as such, as JSON text, or as an object of an SDK.
+
+    Raises:
+        CannotParse: it is text that is not JSON.
+    """
+    if isinstance(body, str | bytes | bytearray):
+        try:
+            return loads(body if isinstance(body, str) else bytes(body))
+        except ValueError as error:
+            raise CannotParse(
+                f"The body is not JSON: {error}. It is: {shown(body)}. Give the body as the provider sent it."
+            ) from error
+    dump = getattr(body, "model_dump", None)
+    return dump(mode="json", by_alias=True, exclude_unset=True) if callable(dump) else body

@@ -1,0 +1,108 @@
+"""What the store hands out around the values of this layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from threadkeep.domain.items import Item
+    from threadkeep.domain.jsontext import JsonObject
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """An item in its place in a conversation.
+
+    Attributes:
+        id: the item's id.
+        position: its place, counted over all branches.
+        branch: the number of the branch it was added to.
+        turn: which wire message or response it came in; None when it was added on its own.
+        item: the item itself.
+        replayed: whether the write that returned it had happened before, under the same idempotency key.
+        created_at: when it was stored, aware, in UTC; None on a replay.
+        author_id: which person or agent of the application wrote it, where the application said so.
+    """
+
+    id: str
+    position: int
+    branch: int
+    turn: int | None
+    item: Item
+    replayed: bool = False
+    created_at: datetime | None = None
+    author_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch of a conversation.
+
+    Attributes:
+        number: 0 is the conversation as it began.
+        parent: the branch it was forked from; None for branch 0.
+        fork_position: the last position it shares with its parent; None for branch 0.
+        head_position: the position of its last item; -1 when it has none.
+        is_active: whether `get_conversation` opens it.
+        created_at: when it was forked, aware, in UTC.
+    """
+
+    number: int
+    parent: int | None
+    fork_position: int | None
+    head_position: int
+    is_active: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A provider's answer as it is stored: a range of items, and what its request showed.
+
+    Attributes:
+        number: its place among the conversation's responses, from 0.
+        branch: the branch its items were added to.
+        format, model, status, finish_reason, provider_response_id: as the provider said.
+        input_to: the last position that the request showed; -1 for none.
+        from_position, to_position: its items; `to_position` is before `from_position` when it had none.
+        view: format and options of the request, where it was recorded.
+        created_at: when it was stored, aware, in UTC.
+    """
+
+    number: int
+    branch: int
+    format: str
+    model: str | None
+    status: str | None
+    finish_reason: str | None
+    provider_response_id: str | None
+    input_to: int
+    from_position: int
+    to_position: int
+    view: JsonObject | None
+    created_at: datetime
+
+
+@dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11
+class Page(Generic[T]):
+    """One page of a listing: iterate over it, and pass `next` as ``after=`` for the page behind it.
+
+    Attributes:
+        items: what is on the page.
+        next: where the next page begins; None when this is the last one.
+    """
+
+    items: Sequence[T]
+    next: str | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)

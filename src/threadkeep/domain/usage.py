@@ -1,0 +1,177 @@
+"""Usage: the tokens that a response cost, as the provider counts them and as threadkeep does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import json_copy
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedUsage:
+    """Token counts that mean the same for every provider; None where the provider does not say.
+
+    Attributes:
+        input_tokens: all input, what came from or went into the provider's cache included.
+        cached_tokens: of these, read from the cache.
+        cache_write_tokens: of these, written to the cache.
+        output_tokens: all output, reasoning included.
+        reasoning_tokens: of these, reasoning.
+        total_tokens: input and output.
+    """
+
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    total_tokens: int | None = None
+
+    def to_dict(self) -> dict[str, int]:
+        """The known figures by name."""
+        return {name: value for name in FIGURES if (value := getattr(self, name)) is not None}
+
+
+FIGURES: Final = tuple(one.name for one in fields(NormalizedUsage))
+_DIGITS: Final = 18  # no count has more; all of these fit into 64 bits
+
+
+def figure(value: object) -> int | None:
+    """A token count: integers, and whole numbers in other dress; None for everything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
+        return int(value)
+    return None
+
+
+@dataclass(frozen=True, init=False)
+class Usage:
+    """The tokens of one response in the provider's own way of counting, under one set of names.
+
+    Attributes:
+        raw: the provider's usage object as it came; not part of `to_dict`.
+        normalized: the figures that mean the same for every provider.
+    """
+
+    input_tokens: int | None
+    output_tokens: int | None
+    total_tokens: int | None
+    input_tokens_details: JsonObject | None
+    output_tokens_details: JsonObject | None
+    normalized: NormalizedUsage = field(repr=False)
+    raw: JsonObject | None = field(compare=False, repr=False)
+
+    def __init__(
+        self,
+        *,
+        input_tokens: object = None,
+        output_tokens: object = None,
+        total_tokens: object = None,
+        input_tokens_details: Mapping[str, Any] | None = None,
+        output_tokens_details: Mapping[str, Any] | None = None,
+        reasoning_tokens: object = None,
+        raw: JsonObject | None = None,
+        normalized: NormalizedUsage | None = None,
+    ) -> None:
+        details = _details(output_tokens_details)
+        if details is None and figure(reasoning_tokens) is not None:
+            details = {"reasoning_tokens": figure(reasoning_tokens)}
+        values: dict[str, Any] = {
+            "input_tokens": figure(input_tokens),
+            "output_tokens": figure(output_tokens),
+            "total_tokens": figure(total_tokens),
+            "input_tokens_details": _details(input_tokens_details),
+            "output_tokens_details": details,
+            "raw": raw,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "normalized", normalized or self._normalized())
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Input tokens that came from the provider's cache."""
+        return figure((self.input_tokens_details or {}).get("cached_tokens"))
+
+    @property
+    def cache_creation_input_tokens(self) -> int | None:
+        """Input tokens that went into the provider's cache, under the name that some providers use."""
+        return figure((self.input_tokens_details or {}).get("cache_creation_input_tokens"))
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """Output tokens of the model's reasoning."""
+        return figure((self.output_tokens_details or {}).get("reasoning_tokens"))
+
+    def _normalized(self) -> NormalizedUsage:
+        """The figures of the same names: right where the provider's totals include their parts."""
+        written = figure((self.input_tokens_details or {}).get("cache_write_tokens"))
+        total = self.total_tokens
+        if total is None and self.input_tokens is not None and self.output_tokens is not None:
+            total = self.input_tokens + self.output_tokens
+        return NormalizedUsage(
+            input_tokens=self.input_tokens,
+            cached_tokens=self.cached_tokens,
+            cache_write_tokens=self.cache_creation_input_tokens if written is None else written,
+            output_tokens=self.output_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+            total_tokens=total,
+        )
+
+    def to_dict(self) -> JsonObject:
+        """The figures by name; what the provider did not say is left out, and nothing is computed."""
+        return {name: json_copy(value, name) for name in _WRITTEN if (value := getattr(self, name)) is not None}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], normalized: NormalizedUsage | None = None) -> Usage:
+        """The usage that `to_dict` wrote; other keys are left out."""
+        return cls(**{name: data.get(name) for name in (*_WRITTEN, "reasoning_tokens")}, normalized=normalized)
+
+
+_WRITTEN: Final = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
+
+
+def _details(value: object) -> JsonObject | None:
+    return json_copy(value, "the details of a usage") if isinstance(value, Mapping) else None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Sums over provider attempts; a sum is None where no attempt reported the figure.
+
+    Attributes:
+        keys: what the attempts have in common, by the names that were asked for (``day``, ``model`` …); each is
+            readable as an attribute, too.
+        attempts: how many there were, failed ones included.
+        cost_nano: in nano-USD.
+    """
+
+    keys: Mapping[str, Any]
+    attempts: int = 0
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    total_tokens: int | None = None
+    cost_nano: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "keys":  # looked for while a copy is being made
+            raise AttributeError(name)
+        if name in self.keys:
+            return self.keys[name]
+        raise AttributeError(f"This usage row has no {name!r}. Its keys: {', '.join(self.keys) or 'none'}.")
+
+    def to_dict(self) -> JsonObject:
+        """Keys and figures in one dict; unknown figures are None."""
+        figures = {name: getattr(self, name) for name in ("attempts", *FIGURES, "cost_nano")}
+        return {**self.keys, **figures}

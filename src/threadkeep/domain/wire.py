@@ -1,0 +1,186 @@
+"""What a wire format is, and what rendering takes and gives.
+
+The formats themselves live in `threadkeep.formats`, which registers them here: sessions and responses can name a
+format without this layer knowing any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+
+from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
+from threadkeep.domain.overlay import overlaid
+from threadkeep.errors import ItemRefused, LossError, UnknownFormat
+
+if TYPE_CHECKING:
+    from threadkeep.domain.response import Response
+    from threadkeep.domain.session import Session
+
+
+class Entry(NamedTuple):
+    """One stored item as the formats read it: a few columns and the item's JSON text, not parsed until needed.
+
+    `payload` is the item exactly as Open Responses sends it (None where that format does not send it); `rest` is the
+    overlay with everything else that is known of the item.
+    """
+
+    position: int
+    type: str
+    role: str | None = None
+    turn: int | None = None  # items of one wire message or response share it; None: built by the user
+    seen: int | None = None  # on items of a response: the last position that its request showed
+    call_id: str | None = None
+    origin: str | None = None  # the format it came in; None: built by the user
+    model: str | None = None  # the model that produced it
+    payload: bytes | None = None
+    rest: bytes | None = None
+    codec: int = 0
+
+    def item(self) -> JsonObject:
+        """The item as a JSON object: wire names of Open Responses, user extras inline, `native` and `origin`."""
+        base = None if self.payload is None else decode(self.payload, self.codec)
+        found: JsonObject = base if self.rest is None else overlaid(base, decode(self.rest, self.codec))
+        if self.origin is not None and self.rest is None:
+            found["origin"] = self.origin
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the provider holds of a conversation: its newest answer, and where on our side that answer ends."""
+
+    previous_response_id: str | None
+    boundary: int  # position of the last item that the provider has; -1 when it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a request is rendered from: options, tools and the items of one branch, in order."""
+
+    settings: JsonObject  # session options by name; unset ones are absent
+    tools: Sequence[JsonObject]
+    entries: Sequence[Entry]
+    state: ServerState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """How a request is rendered; see `Conversation.render`."""
+
+    strict: bool = False
+    upto: int | None = None
+    server_state: Literal["auto", "none"] = "auto"
+
+    def view(self, format_name: str) -> JsonObject:
+        """The options that shaped a request, to be recorded with its response."""
+        found: JsonObject = {"format": format_name}
+        if self.upto is not None:
+            found["upto"] = self.upto
+        if self.server_state != "auto":
+            found["server_state"] = self.server_state
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that the payload does not say.
+
+    `code` is a short stable word, `position` the item's position (None for settings and tools), `path` the place in
+    the item or the setting's name, `detail` a sentence for people.
+    """
+
+    code: str
+    position: int | None
+    path: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Something that was mended so that the provider takes the request; fields as in `Loss`."""
+
+    code: str
+    position: int | None
+    path: str
+    detail: str
+
+
+@dataclass
+class Rendered:
+    """A rendered request.
+
+    Attributes:
+        losses: what the format cannot say.
+        repairs: what had to be mended.
+        stable: how many leading elements of the turn list no later append on this branch changes.
+        head: position of the last item that was rendered; -1 when there was none.
+        view: the options that shaped it, to be recorded with the response.
+    """
+
+    losses: list[Loss]
+    repairs: list[Repair]
+    stable: int
+    head: int
+    view: JsonObject
+    source: JsonObject | bytes = field(repr=False)
+
+    @cached_property
+    def payload(self) -> JsonObject:
+        """The request as a dict, for the provider's SDK."""
+        return loads(self.source) if isinstance(self.source, bytes) else self.source
+
+    @cached_property
+    def body(self) -> bytes:
+        """The request as JSON, UTF-8."""
+        return self.source if isinstance(self.source, bytes) else dumps(self.source)
+
+    def strictly(self, format_name: str) -> Rendered:
+        """This request if it is exact.
+
+        Raises:
+            LossError: something was lost or had to be mended.
+        """
+        refused = [repair for repair in self.repairs if repair.code in STRICT_REPAIRS]
+        if not self.losses and not refused:
+            return self
+        is_invalid = any(report.code in INVALID_ITEMS for report in [*self.losses, *refused])
+        raise (ItemRefused if is_invalid else LossError)(format_name, self.losses, refused)
+
+
+# Repairs of things that the reference systems refuse; with strict=True so does threadkeep.
+STRICT_REPAIRS: Final = frozenset({"malformed_arguments", "leading_assistant"})
+# Losses and repairs that come from an item no provider would take.
+INVALID_ITEMS: Final = frozenset({"malformed_arguments", "image_source"})
+
+
+class Format(Protocol):
+    """A wire format: pure functions between sessions and a provider's JSON."""
+
+    @property
+    def name(self) -> str: ...
+
+    def render(self, session: Session | Snapshot, options: RenderOptions = ...) -> Rendered:
+        """Render a session as a request."""
+
+    def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
+        """Read a provider's response body."""
+
+
+FORMATS: Final[dict[str, Format]] = {}
+
+
+def get_format(name: str) -> Format:
+    """The wire format of that name.
+
+    Raises:
+        UnknownFormat: there is none.
+    """
+    try:
+        return FORMATS[name]
+    except (KeyError, TypeError):
+        raise UnknownFormat(name, sorted(FORMATS)) from None
+
+

@@ -1,0 +1,50 @@
+"""Arguments of function calls: JSON text, kept byte for byte, and mended only where a provider would refuse it."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, Never
+
+import orjson
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.reports import Context
+
+EMPTY: Final = "{}"
+
+
+def sent_arguments(item: JsonObject, context: Context) -> str:
+    """The arguments of a call as JSON text; what is no JSON becomes an empty object, which is reported."""
+    arguments = item.get("arguments")
+    if isinstance(arguments, str):
+        if is_json(arguments):
+            return arguments
+        if arguments.strip():
+            detail = f"The arguments of {item.get('name')!r} are no JSON and were sent as an empty object."
+            context.mend("malformed_arguments", "arguments", detail)
+        else:
+            context.mend("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
+        return EMPTY
+    return EMPTY if arguments is None else dumps(arguments).decode()
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is JSON by the letter of its standard."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _is_odd_json(text)
+    return True
+
+
+def _is_odd_json(text: str) -> bool:
+    """Surrogates without a partner: orjson refuses them, the standard lets them pass."""
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(constant)

@@ -1,0 +1,289 @@
+"""The message list of Chat Completions.
+
+* A response is one assistant message: its text, its reasoning keys and all its calls. Calls that the user built go
+  onto the assistant message before them, if there is one.
+* Tool messages stand directly behind the assistant message whose calls they answer, wherever their items are.
+* Messages that may stand side by side are not joined.
+
+Source: OpenAI's API reference, "Chat Completions", messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, decode, dumps
+from threadkeep.domain.wire import Entry
+from threadkeep.formats.arguments import sent_arguments
+from threadkeep.formats.chat_completion.content import OWN_PARTS, PARTS, wire_parts
+from threadkeep.formats.chat_completion.fields import NAME, ROLES
+from threadkeep.formats.names import hashed
+from threadkeep.formats.native import native_keys, own_block, report_foreign
+from threadkeep.formats.reports import Context
+from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, paired, told
+
+_SAYS_SOMETHING: Final = ("tool_calls", "function_call", "refusal", "audio")
+
+
+def messages_of(entries: Sequence[Entry], instructions: str | None, context: Context) -> tuple[list[JsonObject], int]:
+    """The messages, and how many of them no later append changes."""
+    writer = Writer(paired(entries), context)
+    if instructions is not None:
+        writer.messages.append({"role": "system", "content": instructions})
+    for entry in entries:
+        writer.add(entry)
+    writer.close()
+    context.position = None
+    return writer.messages, writer.stable()
+
+
+class Writer:
+    """Writes messages item by item; `open` is the assistant message that may still grow."""
+
+    def __init__(self, pairing: Pairing, context: Context) -> None:
+        self.messages: list[JsonObject] = []
+        self._pairing, self._context = pairing, context
+        self._orphans = {*pairing.orphans, *pairing.unknown}
+        self._pending = pairing.pending()
+        self._unsettled: int | None = None  # index of the first message that a later output may change
+        self._open: JsonObject | None = None
+        self._turn: int | None = None
+        self._calls: dict[str, Entry] = {}  # of the open message: id on the wire -> call
+
+    def _start(self, turn: int | None, message: JsonObject) -> None:
+        self._open = message
+        self._turn = turn
+        self._calls = {}
+        self.messages.append(message)
+
+    def add(self, entry: Entry) -> None:
+        """Write one item."""
+        if entry.seen is not None and entry.turn != self._turn:
+            self.close()
+        self._context.position = entry.position
+        if entry.position in self._pairing.calls:
+            self._output_in_time(entry)
+        elif (writes := WRITERS.get(entry.type)) is None:
+            self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
+        else:
+            writes(self, _item_of(entry), entry)
+
+    def stable(self) -> int:
+        """How many messages no later append changes: a last assistant message may still get calls."""
+        if self._unsettled is not None:
+            return self._unsettled
+        is_last_open = bool(self.messages) and self.messages[-1]["role"] == "assistant"
+        return len(self.messages) - is_last_open
+
+    def close(self) -> None:
+        """Finish the open assistant message, and answer its calls."""
+        message, calls = self._open, self._calls
+        if message is None:
+            return
+        self._open, self._turn, self._calls = None, None, {}
+        if message["content"] is None and not any(message.get(key) for key in _SAYS_SOMETHING):
+            message["content"] = ""
+        if calls:
+            self._answer(calls)
+
+    def _answer(self, calls: dict[str, Entry]) -> None:
+        answers = self._pairing.answers
+        by_place = {answers[call.position].position: key for key, call in calls.items() if call.position in answers}
+        for position in sorted(by_place):
+            call = calls[by_place[position]]
+            self.messages.append(self._tool_message(by_place[position], answers[call.position]))
+        for key, call in calls.items():
+            if call.position not in answers:
+                self._context.position = call.position
+                detail = f"The call {call.call_id!r} has no output; {MISSING_OUTPUT!r} was sent."
+                self._context.mend("missing_output", "", detail)
+                self.messages.append({"role": "tool", "tool_call_id": key, "content": MISSING_OUTPUT})
+
+    def _tool_message(self, call_id: str, output: Entry) -> JsonObject:
+        self._context.position = output.position
+        item = _item_of(output)
+        if item.get("status") in ("failed", "incomplete"):
+            self._context.lose("status", "status", f"The format has no status {item['status']!r} of an output.")
+        found = {"role": "tool", "tool_call_id": call_id, "content": _output(item.get("output"), self._context)}
+        return self._with_native(item, found)
+
+    def _with_native(self, item: JsonObject, message: JsonObject) -> JsonObject:
+        if "native" in item:
+            report_foreign(item, NAME, self._context, "native")
+            message.update(message_keys(native_keys(item, NAME)))
+        return message
+
+    def message(self, item: JsonObject, entry: Entry) -> None:
+        """A message; the assistant's stays open for calls."""
+        role = item.get("role")
+        if role not in ROLES:
+            self._context.lose("role", "role", f"The format has no role {role!r}; the message was left out.")
+            return
+        if role == "assistant":
+            self._assistant(item, entry)
+            return
+        content = wire_parts(item.get("content") or [], PARTS[role], self._context, "content")
+        if content:
+            self.close()
+            self.messages.append(self._with_native(item, {"role": role, "content": content}))
+
+    def _assistant(self, item: JsonObject, entry: Entry) -> None:
+        is_own = item.get("origin") == NAME
+        content = wire_parts(
+            item.get("content") or [], OWN_PARTS if is_own else PARTS["assistant"], self._context, "content"
+        )
+        if not content and not native_keys(item, NAME):
+            return
+        found = self._with_native(item, _own_content(content, item) if is_own else {"content": content or None})
+        self._join(found, entry)
+
+    def _belongs(self, entry: Entry, *, is_text: bool) -> bool:
+        """Whether the open message is the one that an item is part of."""
+        message = self._open
+        if message is None or self._turn != entry.turn:
+            return False
+        is_empty = message["content"] is None and not self._calls
+        return is_empty or (entry.turn is not None and (not is_text or bool(self._calls)))
+
+    def _join(self, keys: JsonObject, entry: Entry, *, is_text: bool = True) -> None:
+        """Put keys onto the open message where they belong to it, else onto a new one."""
+        message = self._open
+        if message is None or not self._belongs(entry, is_text=is_text):
+            self.close()
+            message = {"role": "assistant", "content": None}
+            self._start(entry.turn, message)
+        before = message["content"]
+        message.update(keys)
+        if isinstance(before, list) and "content" in keys:
+            message["content"] = [*before, *(keys["content"] or [])]
+
+    def function_call(self, item: JsonObject, entry: Entry) -> None:
+        """A call, on the assistant message of its turn; one that the user built, on the message before it."""
+        name, arguments = item.get("name"), item.get("arguments")
+        if entry.rest is not None:
+            name = name if entry.origin == NAME else self._context.name(name)
+            arguments = sent_arguments(item, self._context)
+        function = {"name": name, "arguments": arguments}
+        self._call({"id": item.get("call_id") or "", "type": "function", "function": function}, item, entry)
+
+    def custom_call(self, item: JsonObject, entry: Entry) -> None:
+        """A call of a custom tool: free text instead of arguments."""
+        custom = {"name": self._context.name(item.get("name")), "input": item.get("input") or ""}
+        self._call({"id": item.get("call_id") or "", "type": "custom", "custom": custom}, item, entry)
+
+    def _call(self, call: JsonObject, item: JsonObject, entry: Entry) -> None:
+        if self._open is None or (entry.turn is not None and entry.turn != self._turn):
+            self._join({}, entry, is_text=False)
+        if "native" in item:
+            report_foreign(item, NAME, self._context, "native")
+            call = with_native_call(call, native_keys(item, NAME))
+        if not call["id"] or call["id"] in self._calls:
+            call["id"] = f"call_{hashed(call['id'], entry.position)}"
+            self._context.mend("duplicate_call_id", "call_id", "A call id that is empty or came twice became a hash.")
+        if self._unsettled is None and entry.position in self._pending:
+            self._unsettled = len(self.messages) - 1
+        self._calls[call["id"]] = entry
+        self.messages[-1].setdefault("tool_calls", []).append(call)
+
+    def output(self, item: JsonObject, entry: Entry) -> None:
+        """An output without a call, or one that came after its placeholder was sent."""
+        position = entry.position
+        if position in self._orphans:
+            self._context.lose("orphan_output", "", f"There is no unanswered call {entry.call_id!r} before the output.")
+        else:
+            detail = f"The output of {entry.call_id!r} came late and was sent as the user's text."
+            self._context.mend("late_output", "", detail)
+            self.message(told(item, self._pairing.late[position].item()), entry)
+
+    def _output_in_time(self, entry: Entry) -> None:
+        """It is written behind its call when that message is closed, which an output does."""
+        call = self._pairing.calls[entry.position]
+        is_open = any(one is call for one in self._calls.values())
+        if not is_open and self.messages[-1]["role"] != "tool":
+            self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
+        self.close()
+
+    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+        """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
+        keys = native_keys(item, NAME)
+        if not keys:
+            self._context.lose("reasoning", "", "Reasoning was left out: the format has no place for it.")
+            return
+        self._join(keys, entry, is_text=False)
+
+    def block(self, item: JsonObject, entry: Entry) -> None:
+        """A call of a kind that only this format knows, or keys of the assistant message of its turn."""
+        payload = own_block(item, NAME, self._context, "")
+        if not isinstance(payload, dict):
+            return
+        if entry.call_id is not None:
+            self._call(dict(payload), item, entry)
+        elif "role" in payload:
+            self._join(message_keys(payload), entry, is_text=False)
+        else:
+            self._join({"content": [payload]}, entry)
+
+    def nothing(self, _item: JsonObject, entry: Entry) -> None:
+        """An item that only Open Responses has."""
+        self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
+
+
+def _item_of(entry: Entry) -> JsonObject:
+    """The item; one that says nothing beyond its payload is read from that alone."""
+    if entry.rest is not None or entry.payload is None:
+        return entry.item()
+    found: JsonObject = decode(entry.payload, entry.codec)
+    return found
+
+
+def message_keys(keys: JsonObject) -> JsonObject:
+    """Keys of an assistant message as they are sent; of audio the service takes the id alone."""
+    found = {key: value for key, value in keys.items() if key != "role"}
+    audio = found.get("audio")
+    if isinstance(audio, dict) and "id" in audio:
+        found["audio"] = {"id": audio["id"]}
+    return found
+
+
+def with_native_call(call: JsonObject, keys: JsonObject) -> JsonObject:
+    """A call with the keys that it came with, beside the function and in it."""
+    found = {**call, **keys}
+    if isinstance(keys.get("function"), dict) and "function" in call:
+        found["function"] = {**call["function"], **keys["function"]}
+    return found
+
+
+def _own_content(content: list[JsonObject], item: JsonObject) -> JsonObject:
+    """The content of a message that came from this format; a lone refusal and annotations have keys of their own."""
+    annotations = [one for part in item["content"] for one in part.get("annotations") or ()]
+    found: JsonObject = {"annotations": annotations} if annotations else {}
+    if len(content) == 1 and content[0]["type"] == "refusal":
+        return {"content": None, "refusal": content[0]["refusal"], **found}
+    return {"content": content or None, **found}
+
+
+def _output(output: Any, context: Context) -> str | list[JsonObject]:
+    """What a tool returned: text, or text parts; where only media was, a note says so."""
+    if isinstance(output, str):
+        return output
+    if output is None or output == []:
+        return ""
+    if not isinstance(output, list):
+        return dumps(output).decode()
+    parts = wire_parts(output, PARTS["tool"], context, "output")
+    return parts or "[the output cannot be shown here]"
+
+
+# item type -> what writes it
+WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
+    "message": Writer.message,
+    "function_call": Writer.function_call,
+    "custom_tool_call": Writer.custom_call,
+    "function_call_output": Writer.output,
+    "custom_tool_call_output": Writer.output,
+    "reasoning": Writer.reasoning,
+    "provider_item": Writer.block,
+    "compaction": Writer.nothing,
+    "item_reference": Writer.nothing,
+}

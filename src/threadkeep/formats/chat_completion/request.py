@@ -1,0 +1,93 @@
+"""The request of Chat Completions.
+
+* Instructions are the first message, of role system; the full history follows.
+* Tool choice and parallel calls are sent only with tools; stream options only with a stream.
+* `messages` is the last key.
+
+Source: OpenAI's API reference, "Chat Completions", create.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.wire import Rendered, RenderOptions, Snapshot
+from threadkeep.errors import CannotRender
+from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS
+from threadkeep.formats.chat_completion.messages import messages_of
+from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
+from threadkeep.formats.entries import snapshot_of
+from threadkeep.formats.fields import render_fields
+from threadkeep.formats.names import Names
+from threadkeep.formats.reports import Context
+from threadkeep.formats.turns import upto
+
+if TYPE_CHECKING:
+    from threadkeep.domain.session import Session
+
+
+def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
+    """Render a session as the body of a Chat Completions request.
+
+    Raises:
+        CannotRender: there is no model, or nothing to send.
+        LossError: `options.strict` is set and the request is not exact.
+    """
+    snapshot = snapshot_of(session)
+    entries = upto(snapshot.entries, options.upto)
+    context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
+    body = _body(snapshot, context)
+    if body.get("model") is None:
+        raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
+    messages, stable = messages_of(entries, snapshot.settings.get("instructions"), context)
+    if not messages:
+        raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
+    body["messages"] = messages
+    rendered = Rendered(
+        losses=context.losses,
+        repairs=context.repairs,
+        stable=stable,
+        head=entries[-1].position if entries else -1,
+        view=options.view(NAME),
+        source=body,
+    )
+    return rendered.strictly(NAME) if options.strict else rendered
+
+
+def _body(snapshot: Snapshot, context: Context) -> JsonObject:
+    settings = snapshot.settings
+    body = render_fields(FIELDS, settings, context)
+    if options := _stream_options(settings, context):
+        body["stream_options"] = options
+    body |= _tool_keys(snapshot, context)
+    extra = settings.get("extra") or {}
+    body |= {key: extra[key] for key in EXTRAS if key in extra}
+    native = extra.get(NAME)
+    body |= {key: value for key, value in native.items() if key != "messages"} if isinstance(native, dict) else {}
+    return body
+
+
+def _stream_options(settings: JsonObject, context: Context) -> JsonObject | None:
+    options = settings.get("stream_options")
+    if not isinstance(options, dict) or settings.get("stream") is not True:
+        return None
+    for key in options.keys() - STREAM_OPTIONS:
+        context.lose("option", f"stream_options.{key}", f"Chat Completions has no stream option {key}.")
+    return {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
+
+
+def _tool_keys(snapshot: Snapshot, context: Context) -> JsonObject:
+    """Tools, and the two settings that the service takes only with them."""
+    found: JsonObject = {}
+    if tools := wire_tools(snapshot.tools, context):
+        found["tools"] = tools
+    choice = tool_choice(snapshot.settings.get("tool_choice"), context, has_tools=bool(tools))
+    if choice is not None:
+        found["tool_choice"] = choice
+    parallel = snapshot.settings.get("parallel_tool_calls")
+    if parallel is not None and tools:
+        found["parallel_tool_calls"] = parallel
+    elif parallel is not None:
+        context.mend("option", "parallel_tool_calls", "parallel_tool_calls was left out: there are no tools.")
+    return found

@@ -1,0 +1,79 @@
+"""Items as rows: what is stored of an item, and the snapshot of a session that has no rows.
+
+`items.payload` is the item as Open Responses sends it, whatever is rendered around it; `items.rest` is everything else
+that is known of the item. The store writes what `entry_of` gives, and a session without a database renders through it,
+too: there is one way from items to requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from threadkeep.domain.jsontext import PLAIN, JsonObject, encode
+from threadkeep.domain.overlay import overlay
+from threadkeep.domain.wire import Entry, ServerState, Snapshot
+from threadkeep.formats.open_responses.items import wire_item
+from threadkeep.formats.reports import Context
+
+if TYPE_CHECKING:
+    from threadkeep.domain.session import Session
+
+
+def entry_of(
+    item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None, model: str | None = None
+) -> Entry:
+    """The stored form of an item object.
+
+    Raises:
+        InvalidItem: the item holds something that JSON has no form for, or is nested too deeply.
+    """
+    full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
+    payload = wire_item(full, Context())
+    over = overlay({key: value for key, value in full.items() if key != "origin"}, payload)
+    if over is not None:
+        over = overlay(full, payload)
+    text, codec = (None, PLAIN) if payload is None else encode(payload)
+    rest, rest_codec = (None, PLAIN) if over is None else encode(over)
+    role, origin = item.get("role"), item.get("origin")
+    return Entry(
+        position=position,
+        type=item["type"],
+        role=role if isinstance(role, str) else None,
+        turn=turn,
+        seen=seen,
+        call_id=call_id_of(item),
+        origin=origin if isinstance(origin, str) else None,
+        model=model,
+        payload=text,
+        rest=rest,
+        codec=codec | rest_codec,
+    )
+
+
+def call_id_of(item: JsonObject) -> str | None:
+    """The call id of a call or output; also of a call that only its own provider knows, so that it can be answered."""
+    found = item.get("call_id")
+    if item["type"] == "provider_item" and isinstance(item.get("payload"), dict):
+        payload = item["payload"]
+        found = payload.get("id") if payload.get("type") == "custom" and "custom" in payload else None
+    return found if isinstance(found, str) else None
+
+
+def snapshot_of(session: Session | Snapshot) -> Snapshot:
+    """What a request of this session is rendered from; a snapshot is returned as it is."""
+    if isinstance(session, Snapshot):
+        return session
+    settings = {name: value for name, value in session.settings.items() if value is not None}
+    turns = session.turns
+    entries = [
+        entry_of(item.to_object(), position=position, turn=turns[position] if position < len(turns) else None)
+        for position, item in enumerate(session.items)
+    ]
+    return Snapshot(settings=settings, tools=session.tools, entries=entries, state=_state(settings, session))
+
+
+def _state(settings: JsonObject, session: Session) -> ServerState | None:
+    previous = settings.get("previous_response_id")
+    if previous is None and settings.get("conversation") is None:
+        return None
+    return ServerState(previous_response_id=previous, boundary=session.response_boundary - 1)

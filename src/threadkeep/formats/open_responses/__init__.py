@@ -1,0 +1,1 @@
+"""Open Responses, and OpenAI's Responses API, which it describes."""

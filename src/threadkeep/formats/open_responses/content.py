@@ -1,0 +1,182 @@
+"""Content parts of Open Responses.
+
+* Text takes the part type of its role: output_text in assistant messages, input_text elsewhere.
+* Parts that came from this format go back as they came; of all others only the keys that the format has are sent.
+* An image has one source. Base64 data URLs of files are `file_data`, all other URLs `file_url`.
+* Assistant messages hold no media: a note stands in their place.
+
+Source: OpenAI's API reference, "Responses", input items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.media import base64_media_type
+from threadkeep.formats.media import in_base64, is_base64, note
+from threadkeep.formats.native import OURS, native_keys, own_block, report_foreign
+from threadkeep.formats.open_responses.fields import ANNOTATIONS, DETAILS, NAME, PART_KEYS
+from threadkeep.formats.reports import Context
+
+Mapper = Callable[[JsonObject, str, Context, str], JsonObject | None]
+ASSISTANT: Final = "assistant"
+_NO_FILES: Final = ("audio/", "video/")
+
+
+def wire_parts(parts: list[Any], role: str, context: Context, path: str) -> list[JsonObject]:
+    """The parts of a message or tool output as the format sends them."""
+    found = []
+    for index, part in enumerate(parts):
+        place = f"{path}[{index}]"
+        sent = PARTS.get(part["type"], _unknown)(part, role, context, place)
+        if "native" in part:
+            report_foreign(part, NAME, context, place)
+            sent = None if sent is None else sent | native_keys(part, NAME)
+        if sent is not None:
+            found.append(sent)
+    return found
+
+
+def own_parts(parts: list[Any]) -> list[Any]:
+    """The parts of an item that goes back to this format: as they came."""
+    return [part["payload"] if part.get("type") == "provider_item" else _as_it_came(part) for part in parts]
+
+
+def _as_it_came(part: JsonObject) -> JsonObject:
+    known = PART_KEYS.get(part["type"])
+    kept = {key: value for key, value in part.items() if key not in OURS and (known is None or key in known)}
+    return kept | native_keys(part, NAME)
+
+
+def _kept(part: JsonObject) -> JsonObject:
+    known = PART_KEYS[part["type"]]
+    return {key: value for key, value in part.items() if value is not None and key in known}
+
+
+def _text(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    wanted = "output_text" if role == ASSISTANT else "input_text"
+    kept = _kept(part)
+    kept.pop("logprobs", None)
+    if part["type"] != wanted:
+        context.mend("part_type", path, f"{part['type']} became {wanted}, which is what the role {role} takes.")
+        kept = {"type": wanted, "text": part["text"]}
+    if "annotations" in kept:
+        kept["annotations"] = _annotations(kept["annotations"], context, path)
+    return kept
+
+
+def _annotations(annotations: list[Any], context: Context, path: str) -> list[JsonObject]:
+    """The annotations that the format has; those of Chat Completions are nested, and are made flat."""
+    found = []
+    for one in annotations:
+        kind = one.get("type") if isinstance(one, dict) else None
+        if kind in ANNOTATIONS:
+            found.append({"type": kind, **one[kind]} if isinstance(one.get(kind), dict) else one)
+        else:
+            context.lose("annotations", path, f"An annotation of type {kind!r} was left out.")
+    return found
+
+
+def _refusal(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    if role == ASSISTANT:
+        return _kept(part)
+    context.mend("part_type", path, f"A refusal became text: the role {role} takes none.")
+    return {"type": "input_text", "text": part["refusal"]}
+
+
+def _noted(part: JsonObject, role: str, context: Context, path: str, why: tuple[str, str]) -> JsonObject:
+    context.lose(why[0], path, f"{why[1]}: {note(part)[1:-1]}.")
+    return {"type": "output_text" if role == ASSISTANT else "input_text", "text": note(part)}
+
+
+def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    kept = _kept(part)
+    for key in ("image_url", "file_id"):
+        kept[key] = str(kept.get(key) or "").strip()
+        if not kept[key]:
+            del kept[key]
+    if role == ASSISTANT:
+        return _noted(part, role, context, path, ("media", "An assistant message holds no image"))
+    if "image_url" not in kept:
+        if "file_id" not in kept:
+            return _noted(part, role, context, path, ("image_source", "The image has neither image_url nor file_id"))
+    elif _is_broken(url := in_base64(kept["image_url"])):
+        return _noted(part, role, context, path, ("data_url", "The data URL of the image is broken"))
+    else:
+        kept["image_url"] = url
+        if kept.pop("file_id", None):
+            context.lose("image_source", path, "The image has both image_url and file_id; only the URL was sent.")
+    return _with_known_detail(kept, context, path)
+
+
+def _with_known_detail(kept: JsonObject, context: Context, path: str) -> JsonObject:
+    if kept.get("detail", "auto") not in DETAILS:
+        context.lose("media", f"{path}.detail", f"The format has no detail {kept.pop('detail')!r}.")
+    return kept
+
+
+def _file(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    kept = _kept(part)
+    if role == ASSISTANT:
+        return _noted(part, role, context, path, ("media", "An assistant message holds no file"))
+    url = str(kept.pop("file_data", None) or kept.get("file_url") or "").strip()
+    media_type = base64_media_type(in_base64(url))
+    if media_type is None and "file_data" not in part:
+        return kept if url or kept.get("file_id") else _sourceless(part, role, context, path)
+    if media_type is None or _is_broken(in_base64(url)) or media_type.startswith(_NO_FILES):
+        return _noted(part, role, context, path, ("data_url", "The format takes no such file_data"))
+    if media_type.startswith("image/"):
+        context.mend("file_as_image", path, f"A file of type {media_type} was sent as an image.")
+        return {"type": "input_image", "image_url": in_base64(url)}
+    if kept.pop("file_url", None) and "file_data" in part:
+        context.lose("file_source", path, "The file has both file_data and file_url; only the data was sent.")
+    return _with_data(part, kept, in_base64(url))
+
+
+def _with_data(part: JsonObject, kept: JsonObject, url: str) -> JsonObject:
+    """The file with its data where its source stood."""
+    found: JsonObject = {}
+    for key in part:
+        if key in ("file_data", "file_url"):
+            found["file_data"] = url
+        elif key in kept:
+            found[key] = kept[key]
+    return found
+
+
+def _sourceless(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    return _noted(part, role, context, path, ("file_source", "The file has no source"))
+
+
+def _video(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    if role == ASSISTANT or not part.get("video_url"):
+        return _noted(part, role, context, path, ("media", "The video cannot be sent"))
+    return _kept(part)
+
+
+def _block(part: JsonObject, _role: str, context: Context, path: str) -> Any:
+    return own_block(part, NAME, context, path)
+
+
+def _unknown(part: JsonObject, _role: str, _context: Context, _path: str) -> JsonObject:
+    return {key: value for key, value in part.items() if key not in OURS}
+
+
+def _is_broken(url: str) -> bool:
+    return base64_media_type(url) is not None and not is_base64(url.partition(",")[2])
+
+
+PARTS: Final[dict[str, Mapper]] = {
+    "input_text": _text,
+    "output_text": _text,
+    "text": _text,
+    "reasoning_text": _text,
+    "summary_text": _text,
+    "refusal": _refusal,
+    "input_image": _image,
+    "input_file": _file,
+    "input_video": _video,
+    "provider_item": _block,
+}

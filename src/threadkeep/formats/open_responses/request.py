@@ -1,0 +1,97 @@
+"""The request of Open Responses.
+
+* An item whose row says nothing beyond its payload is sent as stored, byte for byte, without being parsed.
+* Server state: only what the provider does not have is sent; calls and outputs are judged on the whole history.
+* Outputs stay where they are; an unanswered call gets its placeholder behind the calls of its turn.
+* A reasoning item needs the item it led to; no item id and no call id comes twice.
+* `input` is the last key, and absent when the provider has everything already.
+
+Source: OpenAI's API reference, "Responses"; the Open Responses specification.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.wire import Rendered, RenderOptions, ServerState, Snapshot
+from threadkeep.errors import CannotRender
+from threadkeep.formats.entries import snapshot_of
+from threadkeep.formats.fields import render_fields
+from threadkeep.formats.names import Names
+from threadkeep.formats.open_responses.fields import FIELDS, NAME
+from threadkeep.formats.open_responses.input import input_of
+from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
+from threadkeep.formats.reports import Context
+from threadkeep.formats.turns import upto
+
+if TYPE_CHECKING:
+    from threadkeep.domain.session import Session
+
+
+def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
+    """Render a session as the body of a Responses request.
+
+    Raises:
+        CannotRender: there is no model, nothing to send, or settings exclude each other.
+        LossError: `options.strict` is set and the request is not exact.
+    """
+    snapshot = snapshot_of(session)
+    entries = upto(snapshot.entries, options.upto)
+    state = None if options.server_state == "none" else snapshot.state
+    context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
+    body = _body(snapshot, state, context)
+    elements, stable = input_of(entries, state, context)
+    if not elements and state is None and "prompt" not in body:
+        raise CannotRender("There is nothing to send: the conversation has no items. Add a user message first.")
+    rendered = Rendered(
+        losses=context.losses,
+        repairs=context.repairs,
+        stable=0 if state is not None else stable,
+        head=entries[-1].position if entries else -1,
+        view=options.view(NAME),
+        source=_joined(body, elements),
+    )
+    return rendered.strictly(NAME) if options.strict else rendered
+
+
+def _body(snapshot: Snapshot, state: ServerState | None, context: Context) -> JsonObject:
+    settings = snapshot.settings
+    body = render_fields(FIELDS, settings, context) | _state_keys(state)
+    if state is None:
+        body.pop("previous_response_id", None)
+        body.pop("conversation", None)
+    if settings.get("stream_options") is not None and settings.get("stream") is not None:
+        body["stream_options"] = settings["stream_options"]
+    if tools := wire_tools(snapshot.tools, context):
+        body["tools"] = tools
+    if (choice := tool_choice(settings.get("tool_choice"), context)) is not None:
+        body["tool_choice"] = choice
+    native = (settings.get("extra") or {}).get(NAME)
+    body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
+    _check(body)
+    return body
+
+
+def _state_keys(state: ServerState | None) -> JsonObject:
+    if state is None or state.previous_response_id is None:
+        return {}
+    return {"previous_response_id": state.previous_response_id}
+
+
+def _check(body: JsonObject) -> None:
+    """Settings that the service always refuses."""
+    if body.get("model") is None and "prompt" not in body:
+        raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
+    if body.get("previous_response_id") is not None and body.get("conversation") is not None:
+        raise CannotRender("previous_response_id and conversation exclude each other. Set one of them to None.")
+    if body.get("background") is True and body.get("store") is False:
+        raise CannotRender("background=True needs stored responses. Leave store unset, or set background to False.")
+
+
+def _joined(body: JsonObject, elements: list[bytes]) -> bytes | Any:
+    """The body with `input` as its last key."""
+    head = dumps(body)
+    if not elements:
+        return head
+    return b'%b%b"input":[%b]}' % (head[:-1], b"," if body else b"", b",".join(elements))

@@ -1,0 +1,156 @@
+"""The response of Open Responses.
+
+* Items keep their keys: those without a canonical name lie under `native`, unknown item types stay as they are, and
+  unknown content parts become blocks of this format.
+* What the body says beyond the fields of a response is provider data.
+
+Source: OpenAI's API reference, "Responses", the response object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.response import Response
+from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.envelopes import json_body, provider_error, shortened
+from threadkeep.formats.native import block, split_native
+from threadkeep.formats.open_responses.fields import ITEM_KEYS, NAME, PART_KEYS, STATUSES
+from threadkeep.formats.statuses import status_of
+from threadkeep.formats.usage import count_at, inclusive
+
+# keys of the body that are fields of a response under the same name
+ECHOED: Final = frozenset(
+    {
+        "id", "object", "model", "created_at", "completed_at", "incomplete_details", "error", "previous_response_id",
+        "instructions", "temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
+        "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "store", "background", "truncation",
+        "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "tools", "tool_choice",
+        "reasoning", "metadata",
+    }
+)  # fmt: skip
+_OTHERS: Final = frozenset({"status", "output", "usage", "text", "extra"})
+_EVENTS: Final = ("response.", "error")
+# item type -> its keys in an answer
+_KNOWN: Final = {kind: keys | {"created_by"} for kind, keys in ITEM_KEYS.items()}
+
+
+def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
+    """Read a Responses body.
+
+    Raises:
+        ProviderError: it is an error envelope.
+        CannotParse: there is neither output nor what a response must have.
+    """
+    body = json_body(body)
+    output = _output(body)
+    _check(body, output)
+    usage = body.get("usage")
+    return Response(
+        **{key: value for key, value in body.items() if key in ECHOED},
+        status=status_of(body.get("status"), STATUSES, NAME),
+        finish_reason=body.get("status"),
+        text=body.get("text"),
+        output=[item_object(item) for item in output],
+        usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
+        extra=provider_data(body),
+        format=NAME,
+    )
+
+
+def _output(body: JsonObject) -> list[Any]:
+    output = body.get("output")
+    if output is None:
+        return []
+    if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
+        raise CannotParse(f"output is {shortened(output)}, not a list of items. Pass the body as it came.")
+    return output
+
+
+def _check(body: JsonObject, output: list[Any]) -> None:
+    if output:
+        return
+    kind = body.get("type")
+    if isinstance(kind, str) and kind.startswith(_EVENTS[0]):
+        raise StreamChunk(NAME, kind)
+    if "status" not in body and (error := provider_error(body)) is not None:
+        raise error
+    for key in ("status", "object"):
+        if key not in body:
+            raise CannotParse(f"The body has no output, and its {key} is missing: {shortened(body)}")
+
+
+def provider_data(body: JsonObject) -> JsonObject:
+    """What the body says that no field of a response holds; a stored response brings its own along."""
+    stored = body.get("extra")
+    found = {
+        key: value for key, value in body.items() if key not in ECHOED and key not in _OTHERS and value is not None
+    }
+    return found | (stored if isinstance(stored, dict) else {})
+
+
+def item_object(item: JsonObject) -> JsonObject:
+    """An output item as it is kept."""
+    kind = item.get("type")
+    known = _KNOWN.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        return {**item, "origin": NAME}
+    found = dict(split_native(item, known, NAME))
+    found["origin"] = NAME
+    if kind == "message":
+        found["content"] = [_part(part) for part in _parts(item.get("content"))]
+        found.setdefault("role", "assistant")
+    elif kind == "function_call_output" and isinstance(item.get("output"), list):
+        found["output"] = [_part(part) for part in item["output"]]
+    elif kind == "function_call" and not isinstance(item.get("arguments"), str):
+        found["arguments"] = "{}" if item.get("arguments") is None else dumps(item["arguments"]).decode()
+    return found
+
+
+def _parts(content: Any) -> list[Any]:
+    if content is None:
+        return []
+    return content if isinstance(content, list) else [content]
+
+
+def _part(part: Any) -> JsonObject:
+    if isinstance(part, str):
+        return {"type": "output_text", "text": part}
+    kind = part.get("type") if isinstance(part, dict) else None
+    known = PART_KEYS.get(kind) if isinstance(kind, str) else None
+    if known is None or not _is_whole(part):
+        return block(part, NAME)
+    return split_native(part, known, NAME)
+
+
+def _is_whole(part: JsonObject) -> bool:
+    """Whether a part has the text that its type stands for, and no value of a wrong kind."""
+    word = "refusal" if part["type"] == "refusal" else "text"
+    media = part["type"].startswith("input_") and part["type"] != "input_text"
+    lists = all(isinstance(part.get(key) or [], list) for key in ("annotations", "logprobs"))
+    return lists and (media or isinstance(part.get(word), str))
+
+
+def usage_of(usage: JsonObject) -> Usage:
+    """The token counts; input and output include what came from the cache and what was reasoning."""
+    figures = inclusive(
+        taken=count_at(usage, "input_tokens"),
+        given=count_at(usage, "output_tokens"),
+        reasoning=count_at(usage, "output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        total=count_at(usage, "total_tokens"),
+    )
+    normalized = NormalizedUsage(
+        **figures,
+        cached_tokens=count_at(usage, "input_tokens_details.cached_tokens"),
+        cache_write_tokens=count_at(usage, "input_tokens_details.cache_write_tokens"),
+    )
+    names = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
+    return Usage(
+        **{name: usage.get(name) for name in names},
+        reasoning_tokens=usage.get("reasoning_tokens"),
+        raw=usage,
+        normalized=normalized,
+    )

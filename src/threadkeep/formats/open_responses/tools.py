@@ -1,0 +1,41 @@
+"""Tools of Open Responses: functions, and tools that the provider runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.native import OURS, native_keys, own_block
+from threadkeep.formats.open_responses.fields import NAME, TOOL_KEYS
+from threadkeep.formats.reports import Context
+from threadkeep.formats.tools import offered_name
+
+
+def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
+    """The tool definitions as the format sends them."""
+    sent = [_tool(tool, context, f"tools[{index}]") for index, tool in enumerate(tools)]
+    return [tool for tool in sent if tool is not None]
+
+
+def _tool(tool: JsonObject, context: Context, path: str) -> Any:
+    kind = tool.get("type", "function")
+    if kind == "provider_tool":
+        return own_block(tool, NAME, context, path)
+    if kind != "function":
+        return {key: value for key, value in tool.items() if key not in OURS} | native_keys(tool, NAME)
+    kept = {key: value for key, value in tool.items() if key in TOOL_KEYS and value is not None}
+    kept["name"] = context.name(tool.get("name"), f"{path}.name")
+    return {"type": "function"} | kept | native_keys(tool, NAME)
+
+
+def tool_choice(choice: Any, context: Context) -> Any:
+    """The tool choice; the choice of a function that is not offered is left out.
+
+    Raises:
+        CannotRender: a function is to be chosen, but the choice does not name it.
+    """
+    if not isinstance(choice, dict) or choice.get("type") != "function":
+        return choice
+    name = offered_name(choice, context)
+    return None if name is None else {"type": "function", "name": name}

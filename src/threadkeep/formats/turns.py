@@ -1,0 +1,125 @@
+"""Passes over the items of a whole request: which output answers which call.
+
+The rules are the same for all formats: an output answers the nearest earlier unanswered call of its id; a call without
+an output gets a placeholder; an output without a call is dropped. A placeholder that a recorded request has shown to
+the model stays, and the output that comes after it is told as user text at its own place. All of it depends only on
+earlier items, so that what was rendered once stays as it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.wire import Entry
+
+MISSING_OUTPUT: Final = "Tool result missing"
+
+# item type -> the kind of call it makes; a provider's own item is a call when it has a call id
+CALLS: Final = {"function_call": "function", "custom_tool_call": "custom", "provider_item": "function"}
+# item type -> the kind of call it answers
+OUTPUTS: Final = {"function_call_output": "function", "custom_tool_call_output": "custom"}
+# kind of call -> item type of its output
+OUTPUT_TYPES: Final = {kind: name for name, kind in OUTPUTS.items()}
+
+_position = attrgetter("position")
+
+
+@dataclass(slots=True)
+class Pairing:
+    """Which output answers which call, all by position.
+
+    Attributes:
+        made: all calls, in order.
+        answers: call -> its output, which came in time.
+        calls: output -> its call, for outputs in time.
+        late: output -> its call, for outputs that came after the placeholder was sent.
+        unanswered: calls that get a placeholder.
+        sent: the last position that a recorded request has shown.
+        orphans: outputs whose calls are all answered.
+        unknown: outputs of which no call is here.
+    """
+
+    made: list[Entry] = field(default_factory=list)
+    answers: dict[int, Entry] = field(default_factory=dict)
+    calls: dict[int, Entry] = field(default_factory=dict)
+    late: dict[int, Entry] = field(default_factory=dict)
+    unanswered: dict[int, Entry] = field(default_factory=dict)
+    sent: int = -1
+    orphans: list[int] = field(default_factory=list)
+    unknown: list[int] = field(default_factory=list)
+
+    def pending(self) -> set[int]:
+        """Calls whose output may still come: nothing from their turns on is settled."""
+        return {position for position in self.unanswered if position > self.sent}
+
+
+def paired(entries: Sequence[Entry]) -> Pairing:
+    """Pair calls with outputs, see the module's docstring."""
+    found = Pairing()
+    waiting: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        kind = entry.type
+        if entry.seen is not None and entry.seen > found.sent:
+            found.sent = entry.seen
+        if kind == "message":
+            continue
+        if kind in CALLS and (entry.call_id is not None or kind != "provider_item"):
+            found.made.append(entry)
+            waiting.setdefault((CALLS[kind], entry.call_id or ""), []).append(entry)
+        elif kind in OUTPUTS:
+            _answer(found, waiting.get((OUTPUTS[kind], entry.call_id or "")), entry)
+    left = [*found.late.values(), *(call for calls in waiting.values() for call in calls)]
+    found.unanswered = {call.position: call for call in sorted(left, key=_position)}
+    return found
+
+
+def _answer(found: Pairing, calls: list[Entry] | None, output: Entry) -> None:
+    if calls is None:
+        found.unknown.append(output.position)
+    elif not calls:
+        found.orphans.append(output.position)
+    else:
+        call = calls.pop()
+        if found.sent >= call.position:
+            found.late[output.position] = call
+        else:
+            found.answers[call.position] = output
+            found.calls[output.position] = call
+
+
+def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:
+    """The items up to a position, included."""
+    if position is None or not entries or entries[-1].position <= position:
+        return entries
+    return entries[: bisect_right(entries, position, key=_position)]
+
+
+def turn_start(entries: Sequence[Entry], entry: Entry) -> int:
+    """The position of the first item of an item's turn."""
+    index = bisect_right(entries, entry.position, key=_position) - 1
+    while index > 0 and entry.turn is not None and entries[index - 1].turn == entry.turn:
+        index -= 1
+    return entries[index].position
+
+
+def run_end(entries: Sequence[Entry], call: Entry) -> int:
+    """The position of the last item of a call's turn; of calls that the user built: of the last one in a row."""
+    index = bisect_right(entries, call.position, key=_position) - 1
+    while index + 1 < len(entries) and entries[index + 1].turn == call.turn:
+        if call.turn is None and entries[index + 1].type not in CALLS:
+            break
+        index += 1
+    return entries[index].position
+
+
+def told(output: JsonObject, call: JsonObject) -> JsonObject:
+    """A tool output that came too late, as a user message that names its call."""
+    content = output.get("output")
+    parts = content if isinstance(content, list) else [{"type": "input_text", "text": content or ""}]
+    text = f"The result of the tool call {call.get('name') or ''} ({call.get('call_id') or ''}) came in later:"
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}, *parts]}

@@ -1,0 +1,174 @@
+"""Appending items, and reading them one by one or in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, insert
+
+from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.queries.items import stored_item_of, stored_items_of
+from threadkeep.db.tables import blobs, item_blobs
+from threadkeep.db.tables import items as items_table
+from threadkeep.domain.items import item_from_object
+from threadkeep.domain.stored import StoredItem
+from threadkeep.errors import NotFound
+from threadkeep.store.actions.entries import entries_from, facts_at, lineage_of
+from threadkeep.store.actions.keys import outcome_of, record
+from threadkeep.store.actions.numbers import Guard, Taken, take
+from threadkeep.store.database import Replayed
+from threadkeep.store.drafts import Draft, media_rows
+from threadkeep.store.place import Once, Place
+
+MAX_PAGE: Final = 1_000
+ALL: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Items to be appended, and how."""
+
+    drafts: Sequence[Draft]
+    once: Once | None = None
+    guard: Guard = Guard()
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where they were put."""
+
+    first: int
+    branch: int
+    revision: int
+    is_replayed: bool = False
+
+
+def append_items(connection: Connection, place: Place, what: Append) -> Appended:
+    """Append items to a branch.
+
+    Raises:
+        NotFound, HeadConflict, IdempotencyConflict, TooLarge: nothing was written.
+    """
+    now = datetime.now(UTC)
+    found = take(connection, place, what.guard, now, items=len(what.drafts))
+    outcome = outcome_of(connection, place.scope.tenant, place.key, what.once)
+    if outcome is not None:
+        raise Replayed(Appended(outcome["first"], outcome["branch"], -1, is_replayed=True))
+    insert_items(connection, place, what.drafts, found, now)
+    record(
+        connection, place.scope.tenant, place.key, what.once, now,
+        kind="items", first=found.first, count=found.count, branch=found.branch,
+    )  # fmt: skip
+    return Appended(found.first, found.branch, found.revision)
+
+
+def insert_items(
+    connection: Connection, place: Place, drafts: Sequence[Draft], found: Taken, now: datetime, *, seen: int | None = None
+) -> None:
+    """The rows of items at the positions that were taken; `seen` marks them as the output of one response."""
+    tenant, first = place.scope.tenant, found.first
+    rows = [
+        draft.row(
+            tenant_id=tenant,
+            conversation_id=place.key,
+            position=first + offset,
+            branch=found.branch,
+            turn=first if seen is not None else None,
+            seen=seen,
+            created_at=now,
+        )
+        for offset, draft in enumerate(drafts)
+    ]
+    insert_rows(connection, rows, drafts, now)
+
+
+def insert_rows(
+    connection: Connection, rows: Sequence[dict[str, Any]], drafts: Sequence[Draft], now: datetime
+) -> None:
+    """Rows of items and their media; blobs go first and in hash order, so that two writers cannot wait for each other."""
+    if not rows:
+        return
+    check_sizes(connection, rows, "an item")
+    contents, links = {}, []
+    for row, draft in zip(rows, drafts, strict=True):
+        if draft.media:
+            place = {name: row[name] for name in ("tenant_id", "conversation_id", "position")}
+            new, linked = media_rows(draft, now, **place)
+            contents.update({blob["hash"]: blob for blob in new})
+            links += linked
+    if contents:
+        ordered = [contents[hash_] for hash_ in sorted(contents)]
+        check_sizes(connection, ordered, "the media of an item")
+        connection.execute(insert_missing(connection, blobs), ordered)
+    connection.execute(insert(items_table), rows)
+    if links:
+        connection.execute(insert(item_blobs), links)
+
+
+def stored_item(connection: Connection, place: Place, position: int) -> StoredItem:
+    """The item at a position of the branch.
+
+    Raises:
+        NotFound: the branch has none there.
+    """
+    lineage = lineage_of(connection, place, facts_at(connection, place))
+    parameters = {"tenant": place.scope.tenant, "key": place.key, "position": position}
+    row = connection.execute(stored_item_of(connection.dialect.name), parameters).one_or_none()
+    if row is None or not lineage.has(place.branch, position, row.branch):
+        raise NotFound(
+            f"Branch {place.branch} of {place.public_id} has no item at position {position}; it ends at {lineage.head}."
+        )
+    return _stored(connection, place, [row])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which items a page shows: positions after `after` and before `before`, at most `limit`."""
+
+    after: int | None = None
+    before: int | None = None
+    limit: int | None = 100  # None: all of them
+    is_descending: bool = False
+
+
+def stored_items(connection: Connection, place: Place, window: Window) -> list[StoredItem]:
+    """A page of a branch's items."""
+    lineage = lineage_of(connection, place, facts_at(connection, place))
+    low = -1 if window.after is None else window.after
+    high = lineage.head if window.before is None else min(lineage.head, window.before - 1)
+    parts = lineage.ranges(place.branch, low, high)
+    statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
+    found: list[Any] = []
+    for branch, after, upto in reversed(parts) if window.is_descending else parts:
+        if len(found) == window.limit:
+            break
+        parameters = {
+            "tenant": place.scope.tenant, "key": place.key, "branch": branch, "after": after, "upto": upto,
+            "limit": ALL if window.limit is None else window.limit - len(found),
+        }  # fmt: skip
+        found += connection.execute(statement, parameters).all()
+    return _stored(connection, place, found)
+
+
+def item_id_of(place: Place, position: int) -> str:
+    """The id of a stored item: never sent to a provider."""
+    return f"item_{place.public_id.removeprefix('conv_')}_{position}"
+
+
+def _stored(connection: Connection, place: Place, rows: Sequence[Any]) -> list[StoredItem]:
+    entries = entries_from(connection, place, rows)
+    return [
+        StoredItem(
+            id=item_id_of(place, entry.position),
+            position=entry.position,
+            branch=row.branch,
+            turn=entry.turn,
+            item=item_from_object(entry.item()),
+            author_id=row.author_id,
+            created_at=row.created_at,
+        )
+        for row, entry in zip(rows, entries, strict=True)
+    ]

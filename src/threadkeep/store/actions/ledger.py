@@ -1,0 +1,77 @@
+"""The usage ledger: one row per provider attempt, written once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from threadkeep.db.tables import usage_records
+from threadkeep.domain.ids import new_key
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.usage import NormalizedUsage
+from threadkeep.store.place import Place
+
+UNKNOWN = NormalizedUsage()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is known of one call to a provider."""
+
+    format: str
+    status: str | None
+    model: str | None = None
+    provider: str | None = None
+    latency_ms: int | None = None
+    figures: NormalizedUsage = UNKNOWN
+    usage: JsonObject | None = None
+    error: JsonObject | None = None
+
+
+def insert_attempt(
+    connection: Connection,
+    place: Place,
+    attempt: Attempt,
+    now: datetime,
+    *,
+    user_id: str | None,
+    response: int | None = None,
+    tool_set_hash: bytes | None = None,
+) -> int:
+    """The ledger row of an attempt; returns its id."""
+    key, figures = new_key(), attempt.figures
+    connection.execute(
+        insert(usage_records),
+        {
+            "tenant_id": place.scope.tenant,
+            "id": key,
+            "day": now.date(),
+            "occurred_at": now,
+            "user_id": user_id,
+            "conversation_id": place.key,
+            "response": response,
+            "tool_set_hash": tool_set_hash,
+            "provider": attempt.provider,
+            "model": attempt.model,
+            "format": attempt.format,
+            "status": attempt.status,
+            "latency_ms": attempt.latency_ms,
+            "input_tokens": figures.input_tokens,
+            "cached_tokens": figures.cached_tokens,
+            "cache_write_tokens": figures.cache_write_tokens,
+            "output_tokens": figures.output_tokens,
+            "reasoning_tokens": figures.reasoning_tokens,
+            "total_tokens": figures.total_tokens,
+            "cost_nano": None,
+            "usage": _json(attempt.usage),
+            "error": _json(attempt.error),
+        },
+    )
+    return key
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else dumps(value).decode()

@@ -1,0 +1,95 @@
+"""Opening a conversation: enough of it for a handle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from threadkeep.domain.ids import public_id_text
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.errors import NotFound
+from threadkeep.store.actions.conversations import Filter, NewConversation, create_many, list_rows
+from threadkeep.store.actions.entries import facts_of, lineage_of
+from threadkeep.store.actions.keys import outcome_of
+from threadkeep.store.contents import Contents
+from threadkeep.store.database import Replayed
+from threadkeep.store.place import TENANT_WIDE, Place, Scope
+
+
+@dataclass(slots=True)
+class Opened:
+    """A conversation as it was found: enough for a handle, no items yet."""
+
+    scope: Scope
+    facts: Row[Any]
+    settings: JsonObject
+    tools: Sequence[JsonObject]
+    branch: int
+    head: int
+
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(self.scope, self.facts.id, public_id_text(bytes(self.facts.public_id)), self.branch)
+
+
+def find(
+    connection: Connection, scope: Scope, column: str, value: Any, contents: Contents, branch: int | None = None
+) -> Opened | None:
+    """A conversation by id, public_id or external_id, on its active branch or another; None when there is none."""
+    facts = facts_of(connection, scope, column, value)
+    return None if facts is None else opened(connection, scope, facts, contents, branch)
+
+
+def get(
+    connection: Connection, scope: Scope, column: str, value: Any, contents: Contents, branch: int | None = None
+) -> Opened:
+    """Like `find`.
+
+    Raises:
+        NotFound: there is no such conversation or branch.
+    """
+    found = find(connection, scope, column, value, contents, branch)
+    if found is None:
+        shown = public_id_text(value) if isinstance(value, bytes) else value
+        raise NotFound(f"There is no conversation {shown!r} here. It was deleted, or belongs to somebody else.")
+    return found
+
+
+def opened(
+    connection: Connection, scope: Scope, facts: Row[Any], contents: Contents, branch: int | None = None
+) -> Opened:
+    """A conversation whose row was read."""
+    number: int = facts.active_branch if branch is None else branch
+    settings = contents.settings(connection, scope.tenant, facts.config_hash)
+    tools = contents.tools(connection, scope.tenant, facts.tool_set_hash)
+    found = Opened(scope, facts, settings, tools, number, facts.head_position)
+    if number:
+        found.head = lineage_of(connection, found.place(), facts).head
+    return found
+
+
+def create_and_open(
+    connection: Connection, scope: Scope, new: NewConversation, contents: Contents
+) -> tuple[Opened, bool]:
+    """Create a conversation; the second value says whether an earlier call with the same key had made it.
+
+    Raises:
+        InvalidOption: another conversation has its external_id.
+        IdempotencyConflict: the key was used with other content.
+    """
+    outcome = outcome_of(connection, scope.tenant, TENANT_WIDE, new.once)
+    if outcome is not None:
+        public_id = bytes.fromhex(outcome["public_id"])
+        raise Replayed((get(connection, scope, "public_id", public_id, contents), True))
+    public_id = create_many(connection, scope, [new])[0]
+    return get(connection, scope, "public_id", public_id, contents), False
+
+
+def list_and_open(connection: Connection, scope: Scope, wanted: Filter, contents: Contents) -> list[Opened]:
+    """A page of conversations; their options and tools are read in a few statements, if they are not known."""
+    rows = list_rows(connection, scope, wanted)
+    contents.prefetch(connection, scope.tenant, {row.config_hash for row in rows})
+    return [opened(connection, scope, facts, contents) for facts in rows]

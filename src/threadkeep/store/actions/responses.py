@@ -1,0 +1,154 @@
+"""Storing a provider's answer: items, response, raw body and ledger row, in one transaction."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, insert
+
+from threadkeep.db.dialects import check_sizes
+from threadkeep.db.tables import response_bodies, responses
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.errors import HeadConflict
+from threadkeep.store.actions import keys
+from threadkeep.store.actions.entries import facts_at
+from threadkeep.store.actions.items import insert_items
+from threadkeep.store.actions.ledger import Attempt, insert_attempt
+from threadkeep.store.actions.numbers import Guard, Taken, take
+from threadkeep.store.database import Replayed
+from threadkeep.store.drafts import Draft
+from threadkeep.store.place import Once, Place
+
+PLAIN: Final = 0
+ZLIB: Final = 1
+_WORTH_PACKING: Final = 512  # bytes; shorter bodies are kept as they are
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A parsed provider body on its way into rows."""
+
+    drafts: Sequence[Draft]
+    body: bytes
+    attempt: Attempt
+    input_to: int
+    columns: JsonObject = field(default_factory=dict)  # of the responses row, by name
+    view: JsonObject | None = None
+    once: Once | None = None
+    guard: Guard = Guard()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where an answer was put, or where the branch ended instead (`head`)."""
+
+    number: int = -1
+    first: int = 0
+    branch: int = 0
+    revision: int = -1
+    head: int | None = None
+    is_replayed: bool = False
+
+
+def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored:
+    """Append a provider's answer.
+
+    An unexpected head is an outcome, not an exception: its ledger row is to be committed before the caller hears of it.
+
+    Raises:
+        NotFound, IdempotencyConflict, TooLarge: nothing was written.
+    """
+    now = datetime.now(UTC)
+    try:
+        found = take(connection, place, answer.guard, now, items=len(answer.drafts), responses=1)
+    except HeadConflict as conflict:
+        return _refused(connection, place, answer, conflict, now)
+    outcome = keys.outcome_of(connection, place.scope.tenant, place.key, answer.once)
+    if outcome is not None and outcome["kind"] != "head_conflict":
+        raise Replayed(_replay(outcome))
+    insert_items(connection, place, answer.drafts, found, now, seen=answer.input_to)
+    number = found.response
+    _insert_response(connection, place, answer, found, now)
+    made = {"kind": "response", "number": number, "first": found.first, "branch": found.branch}
+    if outcome is None:
+        insert_attempt(
+            connection, place, answer.attempt, now,
+            user_id=found.user_id, response=number, tool_set_hash=found.tool_set_hash,
+        )  # fmt: skip
+        keys.record(connection, place.scope.tenant, place.key, answer.once, now, **made)
+    elif answer.once is not None:  # refused before under this key: its ledger row exists
+        keys.replace(connection, place.scope.tenant, place.key, answer.once, **made)
+    return Stored(number, found.first, found.branch, found.revision)
+
+
+def record_attempt(connection: Connection, place: Place, attempt: Attempt, once: Once | None) -> bool:
+    """The ledger row of an attempt that gave no response; False when its key had been used for it before.
+
+    Raises:
+        NotFound, IdempotencyConflict: nothing was written.
+    """
+    now = datetime.now(UTC)
+    facts = facts_at(connection, place)
+    if keys.outcome_of(connection, place.scope.tenant, place.key, once) is not None:
+        return False
+    keys.record(connection, place.scope.tenant, place.key, once, now, kind="attempt")
+    insert_attempt(connection, place, attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash)
+    return True
+
+
+def _refused(connection: Connection, place: Place, answer: Answer, conflict: HeadConflict, now: datetime) -> Stored:
+    """The branch ends elsewhere: only the ledger row is written, for the tokens were used."""
+    outcome = keys.outcome_of(connection, place.scope.tenant, place.key, answer.once)
+    if outcome is not None:
+        raise Replayed(_replay(outcome))
+    facts = facts_at(connection, place)
+    insert_attempt(
+        connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash
+    )
+    keys.record(
+        connection, place.scope.tenant, place.key, answer.once, now, kind="head_conflict", head=conflict.head
+    )
+    return Stored(head=conflict.head)
+
+
+def _replay(outcome: JsonObject) -> Stored:
+    if outcome["kind"] == "head_conflict":
+        return Stored(head=outcome["head"], is_replayed=True)
+    return Stored(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
+
+
+def _insert_response(connection: Connection, place: Place, answer: Answer, found: Taken, now: datetime) -> None:
+    key = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": found.response}
+    row: dict[str, Any] = {
+        **key,
+        "branch": found.branch,
+        "input_to": answer.input_to,
+        "from_position": found.first,
+        "to_position": found.last,
+        "view": None if answer.view is None else dumps(answer.view).decode(),
+        "config_hash": found.config_hash,
+        "tool_set_hash": found.tool_set_hash,
+        "created_at": now,
+        **answer.columns,
+    }
+    codec, body = packed(answer.body)
+    raw = {**key, "codec": codec, "body": body, "created_at": now}
+    check_sizes(connection, [row, raw], "a response")
+    connection.execute(insert(responses), row)
+    connection.execute(insert(response_bodies), raw)
+
+
+def packed(body: bytes) -> tuple[int, bytes]:
+    """A raw body as it is stored, with its codec."""
+    return (ZLIB, zlib.compress(body, 1)) if len(body) >= _WORTH_PACKING else (PLAIN, body)
+
+
+def unpacked(codec: int, body: bytes) -> bytes:
+    """The raw body of a stored one."""
+    return zlib.decompress(body) if codec == ZLIB else body
+
+

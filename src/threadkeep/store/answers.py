@@ -1,0 +1,167 @@
+"""Provider bodies on their way into rows: read and checked before any transaction begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.response import Response
+from threadkeep.domain.wire import Rendered, get_format
+from threadkeep.errors import CannotParse, InvalidOption, ProviderError
+from threadkeep.store.actions.ledger import Attempt
+from threadkeep.store.actions.responses import Answer
+from threadkeep.store.drafts import drafted
+from threadkeep.store.place import identifier, once, optional_identifier
+from threadkeep.store.requests import How, guard_of
+
+
+class Call(TypedDict, total=False):
+    """What is known of a call to a provider: who answered, after how many milliseconds, with which HTTP headers."""
+
+    provider: str | None
+    latency_ms: float | None
+    headers: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBody:
+    """A provider's body, read: a response, or the error that it holds."""
+
+    raw: bytes
+    value: Any
+    response: Response | None
+    error: ProviderError | None
+
+
+def parsed_body(body: Any, format: str, headers: Mapping[str, str] | None) -> ParsedBody:
+    """Read a provider's body: a dict, JSON text, or an object of the provider's SDK.
+
+    Raises:
+        UnknownFormat, CannotParse: it cannot be read; nothing is to be stored.
+    """
+    wire = get_format(format)
+    raw, value = _raw(body)
+    try:
+        return ParsedBody(raw, value, wire.parse_response(value, headers), None)
+    except ProviderError as error:
+        return ParsedBody(raw, value, None, error)
+
+
+def _raw(body: Any) -> tuple[bytes, Any]:
+    if isinstance(body, bytes | bytearray | str):
+        data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
+        try:
+            return data, loads(data)
+        except ValueError as error:
+            raise CannotParse(f"The response body is not JSON: {error}. It begins with {data[:80]!r}.") from error
+    dump = getattr(body, "model_dump", None)
+    value = dump(mode="json", by_alias=True, exclude_unset=True) if callable(dump) else body
+    return dumps(value), value
+
+
+def answer_of(
+    parsed: ParsedBody, format: str, head: int, rendered: Rendered | None, how: How, call: Call
+) -> Answer:
+    """A parsed body on its way into rows; without `rendered` the request is taken to have shown all items.
+
+    Raises:
+        InvalidItem, InvalidOption: it cannot be stored.
+    """
+    response = parsed.response
+    if response is None:
+        raise CannotParse("There is no response to be stored.")
+    if rendered is not None and not isinstance(rendered, Rendered):
+        raise InvalidOption(f"rendered= is what render() returned, not {type(rendered).__name__}.")
+    columns = {
+        "format": format,
+        "provider_response_id": response.id,
+        "model": response.model,
+        "status": response.status,
+        "finish_reason": response.finish_reason,
+        "incomplete_details": _json(response.incomplete_details),
+        "error": _json(response.error),
+        "provider_data": _json(response.provider_data or None),
+        "completed_at": _moment(response.completed_at),
+    }
+    return Answer(
+        drafts=[drafted(item.to_object(), model=response.model) for item in response.output],
+        body=parsed.raw,
+        attempt=attempt_of(format, call, response=response),
+        input_to=head if rendered is None else rendered.head,
+        columns=columns,
+        view=None if rendered is None else rendered.view,
+        once=_response_once(parsed, format, how),
+        guard=guard_of(how),
+    )
+
+
+def _response_once(parsed: ParsedBody, format: str, how: How) -> Any:
+    key = how.get("idempotency_key")
+    return None if key is None else once(key, "add_response", {"format": format, "body": parsed.value})
+
+
+def failure_of(parsed: ParsedBody, format: str, how: How, call: Call) -> tuple[Attempt, Any]:
+    """The ledger row of an error envelope, and the key it is written under."""
+    return attempt_of(format, call, error=parsed.error), _response_once(parsed, format, how)
+
+
+def attempt_of(
+    format: str,
+    call: Call,
+    *,
+    response: Response | None = None,
+    error: Any = None,
+    model: str | None = None,
+    status: str = "failed",
+) -> Attempt:
+    """What the ledger keeps of a call."""
+    get_format(format)
+    usage = response.usage if response is not None else None
+    found = {} if usage is None else {"figures": usage.normalized, "usage": usage.raw}
+    return Attempt(
+        format=format,
+        status=response.status if response is not None else identifier("status", status),
+        model=_short(response.model if response is not None else model),
+        provider=optional_identifier("provider", call.get("provider")),
+        latency_ms=_milliseconds(call.get("latency_ms")),
+        error=_error(error),
+        **found,
+    )
+
+
+def _error(error: Any) -> JsonObject | None:
+    if error is None or isinstance(error, dict):
+        return error
+    if isinstance(error, ProviderError):
+        facts = {"code": error.code, "message": error.message, "type": error.type, "status": error.status}
+        return {name: value for name, value in facts.items() if value is not None}
+    if isinstance(error, BaseException):
+        return {"type": type(error).__name__, "message": str(error)}
+    return {"message": str(error)}
+
+
+def _milliseconds(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        raise InvalidOption(f"latency_ms is a number of milliseconds, not {value!r}.")
+    return round(value)
+
+
+def _short(value: str | None) -> str | None:
+    """A model name for the ledger's indexes; the response keeps the whole of a longer one."""
+    return value if value is None or len(value.encode("utf-8", "surrogatepass")) <= 120 else value[:40]  # noqa: PLR2004
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else dumps(value).decode()
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

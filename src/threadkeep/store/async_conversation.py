@@ -1,0 +1,226 @@
+"""A stored conversation, under asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar, Unpack
+
+from threadkeep.domain.items import UNSET
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
+from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
+from threadkeep.domain.wire import Rendered
+from threadkeep.store.actions.opening import Opened
+from threadkeep.store.answers import Call
+from threadkeep.store.contents import Contents
+from threadkeep.store.database import AsyncRunner
+from threadkeep.store.handle import Handle
+from threadkeep.store.plans import Plan
+from threadkeep.store.requests import How, OnConflict, View
+
+T = TypeVar("T")
+
+
+class AsyncConversation(Handle):
+    """A conversation in the database; the methods of `Conversation` as coroutines."""
+
+    def __init__(self, found: Opened, contents: Contents, runner: AsyncRunner) -> None:
+        super().__init__(found, contents)
+        self._runner = runner
+
+    async def user(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Like `Conversation.user`."""
+        return await self._run(self._saying("user", content, how, author_id))
+
+    async def assistant(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Like `Conversation.assistant`."""
+        return await self._run(self._saying("assistant", content, how, author_id))
+
+    async def system(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Like `Conversation.system`."""
+        return await self._run(self._saying("system", content, how, author_id))
+
+    async def developer(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Like `Conversation.developer`."""
+        return await self._run(self._saying("developer", content, how, author_id))
+
+    async def add_item(self, item: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Like `Conversation.add_item`."""
+        return await self._run(self._adding_one(item, how, author_id))
+
+    async def add_items(self, items: Iterable[Any], *, author_id: str | None = None, **how: Unpack[How]) -> list[StoredItem]:
+        """Like `Conversation.add_items`."""
+        return await self._run(self._adding_many(items, how, author_id))
+
+    async def add_function_call_output(
+        self,
+        *,
+        call_id: str | None,
+        output: Any = UNSET,
+        result: Any = UNSET,
+        status: str | None = None,
+        **how: Unpack[How],
+    ) -> StoredItem:
+        """Like `Conversation.add_function_call_output`."""
+        return await self._run(self._outputting(call_id, output, result, status, how))
+
+    async def add_response(
+        self,
+        body: Any,
+        format: str,
+        *,
+        rendered: Rendered | None = None,
+        idempotency_key: str | None = None,
+        expected_head: int | None = None,
+        on_conflict: OnConflict = "raise",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Like `Conversation.add_response`."""
+        how: How = {
+            "idempotency_key": idempotency_key,
+            "expected_head": expected_head,
+            "on_conflict": on_conflict,
+        }
+        call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        return await self._run(self._answering(body, format, rendered, how, call))
+
+    async def record_attempt(
+        self,
+        format: str,
+        *,
+        error: Any = None,
+        model: str | None = None,
+        status: str = "failed",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Like `Conversation.record_attempt`."""
+        await self._run(self._attempting(format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}))
+
+    async def render(self, format: str, **view: Unpack[View]) -> Rendered:
+        """Like `Conversation.render`."""
+        return await self._run(self._rendering(format, view))
+
+    async def request_payload(self, format: str, **view: Unpack[View]) -> JsonObject:
+        """Like `Conversation.request_payload`."""
+        return (await self.render(format, **view)).payload
+
+    async def request_body(self, format: str, **view: Unpack[View]) -> bytes:
+        """Like `Conversation.request_body`."""
+        return (await self.render(format, **view)).body
+
+    async def session(self) -> Session:
+        """Like `Conversation.session`."""
+        return await self._run(self._detaching())
+
+    async def items(
+        self,
+        *,
+        before: int | str | None = None,
+        after: int | str | None = None,
+        limit: int = 100,
+        order: Literal["asc", "desc"] = "asc",
+    ) -> Page[StoredItem]:
+        """Like `Conversation.items`."""
+        return await self._run(self._listing_items(before, after, limit, order))
+
+    async def get_item(self, position: int) -> StoredItem:
+        """Like `Conversation.get_item`."""
+        return await self._run(self._getting_item(position))
+
+    async def transcript(self) -> list[StoredItem]:
+        """Like `Conversation.transcript`."""
+        return await self._run(self._transcribing())
+
+    async def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
+        """Like `Conversation.responses`."""
+        return await self._run(self._listing_responses(after, limit))
+
+    async def response_body(self, number: int) -> bytes:
+        """Like `Conversation.response_body`."""
+        return await self._run(self._reading_body(number))
+
+    async def usage(self, *, by: Sequence[str] = ()) -> Any:
+        """Like `Conversation.usage`."""
+        return await self._run(self._reporting(by))
+
+    async def fork(self, at: int | None = None, *, idempotency_key: str | None = None) -> Self:
+        """Like `Conversation.fork`."""
+        return self._handle(await self._run(self._forking(at, idempotency_key)))
+
+    async def on_branch(self, number: int) -> Self:
+        """Like `Conversation.on_branch`."""
+        return self._handle(await self._run(self._opening_branch(number)))
+
+    async def branches(self, *, after: int | str | None = None, limit: int = 100) -> Page[Branch]:
+        """Like `Conversation.branches`."""
+        return await self._run(self._listing_branches(after, limit))
+
+    async def set_active_branch(self, number: int) -> None:
+        """Like `Conversation.set_active_branch`."""
+        await self._run(self._activating(number))
+
+    async def update(self, *, idempotency_key: str | None = None, **options: Any) -> None:
+        """Like `Conversation.update`."""
+        await self._run(self._updating(options, idempotency_key))
+
+    async def json_output(
+        self,
+        schema: Mapping[str, Any],
+        *,
+        name: str = "response",
+        strict: bool | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Like `Conversation.json_output`."""
+        await self._run(self._asking_json(schema, {"name": name, "strict": strict, "description": description}))
+
+    async def think(self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None) -> None:
+        """Like `Conversation.think`."""
+        await self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}))
+
+    async def register_tool(
+        self,
+        name: str,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        strict: bool | None = None,
+        **extra: Any,
+    ) -> Tool:
+        """Like `Conversation.register_tool`."""
+        return (await self._run(self._registering([FunctionTool(name, description, parameters, strict, **extra)])))[0]
+
+    async def register_tools(self, tools: ToolRegistry | Iterable[Any], *, idempotency_key: str | None = None) -> list[Tool]:
+        """Like `Conversation.register_tools`."""
+        return await self._run(self._registering(tools_from(tools), idempotency_key))
+
+    async def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[Tool]:
+        """Like `Conversation.use_tools`."""
+        return await self._run(self._registering((registry or default_registry()).chosen(names)))
+
+    async def remove_tool(self, name: str) -> Tool | None:
+        """Like `Conversation.remove_tool`."""
+        return await self._run(self._removing_tool(name))
+
+    async def clear_tools(self) -> list[Tool]:
+        """Like `Conversation.clear_tools`."""
+        return await self._run(self._clearing_tools())
+
+    async def archive(self) -> None:
+        """Like `Conversation.archive`."""
+        await self._run(self._archiving("archived"))
+
+    async def unarchive(self) -> None:
+        """Like `Conversation.unarchive`."""
+        await self._run(self._archiving("active"))
+
+    def _handle(self, found: Opened) -> Self:
+        return type(self)(found, self._contents, self._runner)
+
+    async def _run(self, plan: Plan[T]) -> T:
+        return await plan.run_async(self._runner)

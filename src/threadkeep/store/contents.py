@@ -1,0 +1,147 @@
+"""Options and tools, stored once per content: their texts, hashes, and a cache of what was read.
+
+A hash covers the exact text: the order of keys in a JSON schema is part of what a provider sees.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from threading import Lock
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.queries.conversations import config_of, configs_of, tool_definitions_of, tool_set_of
+from threadkeep.db.tables import configs, tool_definitions, tool_sets
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+
+CACHED: Final = 2_000  # options and tool sets that a store remembers
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A stored JSON text with the hash that names it."""
+
+    hash: bytes
+    text: str
+
+    @classmethod
+    def of(cls, value: Any) -> Text:
+        data = dumps(value)
+        return cls(sha256(data).digest(), data.decode())
+
+
+class Contents:
+    """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[str, int, bytes], Any] = OrderedDict()
+        self._lock = Lock()
+
+    def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
+        """The session options of that hash; not to be changed by the caller."""
+        found = self._get("config", tenant, hash_)
+        if found is None:
+            text = connection.execute(config_of(), {"tenant": tenant, "hash": hash_}).scalar_one()
+            found = self._put("config", tenant, hash_, loads(text))
+        settings: JsonObject = found
+        return settings
+
+    def tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> list[JsonObject]:
+        """The tools of that set, in order; not to be changed by the caller."""
+        if hash_ is None:
+            return []
+        found = self._get("tools", tenant, hash_)
+        if found is None:
+            hashes = loads(connection.execute(tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar_one())
+            wanted = [bytes.fromhex(text) for text in hashes]
+            rows = connection.execute(tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(wanted))})
+            texts = {bytes(row.hash): row.definition for row in rows}
+            found = self._put("tools", tenant, hash_, [loads(texts[name]) for name in wanted])
+        tools: list[JsonObject] = found
+        return tools
+
+    def prefetch(self, connection: Connection, tenant: int, hashes: set[bytes]) -> None:
+        """Read the options of these hashes that are not known, in one statement."""
+        missing = sorted(hash_ for hash_ in hashes if self._get("config", tenant, hash_) is None)
+        if len(missing) > 1:
+            for row in connection.execute(configs_of(), {"tenant": tenant, "hashes": missing}):
+                self._put("config", tenant, bytes(row.hash), loads(row.config))
+
+    def _get(self, kind: str, tenant: int, hash_: bytes) -> Any:
+        with self._lock:
+            key = (kind, tenant, hash_)
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key)
+
+    def _put(self, kind: str, tenant: int, hash_: bytes, value: Any) -> Any:
+        with self._lock:
+            self._found[kind, tenant, hash_] = value
+            if len(self._found) > CACHED:
+                self._found.popitem(last=False)
+        return value
+
+
+def settings_text(settings: Mapping[str, Any]) -> Text:
+    """The text of session options, top-level keys sorted."""
+    return Text.of({name: settings[name] for name in sorted(settings)})
+
+
+def store_settings(connection: Connection, tenant: int, texts: Sequence[Text], now: datetime) -> None:
+    """Make sure that these options are stored; in hash order, so that two writers cannot wait for each other."""
+    rows = [
+        {"tenant_id": tenant, "hash": hash_, "config": text, "created_at": now}
+        for hash_, text in sorted({text.hash: text.text for text in texts}.items())
+    ]
+    check_sizes(connection, rows, "the session options")
+    connection.execute(insert_missing(connection, configs), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTexts:
+    """A tool set and the definitions that it names."""
+
+    set: Text
+    definitions: tuple[tuple[Text, JsonObject], ...]
+
+    @classmethod
+    def of(cls, tools: Sequence[JsonObject]) -> ToolTexts | None:
+        """None for no tools at all."""
+        if not tools:
+            return None
+        definitions = tuple((Text.of(tool), tool) for tool in tools)
+        return cls(Text.of([text.hash.hex() for text, _ in definitions]), definitions)
+
+
+def store_tools(connection: Connection, tenant: int, found: Sequence[ToolTexts], now: datetime) -> None:
+    """Make sure that these tool sets are stored; in hash order, as above."""
+    definitions = {
+        text.hash: {
+            "tenant_id": tenant,
+            "hash": text.hash,
+            "type": _short(tool.get("type")) or "function",
+            "name": _short(tool.get("name")),
+            "definition": text.text,
+            "created_at": now,
+        }
+        for tools in found
+        for text, tool in tools.definitions
+    }
+    rows = [definitions[hash_] for hash_ in sorted(definitions)]
+    check_sizes(connection, rows, "a tool definition")
+    connection.execute(insert_missing(connection, tool_definitions), rows)
+    sets = {
+        tools.set.hash: {"tenant_id": tenant, "hash": tools.set.hash, "definitions": tools.set.text, "created_at": now}
+        for tools in found
+    }
+    connection.execute(insert_missing(connection, tool_sets), [sets[hash_] for hash_ in sorted(sets)])
+
+
+def _short(value: object) -> str | None:
+    return value if isinstance(value, str) and len(value) <= 60 else None  # noqa: PLR2004 - a column for people

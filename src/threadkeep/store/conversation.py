@@ -1,0 +1,279 @@
+"""A stored conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar, Unpack
+
+from threadkeep.domain.items import UNSET
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
+from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
+from threadkeep.domain.wire import Rendered
+from threadkeep.store.actions.opening import Opened
+from threadkeep.store.answers import Call
+from threadkeep.store.contents import Contents
+from threadkeep.store.database import SyncRunner
+from threadkeep.store.handle import Handle
+from threadkeep.store.plans import Plan
+from threadkeep.store.requests import How, OnConflict, View
+
+T = TypeVar("T")
+
+
+class Conversation(Handle):
+    """A conversation in the database.
+
+    Made by a Store. It reads what is new when it renders, and remembers what it has read.
+    """
+
+    def __init__(self, found: Opened, contents: Contents, runner: SyncRunner) -> None:
+        super().__init__(found, contents)
+        self._runner = runner
+
+    def user(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Append a user message: text, a content part, a dict, or a list of them.
+
+        Raises:
+            InvalidItem, InvalidOption, NotFound, HeadConflict, IdempotencyConflict, TooLarge: nothing was written.
+        """
+        return self._run(self._saying("user", content, how, author_id))
+
+    def assistant(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Append an assistant message; a text becomes `output_text`. As `user`."""
+        return self._run(self._saying("assistant", content, how, author_id))
+
+    def system(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Append a system message. As `user`."""
+        return self._run(self._saying("system", content, how, author_id))
+
+    def developer(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Append a developer message. As `user`."""
+        return self._run(self._saying("developer", content, how, author_id))
+
+    def add_item(self, item: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
+        """Append an item of any type: a typed item, or a dict in the way of Open Responses. Errors as `user`."""
+        return self._run(self._adding_one(item, how, author_id))
+
+    def add_items(self, items: Iterable[Any], *, author_id: str | None = None, **how: Unpack[How]) -> list[StoredItem]:
+        """Append several items, all or none. Errors as `user`."""
+        return self._run(self._adding_many(items, how, author_id))
+
+    def add_function_call_output(
+        self,
+        *,
+        call_id: str | None,
+        output: Any = UNSET,
+        result: Any = UNSET,
+        status: str | None = None,
+        **how: Unpack[How],
+    ) -> StoredItem:
+        """Append the output of a function call: text or content parts (`result` is another name of `output`). Errors as `user`."""
+        return self._run(self._outputting(call_id, output, result, status, how))
+
+    def add_response(
+        self,
+        body: Any,
+        format: str,
+        *,
+        rendered: Rendered | None = None,
+        idempotency_key: str | None = None,
+        expected_head: int | None = None,
+        on_conflict: OnConflict = "raise",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Append a provider's answer: its items, the response, the raw body and a row of the usage ledger, in one transaction.
+
+        `body` is a dict, JSON text, or an object of the provider's SDK; `rendered` is the request it answers.
+
+        Raises:
+            ProviderError: the body is an error; its ledger row is written.
+            HeadConflict: the branch does not end at `expected_head`; the ledger row is written.
+            UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
+        """
+        how: How = {
+            "idempotency_key": idempotency_key,
+            "expected_head": expected_head,
+            "on_conflict": on_conflict,
+        }
+        call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        return self._run(self._answering(body, format, rendered, how, call))
+
+    def record_attempt(
+        self,
+        format: str,
+        *,
+        error: Any = None,
+        model: str | None = None,
+        status: str = "failed",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Write down a call that gave no response (a timeout, say): one row of the usage ledger.
+
+        Raises:
+            UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
+        """
+        self._run(self._attempting(format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}))
+
+    def render(self, format: str, **view: Unpack[View]) -> Rendered:
+        """Render the next request for a provider, with its losses and repairs. Only what is new is read from the database.
+
+        Raises:
+            UnknownFormat, InvalidOption, NotFound: it cannot be read.
+            CannotRender: the provider would refuse any request made of this conversation.
+            LossError: `strict` is set and the request is not exact.
+        """
+        return self._run(self._rendering(format, view))
+
+    def request_payload(self, format: str, **view: Unpack[View]) -> JsonObject:
+        """The next request as a dict for the provider's SDK. As `render`."""
+        return (self.render(format, **view)).payload
+
+    def request_body(self, format: str, **view: Unpack[View]) -> bytes:
+        """The next request as JSON, UTF-8: the fast way. As `render`."""
+        return (self.render(format, **view)).body
+
+    def session(self) -> Session:
+        """A detached copy: options, tools and the items of this branch."""
+        return self._run(self._detaching())
+
+    def items(
+        self,
+        *,
+        before: int | str | None = None,
+        after: int | str | None = None,
+        limit: int = 100,
+        order: Literal["asc", "desc"] = "asc",
+    ) -> Page[StoredItem]:
+        """A page of this branch's items: those after or before a position (exclusive), oldest or newest first."""
+        return self._run(self._listing_items(before, after, limit, order))
+
+    def get_item(self, position: int) -> StoredItem:
+        """The item at a position of this branch.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return self._run(self._getting_item(position))
+
+    def transcript(self) -> list[StoredItem]:
+        """All items of this branch, in order."""
+        return self._run(self._transcribing())
+
+    def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
+        """A page of the responses of all branches, oldest first."""
+        return self._run(self._listing_responses(after, limit))
+
+    def response_body(self, number: int) -> bytes:
+        """The raw body of a response.
+
+        Raises:
+            NotFound: there is none, or it has expired.
+        """
+        return self._run(self._reading_body(number))
+
+    def usage(self, *, by: Sequence[str] = ()) -> Any:
+        """What this conversation used: one UsageRow, or with `by` ("response", "model", "day" …) a list of them."""
+        return self._run(self._reporting(by))
+
+    def fork(self, at: int | None = None, *, idempotency_key: str | None = None) -> Self:
+        """A new branch with the items up to and including a position (default: all of them; -1: none); returns a handle on it.
+
+        Raises:
+            NotFound: this branch has no such position.
+        """
+        return self._handle(self._run(self._forking(at, idempotency_key)))
+
+    def on_branch(self, number: int) -> Self:
+        """A handle on another branch.
+
+        Raises:
+            NotFound: there is none of that number.
+        """
+        return self._handle(self._run(self._opening_branch(number)))
+
+    def branches(self, *, after: int | str | None = None, limit: int = 100) -> Page[Branch]:
+        """A page of the conversation's branches."""
+        return self._run(self._listing_branches(after, limit))
+
+    def set_active_branch(self, number: int) -> None:
+        """Make a branch the one that `get_conversation` opens.
+
+        Raises:
+            NotFound: there is none of that number.
+        """
+        self._run(self._activating(number))
+
+    def update(self, *, idempotency_key: str | None = None, **options: Any) -> None:
+        """Change session options (None takes one out), `title`, `labels` (all of them), `user_id` or `external_id`.
+
+        Raises:
+            InvalidOption: an option is unknown or cannot be used; nothing was written.
+        """
+        self._run(self._updating(options, idempotency_key))
+
+    def json_output(
+        self,
+        schema: Mapping[str, Any],
+        *,
+        name: str = "response",
+        strict: bool | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Ask for answers that are JSON of this schema. Errors as `update`."""
+        self._run(self._asking_json(schema, {"name": name, "strict": strict, "description": description}))
+
+    def think(self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None) -> None:
+        """Ask for reasoning of an effort or within a budget; ``think(False)`` takes that back. Errors as `update`."""
+        self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}))
+
+    def register_tool(
+        self,
+        name: str,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        strict: bool | None = None,
+        **extra: Any,
+    ) -> Tool:
+        """Offer a function to the model; one of the same name is replaced in its place. Errors as `update`."""
+        return (self._run(self._registering([FunctionTool(name, description, parameters, strict, **extra)])))[0]
+
+    def register_tools(self, tools: ToolRegistry | Iterable[Any], *, idempotency_key: str | None = None) -> list[Tool]:
+        """Offer all tools of a registry, or a list of definitions (functions and built-in tools). Errors as `update`."""
+        return self._run(self._registering(tools_from(tools), idempotency_key))
+
+    def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[Tool]:
+        """Offer tools of a registry (default: the module's own) by name; all of them without names.
+
+        Raises:
+            ToolNotFound: the registry has no such tool.
+        """
+        return self._run(self._registering((registry or default_registry()).chosen(names)))
+
+    def remove_tool(self, name: str) -> Tool | None:
+        """Offer a tool no longer; returns its definition, None when there was none."""
+        return self._run(self._removing_tool(name))
+
+    def clear_tools(self) -> list[Tool]:
+        """Offer no tools any more; returns their definitions."""
+        return self._run(self._clearing_tools())
+
+    def archive(self) -> None:
+        """Take the conversation out of the usual listings. It can still be read and appended to."""
+        self._run(self._archiving("archived"))
+
+    def unarchive(self) -> None:
+        """Take the conversation back into the usual listings."""
+        self._run(self._archiving("active"))
+
+    def _handle(self, found: Opened) -> Self:
+        return type(self)(found, self._contents, self._runner)
+
+    def _run(self, plan: Plan[T]) -> T:
+        return plan.run(self._runner)

@@ -1,0 +1,180 @@
+"""Items on their way into rows: their JSON text, the columns cut from them, and media taken out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b, sha256
+from typing import Any, Final
+
+from threadkeep.db.types import IDENTIFIER_BYTES, escaped
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.wire import Entry
+from threadkeep.errors import InvalidItem
+from threadkeep.formats.entries import entry_of
+from threadkeep.store.place import identifier
+
+SPLICED: Final = 2  # flag in items.codec, beside jsontext.EXACT: media must be spliced in
+BLOB_BYTES: Final = 8 * 1024  # base64 text from this length on leaves the item
+
+# A string value that is a base64 data URL, or base64 under a key that the providers use for media.
+_MEDIA: Final = re.compile(
+    rb'(?:"data:[\w.+/-]{1,120}(?:;[\w.+=/-]{1,80}){0,4};base64,|"(?:data|bytes|result|b64_json|file_data)":")'
+    rb"([A-Za-z0-9+/]{%d,}={0,2})(?=\")" % BLOB_BYTES
+)
+_PARTS: Final = ("payload", "rest")
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Bytes taken out of an item's text, and where they belong."""
+
+    part: int
+    ordinal: int
+    splice_at: int
+    hash: bytes
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An item ready to be stored: `entry` is what the formats read, `columns` what the row holds of it."""
+
+    entry: Entry
+    columns: dict[str, Any]
+    media: tuple[Media, ...] = ()
+
+    def row(self, **values: Any) -> dict[str, Any]:
+        """The row of `items`, with its place."""
+        return {**self.columns, **values}
+
+
+def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> Draft:
+    """The draft of an item object.
+
+    Raises:
+        InvalidItem: it holds something that cannot be stored.
+    """
+    author = item.get("author_id")
+    if isinstance(author, str):  # a column of its own: it is never sent to a provider
+        item = {name: value for name, value in item.items() if name != "author_id"}
+        author_id = author_id or identifier("author_id", author)
+    entry = entry_of(item, position=-1, model=model)
+    texts, media = _without_media(entry)
+    call_id, item_id = entry.call_id, _text(item.get("id"))
+    columns = {
+        "item_id": item_id,
+        "item_hash": _short_hash(item_id),
+        "call_id": call_id,
+        "call_hash": _short_hash(call_id),
+        "type": _needed("type", entry.type),
+        "role": _needed("role", entry.role),
+        "status": _fitting(item.get("status")),
+        "name": _fitting(item.get("name")),
+        "author_id": author_id,
+        "origin": entry.origin,
+        "model": _fitting(entry.model),
+        "payload": texts[0],
+        "rest": texts[1],
+        "codec": entry.codec | (SPLICED if media else 0),
+    }
+    return Draft(entry, columns, media)
+
+
+def spliced(rows: Iterable[Any], found: Iterable[Any]) -> list[Any]:
+    """Entries with the media of `found` (position, part, splice_at, content) back in their texts."""
+    pieces: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+    for position, part, splice_at, content in found:
+        pieces.setdefault((position, part), []).append((splice_at, base64.b64encode(bytes(content))))
+    return [_restored(row, pieces) if row.codec & SPLICED else row for row in rows]
+
+
+def media_rows(draft: Draft, now: datetime, **place: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of `blobs` and `item_blobs` for a draft."""
+    tenant = place["tenant_id"]
+    blobs = [{"tenant_id": tenant, "hash": m.hash, "content": m.content, "created_at": now} for m in draft.media]
+    links = [
+        {**place, "part": m.part, "ordinal": m.ordinal, "splice_at": m.splice_at, "hash": m.hash} for m in draft.media
+    ]
+    return blobs, links
+
+
+def _restored(entry: Entry, pieces: Mapping[tuple[int, int], list[tuple[int, bytes]]]) -> Entry:
+    texts = {
+        name: _with_pieces(getattr(entry, name), pieces.get((entry.position, part), []))
+        for part, name in enumerate(_PARTS)
+    }
+    return entry._replace(**texts, codec=entry.codec & ~SPLICED)
+
+
+def _with_pieces(text: bytes | None, pieces: list[tuple[int, bytes]]) -> bytes | None:
+    if text is None or not pieces:
+        return text
+    found, last = [], 0
+    for splice_at, content in pieces:
+        found += [text[last:splice_at], content]
+        last = splice_at
+    return b"".join([*found, text[last:]])
+
+
+def _without_media(entry: Entry) -> tuple[list[str | None], tuple[Media, ...]]:
+    texts: list[str | None] = []
+    media: list[Media] = []
+    for part, name in enumerate(_PARTS):
+        text: bytes | None = getattr(entry, name)
+        if text is not None and len(text) >= BLOB_BYTES:
+            text, found = _cut(text, part)
+            media += found
+        texts.append(None if text is None else text.decode())
+    return texts, tuple(media)
+
+
+def _cut(text: bytes, part: int) -> tuple[bytes, list[Media]]:
+    kept, media, last, length = [], [], 0, 0
+    for match in _MEDIA.finditer(text):
+        content = _decoded(match[1])
+        if content is None:
+            continue
+        before = text[last : match.start(1)]
+        kept.append(before)
+        length += len(before)
+        media.append(Media(part, len(media), length, sha256(content).digest(), content))
+        last = match.end(1)
+    return b"".join([*kept, text[last:]]), media
+
+
+def _decoded(text: bytes) -> bytes | None:
+    """The bytes of a base64 text, if they encode to the very same text."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+    return content if base64.b64encode(content) == text else None
+
+
+def _short_hash(text: str | None) -> bytes | None:
+    return None if text is None else blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _fitting(value: object) -> str | None:
+    """A value for a short column; the item's text holds the whole of what does not fit."""
+    if not isinstance(value, str) or len(escaped(value).encode()) > IDENTIFIER_BYTES:
+        return None
+    return value
+
+
+def _needed(name: str, value: str | None) -> str | None:
+    if value is not None and (_fitting(value) is None or escaped(value) != value):
+        raise InvalidItem(
+            f"The {name} of an item is a word of at most {IDENTIFIER_BYTES} bytes without control characters, "
+            f"not {value[:40]!r}."
+        )
+    return value

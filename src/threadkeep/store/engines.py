@@ -1,0 +1,118 @@
+"""Engines: from a URL to a database that behaves the way the use cases expect."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+
+from threadkeep.errors import InvalidOption, MissingExtra
+
+BUSY_SECONDS: Final = 60
+
+# URL scheme -> SQLAlchemy driver (sync, async) and the extra that installs it
+_DRIVERS: Final = {
+    "sqlite": ("sqlite", "sqlite", ""),
+    "postgresql": ("postgresql+psycopg", "postgresql+psycopg", "postgres"),
+    "mysql": ("mysql+pymysql", "mysql+asyncmy", "mysql"),
+    "mariadb": ("mariadb+pymysql", "mariadb+asyncmy", "mysql"),
+}
+
+_READY: Final = "threadkeep_ready"
+
+
+def engine_for(url: str | URL | Engine) -> Engine:
+    """The engine of a Store.
+
+    Raises:
+        InvalidOption: the URL names no database that threadkeep runs on.
+        MissingExtra: its driver is not installed.
+    """
+    if isinstance(url, Engine):
+        found = url
+    else:
+        target, extra = _resolved(url, is_async=False)
+        try:
+            found = create_engine(target, **_options(target))
+        except ImportError as error:
+            raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    if found.dialect.name == "sqlite":
+        _prepare_sqlite(found)
+    return found
+
+
+def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
+    """The engine of an AsyncStore on PostgreSQL or MySQL; errors as in `engine_for`."""
+    if isinstance(url, AsyncEngine):
+        return url
+    target, extra = _resolved(url, is_async=True)
+    try:
+        return create_async_engine(target, **_options(target))
+    except ImportError as error:
+        raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+
+
+def is_sqlite(url: object) -> bool:
+    """Whether an AsyncStore for it runs in worker threads."""
+    if isinstance(url, Engine):
+        return url.dialect.name == "sqlite"
+    return not isinstance(url, AsyncEngine) and _parsed(url).get_backend_name() == "sqlite"
+
+
+def _parsed(url: Any) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError as error:
+        raise InvalidOption(
+            f"{url!r} is not a database URL. Examples: sqlite:///chat.db, postgresql://user@host/db, mariadb://user@host/db."
+        ) from error
+
+
+def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
+    target = _parsed(url)
+    backend = target.get_backend_name()
+    if backend not in _DRIVERS:
+        raise InvalidOption(f"threadkeep runs on SQLite, PostgreSQL, MySQL and MariaDB, not on {backend!r}.")
+    sync_driver, async_driver, extra = _DRIVERS[backend]
+    if "+" not in target.drivername:
+        target = target.set(drivername=async_driver if is_async else sync_driver)
+    if extra == "mysql" and "charset" not in target.query:
+        target = target.update_query_dict({"charset": "utf8mb4"})
+    return target, extra
+
+
+def _options(url: URL) -> dict[str, Any]:
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False}}
+        if url.database in {None, "", ":memory:"}:
+            # One connection holds the whole database, so its users take turns.
+            options |= {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
+        return options
+    options = {"pool_pre_ping": False, "pool_recycle": 3600, "pool_size": 10, "max_overflow": 20}
+    if backend != "postgresql":
+        # Every statement sees what is committed, as on PostgreSQL; and no value is cut to fit its column.
+        strict = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_ALL_TABLES')"
+        options |= {"isolation_level": "READ COMMITTED", "connect_args": {"init_command": strict}}
+    return options
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    """Foreign keys, write-ahead log and patience, on every connection that is handed out."""
+    if not event.contains(engine, "checkout", _on_checkout):
+        event.listen(engine, "checkout", _on_checkout)
+
+
+def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
+    if _READY in record.info:
+        return
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+    if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.close()
+    record.info[_READY] = True

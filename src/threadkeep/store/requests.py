@@ -1,0 +1,248 @@
+"""From what callers say to what actions take: arguments are checked here, before any transaction begins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypedDict
+
+from threadkeep.domain.items import Item
+from threadkeep.domain.session import Session
+from threadkeep.domain.wire import RenderOptions
+from threadkeep.errors import InvalidOption
+from threadkeep.store.actions.conversations import Filter, NewConversation
+from threadkeep.store.actions.items import MAX_PAGE, Append
+from threadkeep.store.actions.numbers import Guard
+from threadkeep.store.drafts import drafted
+from threadkeep.store.place import identifier, once, optional_identifier
+
+OnConflict = Literal["raise", "append", "branch"]
+
+
+class How(TypedDict, total=False):
+    """How something is appended.
+
+    `idempotency_key`: the same key with the same content gives the first result, and writes nothing.
+    `expected_head`: the position where the branch must end (-1: it must be empty).
+    `on_conflict`: when it ends elsewhere, "raise" HeadConflict, "append" all the same, or append on a new "branch".
+    """
+
+    idempotency_key: str | None
+    expected_head: int | None
+    on_conflict: OnConflict
+
+
+class About(TypedDict, total=False):
+    """What the application knows of a conversation."""
+
+    user_id: str | None
+    title: str | None
+    labels: Mapping[str, str] | None
+    external_id: str | None
+
+
+ABOUT: Final = frozenset(About.__annotations__)
+
+
+class View(TypedDict, total=False):
+    """How a request is rendered.
+
+    `strict`: raise LossError instead of reporting losses. `upto`: show the items up to and including this position.
+    `server_state`: "none" sends the whole history, also where the provider holds it.
+    """
+
+    strict: bool
+    upto: int | None
+    server_state: Literal["auto", "none"]
+
+
+def render_options(view: View) -> RenderOptions:
+    """The options of a render.
+
+    Raises:
+        InvalidOption: there is no such option, or it has another value.
+    """
+    unknown = set(view) - set(View.__annotations__)
+    if unknown:
+        raise InvalidOption(f"render has no option {min(unknown)!r}; it has {', '.join(View.__annotations__)}.")
+    options = RenderOptions(**view)
+    if options.server_state not in {"auto", "none"}:
+        raise InvalidOption(f'server_state is "auto" or "none", not {options.server_state!r}.')
+    if options.upto is not None and (isinstance(options.upto, bool) or not isinstance(options.upto, int)):
+        raise InvalidOption(f"upto is a position, not {options.upto!r}.")
+    return options
+
+
+def append_of(method: str, items: Sequence[Item], how: How, author_id: str | None = None) -> Append:
+    """Items to be appended.
+
+    Raises:
+        InvalidItem, InvalidOption: they cannot be stored.
+    """
+    author = optional_identifier("author_id", author_id)
+    objects = [item.to_object() for item in items]
+    key = once(how.get("idempotency_key"), method, {"items": objects, "author_id": author}) if how else None
+    return Append([drafted(found, author_id=author) for found in objects], key, guard_of(how))
+
+
+def guard_of(how: How) -> Guard:
+    """Where the caller expects the branch to end.
+
+    Raises:
+        InvalidOption: an option is unknown or cannot be used.
+    """
+    if not how:
+        return Guard()
+    unknown = set(how) - set(How.__annotations__)
+    if unknown:
+        raise InvalidOption(f"There is no option {min(unknown)!r}; there are {', '.join(How.__annotations__)}.")
+    expected = how.get("expected_head")
+    if expected is not None and (isinstance(expected, bool) or not isinstance(expected, int)):
+        raise InvalidOption(f"expected_head is a position, not {expected!r}.")
+    return Guard(expected, how.get("on_conflict", "raise"))
+
+
+def new_conversation(
+    session: Session, about: About, idempotency_key: str | None, scope_user: str | None
+) -> NewConversation:
+    """A session on its way into rows.
+
+    Raises:
+        InvalidItem, InvalidOption: it cannot be stored.
+    """
+    unknown = set(about) - set(About.__annotations__)
+    if unknown:
+        raise InvalidOption(f"There is no option {min(unknown)!r}; there are {', '.join(About.__annotations__)}.")
+    user_id = optional_identifier("user_id", about.get("user_id"))
+    if scope_user is not None and user_id not in {None, scope_user}:
+        raise InvalidOption(f"This store is for the user {scope_user!r}; it makes no conversations for {user_id!r}.")
+    values = {
+        "user_id": scope_user or user_id,
+        "external_id": optional_identifier("external_id", about.get("external_id")),
+        "title": checked_title(about.get("title")),
+        "labels": checked_labels(about.get("labels")),
+    }
+    settings = dict(session.settings)
+    if session.response_boundary:
+        settings["response_boundary"] = session.response_boundary
+    objects = [item.to_object() for item in session.items]
+    content = {"session": session.to_dict(), **values}
+    return NewConversation(
+        settings=settings,
+        tools=session.tools,
+        drafts=[drafted(found) for found in objects],
+        turns=_turn_positions(session.turns),
+        once=None if idempotency_key is None else once(idempotency_key, "create_conversation", content),
+        **values,
+    )
+
+
+def _turn_positions(turns: Sequence[int | None]) -> list[int | None]:
+    """Turn numbers of a session as the positions at which the turns begin."""
+    starts: dict[int, int] = {}
+    return [None if turn is None else starts.setdefault(turn, place) for place, turn in enumerate(turns)]
+
+
+def checked_title(title: object) -> str | None:
+    """A title.
+
+    Raises:
+        InvalidOption: it is no text that can be stored.
+    """
+    if title is None:
+        return None
+    if not isinstance(title, str) or "\x00" in title:
+        raise InvalidOption(f"title is a text without U+0000, not {title!r}.")
+    try:
+        title.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidOption(f"title holds a lone surrogate at {error.start}; it cannot be stored.") from error
+    return title
+
+
+def checked_labels(labels: object) -> dict[str, str]:
+    """Labels: texts by names.
+
+    Raises:
+        InvalidOption: a name or value is no text, or too long.
+    """
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise InvalidOption(f"labels is an object of texts, not {labels!r}.")
+    return {
+        identifier("The name of a label", name): value if value == "" else identifier(f"The label {name!r}", value)
+        for name, value in labels.items()
+    }
+
+
+def listing_of(
+    user_id: str | None, labels: Mapping[str, str] | None, status: str | None, after: str | None, limit: int
+) -> Filter:
+    """Which conversations to list.
+
+    Raises:
+        InvalidOption: a filter or page cannot be used.
+    """
+    if status not in {None, "active", "archived"}:
+        raise InvalidOption(f'status is "active", "archived" or None (both), not {status!r}.')
+    return Filter(
+        user_id=optional_identifier("user_id", user_id),
+        labels=checked_labels(labels),
+        status=status,
+        after=None if after is None else _page_key(after),
+        limit=page_size(limit),
+    )
+
+
+def page_size(limit: object) -> int:
+    """How many things a page shows.
+
+    Raises:
+        InvalidOption: it is no number from 1 to MAX_PAGE.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+        raise InvalidOption(f"limit is a number from 1 to {MAX_PAGE}, not {limit!r}.")
+    return limit
+
+
+def page_name(at: datetime, key: int) -> str:
+    """The `next` of a page that ends with this conversation."""
+    text = f"{at.astimezone(UTC).isoformat(timespec='microseconds')} {key}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _page_key(name: str) -> tuple[datetime, int]:
+    try:
+        at, key = base64.urlsafe_b64decode(name.encode()).decode().split(" ")
+        return datetime.fromisoformat(at), int(key)
+    except (ValueError, AttributeError, binascii.Error) as error:
+        raise InvalidOption(f"after={name!r} is not the `next` of a page.") from error
+
+
+def position_of_page(after: str | int | None) -> int | None:
+    """A position from the `next` of a page of items or branches.
+
+    Raises:
+        InvalidOption: it is no number.
+    """
+    if after is None:
+        return None
+    try:
+        return int(after)
+    except (TypeError, ValueError) as error:
+        raise InvalidOption(f"{after!r} is not a position, nor the `next` of a page.") from error
+
+
+def batches(sessions: Iterable[Session], size: int) -> Iterable[list[Session]]:
+    """Sessions in lists of at most `size`."""
+    batch: list[Session] = []
+    for session in sessions:
+        batch.append(session)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,179 @@
+"""What the sync and the async store have in common: everything but waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sqlalchemy import Connection, Row
+
+from threadkeep.db import schema
+from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import Page
+from threadkeep.domain.usage import UsageRow
+from threadkeep.errors import InvalidOption, SchemaMissing
+from threadkeep.store.actions.changes import hide
+from threadkeep.store.actions.conversations import create_many
+from threadkeep.store.actions.opening import Opened, create_and_open, find, get, list_and_open
+from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
+from threadkeep.store.actions.usage import Question, usage
+from threadkeep.store.contents import Contents
+from threadkeep.store.place import Place, Scope, identifier
+from threadkeep.store.plans import Plan
+from threadkeep.store.requests import About, listing_of, new_conversation, page_name
+
+DEFAULT_TENANT: Final = "default"
+IMPORTED_AT_ONCE: Final = 200  # conversations in one transaction
+PURGED_AT_ONCE: Final = 100  # deleted conversations that are looked up at once
+
+
+class Shelf:
+    """The scope of a store, and the plans that its faces run."""
+
+    _scope_found: Scope | None
+    _has_tenants: bool
+    _contents: Contents
+
+    @property
+    def _scope(self) -> Scope:
+        if self._scope_found is None:
+            raise InvalidOption(
+                "This store has tenants: choose one with for_tenant(name), or make one with create_tenant(name)."
+                if self._has_tenants
+                else "This store is not open yet: use it with `async with`, or await one of its methods first."
+            )
+        return self._scope_found
+
+    def _user_scope(self, user_id: str) -> Scope:
+        user = identifier("user_id", user_id)
+        if self._scope.user not in {None, user}:
+            raise InvalidOption(f"This store is for the user {self._scope.user!r}, it cannot be for {user!r} as well.")
+        return replace(self._scope, user=user)
+
+    def _only_with_tenants(self) -> None:
+        if not self._has_tenants:
+            raise InvalidOption("Tenants are for a store that was opened with tenants=True.")
+
+    def _creating(self, session: Session, about: About, idempotency_key: str | None) -> Plan[tuple[Opened, bool]]:
+        new = new_conversation(session, about, idempotency_key, self._scope.user)
+        arguments = (self._scope, new, self._contents)
+        return Plan(create_and_open, arguments, is_write=True, is_keyed=new.once is not None)
+
+    def _importing(self, batch: Sequence[Session], about: About) -> Plan[list[str]]:
+        new = [new_conversation(session, about, None, self._scope.user) for session in batch]
+        return Plan(create_many, (self._scope, new), lambda ids: [public_id_text(found) for found in ids], is_write=True)
+
+    def _getting(self, id: str, branch: int | None = None) -> Plan[Opened]:
+        return Plan(get, (self._scope, "public_id", public_id_bytes(id), self._contents, branch))
+
+    def _finding(self, external_id: str) -> Plan[Opened | None]:
+        return Plan(find, (self._scope, "external_id", identifier("external_id", external_id), self._contents))
+
+    def _listing(
+        self,
+        user_id: str | None,
+        labels: Mapping[str, str] | None,
+        status: str | None,
+        after: str | None,
+        limit: int,
+    ) -> Plan[Page[Opened]]:
+        wanted = listing_of(user_id, labels, status, after, limit)
+
+        def finish(found: list[Opened]) -> Page[Opened]:
+            facts: Row[Any] | None = found[-1].facts if len(found) == limit else None
+            return Page(found, None if facts is None else page_name(facts.last_activity_at, facts.id))
+
+        return Plan(list_and_open, (self._scope, wanted, self._contents), finish)
+
+    def _hiding(self, id: str) -> Plan[Place]:
+        return Plan(find_and_hide, (self._scope, id), is_write=True)
+
+    def _purging(self, key: int) -> Plan[bool]:
+        return Plan(purge_batch, (self._scope.tenant, key), is_write=True, is_keyed=True)
+
+    def _deleted(self) -> Plan[list[int]]:
+        return Plan(deleted_keys, (self._scope.tenant, PURGED_AT_ONCE))
+
+    def _collecting(self) -> Plan[int]:
+        return Plan(collect_blobs, (self._scope.tenant,), is_write=True, is_keyed=True)
+
+    def _reporting(
+        self,
+        by: Sequence[str] | str,
+        since: date | None,
+        until: date | None,
+        tz: str,
+        order_by: str | None,
+        limit: int | None,
+        filters: Mapping[str, Any],
+    ) -> Plan[list[UsageRow]]:
+        question = Question(
+            by=(by,) if isinstance(by, str) else tuple(by),
+            since=_bound("since", since, tz),
+            until=_bound("until", until, tz),
+            filters=filters,
+            order_by=order_by,
+            limit=limit,
+        )
+        if "day" in question.by and tz != "UTC":
+            raise InvalidOption('Days are UTC days: usage by "day" takes no other tz than UTC.')
+        return Plan(usage, (self._scope, question))
+
+
+def _bound(name: str, value: object, tz: str) -> date | datetime | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidOption(f"{name} is a datetime without a time zone: {value!r}. Give an aware one, or a date.")
+        return value
+    if not isinstance(value, date):
+        raise InvalidOption(f"{name} is a date or an aware datetime, not {value!r}.")
+    if tz == "UTC":
+        return value
+    try:
+        return datetime(value.year, value.month, value.day, tzinfo=ZoneInfo(tz))
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise InvalidOption(f"There is no time zone {tz!r}.") from error
+
+
+def find_and_hide(connection: Connection, scope: Scope, id: str) -> Place:
+    """Take a conversation out of sight; returns where its rows are.
+
+    Raises:
+        NotFound: it is not there.
+    """
+    place = get(connection, scope, "public_id", public_id_bytes(id), Contents()).place()
+    hide(connection, place)
+    return place
+
+
+def must_be_set_up(connection: Connection) -> bool:
+    """Whether this is an empty SQLite database, which is set up on opening.
+
+    Raises:
+        SchemaMissing, SchemaOutOfDate, SchemaTooNew: it has not the schema that this version needs.
+    """
+    try:
+        schema.check(connection)
+    except SchemaMissing:
+        if connection.dialect.name == "sqlite" and schema.is_empty(connection):
+            return True
+        raise
+    return False
+
+
+def in_batches(sessions: Iterable[Session], size: int = IMPORTED_AT_ONCE) -> Iterable[list[Session]]:
+    """Sessions in lists of at most `size`."""
+    batch: list[Session] = []
+    for session in sessions:
+        batch.append(session)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,243 @@
+"""The store: where conversations are created, found and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, Unpack
+
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.orm import Session as OrmSession
+
+from threadkeep.db import schema
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import Page
+from threadkeep.domain.usage import UsageRow
+from threadkeep.errors import InvalidOption
+from threadkeep.store.actions.opening import Opened
+from threadkeep.store.actions.tenants import create_tenant, delete_tenant, find_tenant, get_tenant, hide_tenant
+from threadkeep.store.contents import Contents
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.database import Database, HostDatabase, SyncRunner
+from threadkeep.store.engines import engine_for
+from threadkeep.store.place import Scope, identifier
+from threadkeep.store.plans import Plan
+from threadkeep.store.requests import About
+from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
+
+T = TypeVar("T")
+
+
+class Store(Shelf):
+    """Conversations in a database.
+
+    Args:
+        url: a database URL (``sqlite:///chat.db``, ``postgresql://…``, ``mysql://…``, ``mariadb://…``), or an Engine.
+        tenants: False: all is kept for one tenant. True: the store only has `for_tenant`, `create_tenant` and
+            `delete_tenant`, and each tenant gets a store of its own.
+
+    Raises:
+        InvalidOption, MissingExtra: the URL cannot be used.
+        SchemaError: the tables are missing or of another release. An empty SQLite database is set up by itself.
+    """
+
+    def __init__(self, url: str | URL | Engine, *, tenants: bool = False) -> None:
+        database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
+        self._runner: SyncRunner = database
+        self._contents = Contents()
+        self._has_tenants = tenants
+        self._scope_found = None
+        try:
+            if database.read(must_be_set_up):
+                schema.upgrade(database.engine)
+            if not tenants:
+                self._scope_found = Scope(self._default_tenant())
+        except BaseException:
+            database.close()
+            raise
+
+    def _default_tenant(self) -> int:
+        found = self._runner.read(find_tenant, DEFAULT_TENANT)
+        if found is not None:
+            return found
+        try:
+            return self._runner.write(True, create_tenant, DEFAULT_TENANT)  # noqa: FBT003 - see SyncRunner
+        except InvalidOption:  # somebody else was faster
+            return self._runner.read(get_tenant, DEFAULT_TENANT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that this store opened."""
+        self._runner.close()
+
+    def create_conversation(
+        self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
+        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Any,
+    ) -> Conversation:  # fmt: skip
+        """Create a conversation with session options (`model`, `instructions` …), and `input`, `system` and `tools`.
+
+        Raises:
+            InvalidOption, InvalidItem: an option cannot be used, or another conversation has the external_id.
+            IdempotencyConflict: the key was used with other content.
+        """
+        about: About = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        return self._created(self._creating(Session(**options), about, idempotency_key))
+
+    def save(self, session: Session, *, idempotency_key: str | None = None, **about: Unpack[About]) -> Conversation:
+        """Create a conversation of a detached session. Errors as `create_conversation`."""
+        return self._created(self._creating(session, about, idempotency_key))
+
+    def save_many(self, sessions: Iterable[Session], **about: Unpack[About]) -> list[str]:
+        """Create conversations of many sessions, a few hundred in each transaction; returns their ids.
+
+        Errors as `create_conversation`; what earlier transactions wrote stays.
+        """
+        return [id for batch in in_batches(sessions) for id in self._run(self._importing(batch, about))]
+
+    def get_conversation(self, id: str, *, branch: int | None = None) -> Conversation:
+        """Resume a conversation, on its active branch or another.
+
+        Raises:
+            NotFound: there is none of that id here, or it has no such branch.
+        """
+        return self._handle(self._run(self._getting(id, branch)))
+
+    def find_conversation(self, *, external_id: str) -> Conversation | None:
+        """The conversation with the application's own id; None when there is none."""
+        found = self._run(self._finding(external_id))
+        return None if found is None else self._handle(found)
+
+    def list_conversations(
+        self,
+        *,
+        user_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        status: Literal["active", "archived"] | None = "active",
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page[Conversation]:
+        """A page of conversations, newest activity first; of a user, with all of these labels, of a status (None: any).
+
+        Raises:
+            InvalidOption: a filter cannot be used, or `after` is not the `next` of a page.
+        """
+        page = self._run(self._listing(user_id, labels, status, after, limit))
+        return Page([self._handle(found) for found in page], page.next)
+
+    def copy_conversation(self, id: str, **about: Unpack[About]) -> Conversation:
+        """A new conversation with the options, tools and items of another one's active branch.
+
+        Raises:
+            NotFound: there is none of that id here.
+        """
+        return self.save(self.get_conversation(id).session(), **about)
+
+    def delete_conversation(self, id: str) -> None:
+        """Delete a conversation: it is gone at once, then its rows are removed in batches. Its ledger rows stay.
+
+        Raises:
+            NotFound: there is none of that id here.
+        """
+        place = self._run(self._hiding(id))
+        self._purge(place.key)
+
+    def purge_deleted(self) -> int:
+        """Remove the rows of deleted conversations that an interrupted deletion left; returns how many there were."""
+        count = 0
+        while keys := self._run(self._deleted()):
+            for key in keys:
+                self._purge(key)
+            count += len(keys)
+        return count
+
+    def usage(
+        self,
+        *,
+        by: Sequence[str] | str = (),
+        since: date | None = None,
+        until: date | None = None,
+        tz: str = "UTC",
+        order_by: str | None = None,
+        limit: int | None = None,
+        **filters: Any,
+    ) -> list[UsageRow]:
+        """What was used, summed by any of day, model, provider, format, user_id, conversation_id and status.
+
+        `since` and `until` (exclusive) are dates (days in `tz`) or aware datetimes; `filters` name values, or lists of
+        values, of the same columns; `order_by` a figure, largest first.
+
+        Raises:
+            InvalidOption: it cannot be grouped, filtered or ordered like that.
+        """
+        return self._run(self._reporting(by, since, until, tz, order_by, limit, filters))
+
+    def for_user(self, user_id: str) -> Store:
+        """This store, for the conversations of one user only."""
+        return self._sibling(self._user_scope(user_id), self._runner)
+
+    def within(self, host: Connection | OrmSession) -> Store:
+        """This store, inside the caller's transaction: each method happens whole or not at all, and none commits."""
+        return self._sibling(self._scope_found, HostDatabase(host))
+
+    def for_tenant(self, name: str) -> Store:
+        """The store of a tenant.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        self._only_with_tenants()
+        tenant = self._runner.read(get_tenant, identifier("tenant", name))
+        return self._sibling(Scope(tenant), self._runner)
+
+    def create_tenant(self, name: str) -> Store:
+        """Make a tenant; returns its store.
+
+        Raises:
+            InvalidOption: there is one of that name.
+        """
+        self._only_with_tenants()
+        tenant = self._runner.write(False, create_tenant, identifier("tenant", name))  # noqa: FBT003 - see SyncRunner
+        return self._sibling(Scope(tenant), self._runner)
+
+    def delete_tenant(self, name: str) -> None:
+        """Delete a tenant with all its conversations and its ledger.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        store = self.for_tenant(name)
+        tenant = store._scope.tenant  # noqa: SLF001 - a store of this class
+        self._runner.write(True, hide_tenant, tenant)  # noqa: FBT003 - see SyncRunner
+        store.purge_deleted()
+        self._runner.write(True, delete_tenant, tenant)  # noqa: FBT003 - see SyncRunner
+
+    def _purge(self, key: int) -> None:
+        while self._run(self._purging(key)):
+            pass
+        while self._run(self._collecting()):
+            pass
+
+    def _sibling(self, scope: Scope | None, runner: SyncRunner) -> Store:
+        made = object.__new__(type(self))
+        made._runner, made._contents, made._has_tenants, made._scope_found = runner, self._contents, False, scope
+        return made
+
+    def _created(self, plan: Plan[tuple[Opened, bool]]) -> Conversation:
+        found, is_replayed = self._run(plan)
+        made = self._handle(found)
+        made.replayed = is_replayed
+        return made
+
+    def _handle(self, found: Opened) -> Conversation:
+        return Conversation(found, self._contents, self._runner)
+
+    def _run(self, plan: Plan[T]) -> T:
+        return plan.run(self._runner)

@@ -1,0 +1,1 @@
+"""The tests of threadkeep. How to run them: docs/development.md."""

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, UsageRow, figure
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        (5, 5),
+        (0, 0),
+        (5.0, 5),
+        ("12", 12),
+        (5.5, None),
+        (True, None),
+        ("x", None),
+        ("-1", None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_a_count_is_a_whole_number(value: object, count: int | None) -> None:
+    """Unknown is null, never zero."""
+    assert figure(value) == count
+    assert figure(float("nan")) is figure("9" * 30) is None
+
+
+def test_usage_has_the_figures_of_the_provider() -> None:
+    usage = Usage(
+        input_tokens=10,
+        output_tokens=5,
+        input_tokens_details={"cached_tokens": 4, "cache_creation_input_tokens": 2, "text_tokens": 6},
+        output_tokens_details={"reasoning_tokens": 3},
+    )
+    assert (usage.cached_tokens, usage.cache_creation_input_tokens, usage.reasoning_tokens) == (4, 2, 3)
+    assert usage.to_dict() == {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "input_tokens_details": {"cached_tokens": 4, "cache_creation_input_tokens": 2, "text_tokens": 6},
+        "output_tokens_details": {"reasoning_tokens": 3},
+    }
+    assert Usage.from_dict(usage.to_dict()) == usage
+
+
+def test_flat_reasoning_tokens_move_into_the_details() -> None:
+    """Only when there are no details."""
+    assert Usage(reasoning_tokens=3).to_dict() == {"output_tokens_details": {"reasoning_tokens": 3}}
+    assert Usage(reasoning_tokens=3, output_tokens_details={}).reasoning_tokens is None
+    assert Usage.from_dict({"reasoning_tokens": 0}).reasoning_tokens == 0
+
+
+def test_no_total_is_computed_in_the_figures_of_the_provider() -> None:
+    assert Usage(input_tokens=1, output_tokens=2).total_tokens is None
+    assert Usage().to_dict() == {}
+    assert Usage().cached_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "normalized"),
+    [
+        ({}, {}),
+        ({"input_tokens": 1}, {"input_tokens": 1}),
+        ({"input_tokens": 1, "output_tokens": 2}, {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}),
+        (
+            {"input_tokens": 1, "output_tokens": 2, "total_tokens": 9},
+            {"input_tokens": 1, "output_tokens": 2, "total_tokens": 9},
+        ),
+        (
+            {"input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0}},
+            {"cached_tokens": 4, "cache_write_tokens": 0},
+        ),
+        ({"input_tokens_details": {"cache_creation_input_tokens": 7}}, {"cache_write_tokens": 7}),
+        ({"reasoning_tokens": 3}, {"reasoning_tokens": 3}),
+    ],
+)
+def test_figures_of_the_same_name_are_the_normalized_ones(figures: dict[str, Any], normalized: dict[str, int]) -> None:
+    """A format whose provider counts otherwise passes its own."""
+    assert Usage.from_dict(figures).normalized == NormalizedUsage(**normalized)
+    assert Usage.from_dict(figures).normalized.to_dict() == normalized
+    given = NormalizedUsage(input_tokens=99)
+    assert Usage(input_tokens=1, normalized=given).normalized is given
+
+
+def test_the_raw_object_is_kept_beside() -> None:
+    raw = {"prompt_tokens": 1, "cost": 0.5}
+    assert Usage(raw=raw).raw == raw
+    assert Usage(raw=raw) == Usage()
+    assert Usage(raw=raw).to_dict() == {}
+    with pytest.raises(AttributeError):
+        Usage().input_tokens = 1  # type: ignore[misc]
+
+
+def test_a_row_reads_keys_and_figures_as_attributes() -> None:
+    row = UsageRow({"day": "2026-01-01", "model": None}, attempts=2, input_tokens=5, cost_nano=7)
+    assert (row.day, row.model, row.attempts, row.input_tokens, row.output_tokens) == ("2026-01-01", None, 2, 5, None)
+    assert row.to_dict() == {
+        "day": "2026-01-01",
+        "model": None,
+        "attempts": 2,
+        **dict.fromkeys(FIGURES),
+        "input_tokens": 5,
+        "cost_nano": 7,
+    }
+    with pytest.raises(AttributeError, match="'user_id'.*day, model"):
+        _ = row.user_id
+    assert copy.deepcopy(row) == pickle.loads(pickle.dumps(row)) == row
