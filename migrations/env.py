@@ -1,4 +1,4 @@
-"""Runs the revisions on the connection that `threadkeep.schema` hands over, or on the URL of alembic.ini's -x option."""
+"""Runs the revisions on the connection that `threadkeep.schema` hands over, or on the URL given by -x url=…"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from threadkeep.db.schema import VERSION_TABLE
 TABLES = frozenset(Base.metadata.tables)
 
 
-def include_name(name: str | None, kind: str, parents: Any) -> bool:
+def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ARG001 - Alembic's hook
     """Autogenerate looks at the tables of threadkeep only: the database may hold others."""
     return name in TABLES if kind == "table" else True
 

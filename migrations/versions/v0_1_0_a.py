@@ -30,14 +30,14 @@ def long_bytes() -> sa.types.TypeEngine:
 
 
 def digest(length: int = 32) -> sa.types.TypeEngine:
-    return sa.LargeBinary(length).with_variant(mysql.BINARY(length), *MYSQL).with_variant(postgresql.BYTEA(), "postgresql")
+    return (
+        sa.LargeBinary(length).with_variant(mysql.BINARY(length), *MYSQL).with_variant(postgresql.BYTEA(), "postgresql")
+    )
 
 
 def moment() -> sa.types.TypeEngine:
     return (
-        sa.DateTime()
-        .with_variant(mysql.DATETIME(fsp=6), *MYSQL)
-        .with_variant(sa.DateTime(timezone=True), "postgresql")
+        sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(sa.DateTime(timezone=True), "postgresql")
     )
 
 
@@ -154,9 +154,7 @@ def create_conversations() -> None:
         "conversation_labels", key("tenant_id"), key("conversation_id"), key("key", identifier()),
         needed("value", identifier()), primary("tenant_id", "conversation_id", "key"), of_conversation(),
     )  # fmt: skip
-    create_index(
-        "ix_conversation_labels_value", "conversation_labels", "tenant_id", "key", "value", "conversation_id"
-    )
+    create_index("ix_conversation_labels_value", "conversation_labels", "tenant_id", "key", "value", "conversation_id")
     create(
         "branches", key("tenant_id"), key("conversation_id"), key("number", sa.Integer()),
         needed("parent", sa.Integer()), needed("fork_position"), needed("head_position"),

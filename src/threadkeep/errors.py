@@ -41,9 +41,12 @@ class Report(Protocol):
     """What `LossError` needs to know of a loss or repair."""
 
     @property
-    def code(self) -> str: ...
+    def code(self) -> str:
+        """A short stable word."""
+
     @property
-    def detail(self) -> str: ...
+    def detail(self) -> str:
+        """A sentence for people."""
 
 
 class ThreadkeepError(Exception):
@@ -213,4 +216,6 @@ class MissingExtra(ThreadkeepError, ImportError):
 
     def __init__(self, extra: str, needed_for: str) -> None:
         self.extra = extra
-        super().__init__(f"{needed_for} needs an optional dependency. Install it with `pip install threadkeep[{extra}]`.")
+        super().__init__(
+            f"{needed_for} needs an optional dependency. Install it with `pip install threadkeep[{extra}]`."
+        )

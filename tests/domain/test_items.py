@@ -215,7 +215,7 @@ def test_values_are_not_judged() -> None:
 
 @pytest.mark.parametrize("value", [None, "text", 5, {"type": "message"}, Message("user", "a")])
 def test_only_lists_are_lists_of_items(value: Any) -> None:
-    with pytest.raises(InvalidItem, match="^items is "):
+    with pytest.raises(InvalidItem, match=r"^items is "):
         items_from(value)
 
 
@@ -260,7 +260,7 @@ def test_result_is_another_name_of_output() -> None:
     assert call_output("c1", None).output is None
     for arguments in ({}, {"output": "a", "result": "b"}):
         with pytest.raises(InvalidItem, match="output="):
-            call_output("c1", **arguments)  # type: ignore[arg-type]
+            call_output("c1", **arguments)
 
 
 def test_an_author_is_kept_but_never_sent() -> None:

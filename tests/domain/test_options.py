@@ -99,18 +99,18 @@ def test_what_cannot_be_used_is_refused_by_name(name: str, value: Any) -> None:
 
 @given(st.sampled_from(sorted(OPTIONS)), JSON)
 def test_any_json_is_a_value_or_an_invalid_option(name: str, value: Any) -> None:
+    """What was coerced once is not changed by coercing it again."""
     try:
         once = coerced({name: value})
-    except InvalidOption as error:
-        assert str(error).startswith(name)
-    else:
-        assert repr(coerced(once)) == repr(once)
+    except InvalidOption:
+        return
+    assert repr(coerced(once)) == repr(once)
 
 
 def test_an_unknown_option_is_named_with_those_like_it() -> None:
-    with pytest.raises(InvalidOption, match="'temprature'.*Did you mean temperature"):
+    with pytest.raises(InvalidOption, match=r"'temprature'.*Did you mean temperature"):
         coerced({"temprature": 1})
-    with pytest.raises(InvalidOption, match="'xyzzy'.*max_output_tokens"):
+    with pytest.raises(InvalidOption, match=r"'xyzzy'.*max_output_tokens"):
         coerced({"xyzzy": 1})
 
 

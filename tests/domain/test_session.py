@@ -65,7 +65,7 @@ def test_builders_return_the_item_they_add(role: str) -> None:
     assert (message.role, message.text, message.author_id) == (role, "abc", "ann")
     assert message.content[0].type == ("output_text" if role == "assistant" else "input_text")
     assert session.to_dict()["input"][0]["author_id"] == "ann"
-    with pytest.raises(InvalidItem, match="^content"):
+    with pytest.raises(InvalidItem, match=r"^content"):
         getattr(session, role)(None)
 
 
@@ -88,14 +88,14 @@ def test_items_are_added_all_or_none() -> None:
 
 
 def test_options_are_attributes() -> None:
-    session = Session(model="m", temperature="0.5")  # type: ignore[arg-type]
+    session = Session(model="m", temperature="0.5")
     assert session.temperature == 0.5
-    session.temperature = "0.25"  # type: ignore[assignment]
+    session.temperature = "0.25"
     assert session.temperature == 0.25
     session.temperature = None
     assert session.settings == {"model": "m"}
-    with pytest.raises(InvalidOption, match="^top_p"):
-        session.top_p = "much"  # type: ignore[assignment]
+    with pytest.raises(InvalidOption, match=r"^top_p"):
+        session.top_p = "much"
     with pytest.raises(AttributeError):
         session.temprature = 1  # type: ignore[attr-defined]
 
@@ -242,7 +242,7 @@ def test_a_wrong_session_is_refused(data: Any, message: str) -> None:
 def test_a_wrong_item_is_refused_with_its_place() -> None:
     with pytest.raises(InvalidItem, match=r"^input\[1\].content\[0\] "):
         Session.from_dict({"input": [{"role": "user", "content": "a"}, {"role": "user", "content": [None]}]})
-    with pytest.raises(InvalidItem, match="^input is 5"):
+    with pytest.raises(InvalidItem, match=r"^input is 5"):
         Session.from_dict({"input": 5})
 
 

@@ -149,7 +149,8 @@ def test_the_same_name_replaces_definition_and_handler() -> None:
 def test_what_is_not_there_is_none_or_not_found() -> None:
     registry = ToolRegistry()
     registry.register("a")
-    assert registry.handler_for("b") is registry.definition_for("b") is None
+    assert registry.handler_for("b") is None
+    assert registry.definition_for("b") is None
     for name in ("a", "b"):
         with pytest.raises(ToolNotFound, match="no handler"):
             registry.invoke(name, {})
@@ -159,8 +160,8 @@ def test_what_is_not_there_is_none_or_not_found() -> None:
 
 def test_errors_of_a_handler_pass_through() -> None:
     registry = ToolRegistry()
-    registry.register("fail", handler=lambda: [][0])
-    with pytest.raises(IndexError):
+    registry.register("fail", handler=lambda: dict[str, int]()["key"])
+    with pytest.raises(KeyError):
         registry.invoke("fail", {})
     with pytest.raises(InvalidItem, match="not JSON"):
         registry.invoke("fail", '{"a": ')

@@ -106,6 +106,6 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
         "input_tokens": 5,
         "cost_nano": 7,
     }
-    with pytest.raises(AttributeError, match="'user_id'.*day, model"):
+    with pytest.raises(AttributeError, match=r"'user_id'.*day, model"):
         _ = row.user_id
     assert copy.deepcopy(row) == pickle.loads(pickle.dumps(row)) == row

@@ -28,6 +28,7 @@ _QUOTED: Final = b"\\'\"\x00\n\r\x1a"  # what the MySQL drivers write as two byt
 
 
 def is_mysql(dialect: Dialect) -> bool:
+    """Whether it is MySQL or MariaDB."""
     return dialect.name in MYSQL
 
 
@@ -44,7 +45,7 @@ def is_transient(error: DBAPIError) -> bool:
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
         return code & 0xFF in _TRANSIENT_CODES
-    arguments = getattr(cause, "args", ())
+    arguments: tuple[Any, ...] = getattr(cause, "args", ())
     return bool(arguments) and arguments[0] in _TRANSIENT_NUMBERS
 
 

@@ -153,7 +153,9 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
             if broken:
                 transaction.rollback()
-                raise SchemaError(f"The upgrade was taken back: it would leave rows without their parents: {broken[:5]}.")
+                raise SchemaError(
+                    f"The upgrade was taken back: it would leave rows without their parents: {broken[:5]}."
+                )
     finally:
         connection.exec_driver_sql("PRAGMA foreign_keys=ON")
         driver.isolation_level = isolation
@@ -163,7 +165,9 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
 def _locked_mysql(connection: Connection) -> Iterator[None]:
     lock = {"name": _LOCK_NAME, "seconds": _LOCK_SECONDS}
     if connection.execute(text("SELECT GET_LOCK(:name, :seconds)"), lock).scalar() != 1:
-        raise SchemaError(f"Another upgrade holds the lock {_LOCK_NAME!r} for {_LOCK_SECONDS} seconds. Try again later.")
+        raise SchemaError(
+            f"Another upgrade holds the lock {_LOCK_NAME!r} for {_LOCK_SECONDS} seconds. Try again later."
+        )
     try:
         yield
     finally:

@@ -45,17 +45,20 @@ class Identifier(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The type of that database."""
         if dialect.name in MYSQL:
             return dialect.type_descriptor(mysql.VARBINARY(IDENTIFIER_BYTES))
         return dialect.type_descriptor(String(IDENTIFIER_BYTES))
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        """To the database."""
         if value is None:
             return None
         text = escaped(value)
         return text.encode() if dialect.name in MYSQL else text
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
+        """From the database."""
         if value is None:
             return None
         return unescaped(value.decode() if isinstance(value, bytes | bytearray) else value)
@@ -80,14 +83,17 @@ class EscapedText(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The type of that database."""
         if dialect.name in MYSQL:
             return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
         return TEXT()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
+        """To the database."""
         return None if value is None else escaped(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
+        """From the database."""
         return None if value is None else unescaped(value)
 
 
@@ -98,17 +104,20 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The type of that database."""
         if dialect.name in MYSQL:
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(DateTime(timezone=dialect.name == "postgresql"))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """To the database."""
         if value is None:
             return None
         moment = value.astimezone(UTC)
         return moment if dialect.name == "postgresql" else moment.replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's hook
+        """From the database."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

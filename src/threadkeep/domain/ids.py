@@ -12,6 +12,7 @@ from uuid import UUID
 from threadkeep.errors import NotFound
 
 CONVERSATION_PREFIX: Final = "conv_"
+_TEXT_LENGTH: Final = len(CONVERSATION_PREFIX) + 32
 EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of milliseconds last until 2059
 _NODE_BITS: Final = 14
 _COUNTER_BITS: Final = 9
@@ -67,7 +68,9 @@ def public_id_bytes(text: object) -> bytes:
     """
     if isinstance(text, str) and text.startswith(CONVERSATION_PREFIX):
         try:
-            return UUID(hex=text.removeprefix(CONVERSATION_PREFIX)).bytes if len(text) == 37 else _refuse(text)
+            return (
+                UUID(hex=text.removeprefix(CONVERSATION_PREFIX)).bytes if len(text) == _TEXT_LENGTH else _refuse(text)
+            )
         except ValueError:
             pass
     return _refuse(text)

@@ -261,7 +261,7 @@ UNSET: Final[Any] = object()
 
 
 def call_output(
-    call_id: str, output: object = UNSET, result: object = UNSET, status: str | None = None
+    call_id: str | None, output: object = UNSET, result: object = UNSET, status: str | None = None
 ) -> FunctionCallOutput:
     """The output of a call; `result` is another name of `output`.
 

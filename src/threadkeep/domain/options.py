@@ -189,7 +189,7 @@ EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def thinking(
-    enabled: bool | None = None,  # noqa: FBT001 - think(False) reads as it is meant
+    enabled: bool | None = None,
     *,
     effort: str | None = None,
     budget_tokens: int | None = None,

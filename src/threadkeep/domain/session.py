@@ -131,7 +131,7 @@ class Session(OptionAttributes, ToolList):
 
     def think(
         self,
-        enabled: bool | None = None,  # noqa: FBT001 - think(False) reads as it is meant
+        enabled: bool | None = None,
         *,
         effort: str | None = None,
         budget_tokens: int | None = None,

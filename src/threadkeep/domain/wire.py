@@ -42,10 +42,11 @@ class Entry(NamedTuple):
     def item(self) -> JsonObject:
         """The item as a JSON object: wire names of Open Responses, user extras inline, `native` and `origin`."""
         base = None if self.payload is None else decode(self.payload, self.codec)
-        found: JsonObject = base if self.rest is None else overlaid(base, decode(self.rest, self.codec))
+        found: Any = base if self.rest is None else overlaid(base, decode(self.rest, self.codec))
         if self.origin is not None and self.rest is None:
             found["origin"] = self.origin
-        return found
+        item: JsonObject = found
+        return item
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Rendered:
         refused = [repair for repair in self.repairs if repair.code in STRICT_REPAIRS]
         if not self.losses and not refused:
             return self
-        is_invalid = any(report.code in INVALID_ITEMS for report in [*self.losses, *refused])
+        is_invalid = any(code in INVALID_ITEMS for code in [*(r.code for r in self.losses), *(r.code for r in refused)])
         raise (ItemRefused if is_invalid else LossError)(format_name, self.losses, refused)
 
 
@@ -160,7 +161,8 @@ class Format(Protocol):
     """A wire format: pure functions between sessions and a provider's JSON."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The format's name."""
 
     def render(self, session: Session | Snapshot, options: RenderOptions = ...) -> Rendered:
         """Render a session as a request."""
@@ -182,5 +184,3 @@ def get_format(name: str) -> Format:
         return FORMATS[name]
     except (KeyError, TypeError):
         raise UnknownFormat(name, sorted(FORMATS)) from None
-
-

@@ -11,9 +11,9 @@ from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
 from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError
-from threadkeep.store.actions.ledger import Attempt
+from threadkeep.store.actions.ledger import UNKNOWN, Attempt
 from threadkeep.store.actions.responses import Answer
-from threadkeep.store.drafts import drafted
+from threadkeep.store.drafts import drafted, fitting
 from threadkeep.store.place import identifier, once, optional_identifier
 from threadkeep.store.requests import How, guard_of
 
@@ -62,9 +62,7 @@ def _raw(body: Any) -> tuple[bytes, Any]:
     return dumps(value), value
 
 
-def answer_of(
-    parsed: ParsedBody, format: str, head: int, rendered: Rendered | None, how: How, call: Call
-) -> Answer:
+def answer_of(parsed: ParsedBody, format: str, head: int, rendered: Rendered | None, how: How, call: Call) -> Answer:
     """A parsed body on its way into rows; without `rendered` the request is taken to have shown all items.
 
     Raises:
@@ -79,7 +77,7 @@ def answer_of(
         "format": format,
         "provider_response_id": response.id,
         "model": response.model,
-        "status": response.status,
+        "status": fitting(response.status),
         "finish_reason": response.finish_reason,
         "incomplete_details": _json(response.incomplete_details),
         "error": _json(response.error),
@@ -119,16 +117,16 @@ def attempt_of(
 ) -> Attempt:
     """What the ledger keeps of a call."""
     get_format(format)
-    usage = response.usage if response is not None else None
-    found = {} if usage is None else {"figures": usage.normalized, "usage": usage.raw}
+    usage = None if response is None else response.usage
     return Attempt(
         format=format,
-        status=response.status if response is not None else identifier("status", status),
-        model=_short(response.model if response is not None else model),
+        status=identifier("status", status) if response is None else fitting(response.status),
+        model=fitting(model if response is None else response.model),
         provider=optional_identifier("provider", call.get("provider")),
         latency_ms=_milliseconds(call.get("latency_ms")),
+        figures=UNKNOWN if usage is None else usage.normalized,
+        usage=None if usage is None else usage.raw,
         error=_error(error),
-        **found,
     )
 
 
@@ -149,11 +147,6 @@ def _milliseconds(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
         raise InvalidOption(f"latency_ms is a number of milliseconds, not {value!r}.")
     return round(value)
-
-
-def _short(value: str | None) -> str | None:
-    """A model name for the ledger's indexes; the response keeps the whole of a longer one."""
-    return value if value is None or len(value.encode("utf-8", "surrogatepass")) <= 120 else value[:40]  # noqa: PLR2004
 
 
 def _json(value: Any) -> str | None:

@@ -50,7 +50,9 @@ class AsyncConversation(Handle):
         """Like `Conversation.add_item`."""
         return await self._run(self._adding_one(item, how, author_id))
 
-    async def add_items(self, items: Iterable[Any], *, author_id: str | None = None, **how: Unpack[How]) -> list[StoredItem]:
+    async def add_items(
+        self, items: Iterable[Any], *, author_id: str | None = None, **how: Unpack[How]
+    ) -> list[StoredItem]:
         """Like `Conversation.add_items`."""
         return await self._run(self._adding_many(items, how, author_id))
 
@@ -100,7 +102,11 @@ class AsyncConversation(Handle):
         idempotency_key: str | None = None,
     ) -> None:
         """Like `Conversation.record_attempt`."""
-        await self._run(self._attempting(format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}))
+        await self._run(
+            self._attempting(
+                format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}
+            )
+        )
 
     async def render(self, format: str, **view: Unpack[View]) -> Rendered:
         """Like `Conversation.render`."""
@@ -180,7 +186,9 @@ class AsyncConversation(Handle):
         """Like `Conversation.json_output`."""
         await self._run(self._asking_json(schema, {"name": name, "strict": strict, "description": description}))
 
-    async def think(self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None) -> None:
+    async def think(
+        self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
+    ) -> None:
         """Like `Conversation.think`."""
         await self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}))
 
@@ -195,7 +203,9 @@ class AsyncConversation(Handle):
         """Like `Conversation.register_tool`."""
         return (await self._run(self._registering([FunctionTool(name, description, parameters, strict, **extra)])))[0]
 
-    async def register_tools(self, tools: ToolRegistry | Iterable[Any], *, idempotency_key: str | None = None) -> list[Tool]:
+    async def register_tools(
+        self, tools: ToolRegistry | Iterable[Any], *, idempotency_key: str | None = None
+    ) -> list[Tool]:
         """Like `Conversation.register_tools`."""
         return await self._run(self._registering(tools_from(tools), idempotency_key))
 

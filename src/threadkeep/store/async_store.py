@@ -85,7 +85,7 @@ class AsyncStore(Shelf):
     async def save_many(self, sessions: Iterable[Session], **about: Unpack[About]) -> list[str]:
         """Like `Store.save_many`."""
         await self._ready()
-        return [id for batch in in_batches(sessions) for id in await self._run(self._importing(batch, about))]
+        return [made for batch in in_batches(sessions) for made in await self._run(self._importing(batch, about))]
 
     async def get_conversation(self, id: str, *, branch: int | None = None) -> AsyncConversation:
         """Like `Store.get_conversation`."""
@@ -169,16 +169,16 @@ class AsyncStore(Shelf):
         """Like `Store.create_tenant`."""
         await self._ready()
         self._only_with_tenants()
-        tenant = await self._runner.write(False, create_tenant, identifier("tenant", name))  # noqa: FBT003 - see SyncRunner
+        tenant = await self._runner.write(create_tenant, identifier("tenant", name))
         return self._sibling(Scope(tenant), self._runner)
 
     async def delete_tenant(self, name: str) -> None:
         """Like `Store.delete_tenant`."""
         store = await self.for_tenant(name)
         tenant = store._scope.tenant  # noqa: SLF001 - a store of this class
-        await self._runner.write(True, hide_tenant, tenant)  # noqa: FBT003 - see SyncRunner
+        await self._runner.write(hide_tenant, tenant, is_keyed=True)
         await store.purge_deleted()
-        await self._runner.write(True, delete_tenant, tenant)  # noqa: FBT003 - see SyncRunner
+        await self._runner.write(delete_tenant, tenant, is_keyed=True)
 
     async def _ready(self) -> None:
         """Look at the database, once: its schema, and the tenant."""
@@ -197,7 +197,7 @@ class AsyncStore(Shelf):
 
     async def _open(self) -> None:
         if await self._runner.read(must_be_set_up) and isinstance(self._runner, ThreadedDatabase):
-            await asyncio.to_thread(schema.upgrade, self._runner.engine)
+            await asyncio.to_thread(schema.upgrade, self._runner.database.engine)
         if not self._has_tenants:
             self._scope_found = Scope(await self._default_tenant())
 
@@ -206,7 +206,7 @@ class AsyncStore(Shelf):
         if found is not None:
             return found
         try:
-            return await self._runner.write(True, create_tenant, DEFAULT_TENANT)  # noqa: FBT003 - see SyncRunner
+            return await self._runner.write(create_tenant, DEFAULT_TENANT, is_keyed=True)
         except InvalidOption:  # somebody else was faster
             return await self._runner.read(get_tenant, DEFAULT_TENANT)
 

@@ -32,6 +32,7 @@ class Text:
 
     @classmethod
     def of(cls, value: Any) -> Text:
+        """The text of a value."""
         data = dumps(value)
         return cls(sha256(data).digest(), data.decode())
 

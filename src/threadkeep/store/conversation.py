@@ -70,7 +70,7 @@ class Conversation(Handle):
         status: str | None = None,
         **how: Unpack[How],
     ) -> StoredItem:
-        """Append the output of a function call: text or content parts (`result` is another name of `output`). Errors as `user`."""
+        """Append what a called function returned: text or content parts (`result` is another name of `output`)."""
         return self._run(self._outputting(call_id, output, result, status, how))
 
     def add_response(
@@ -86,7 +86,7 @@ class Conversation(Handle):
         latency_ms: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Append a provider's answer: its items, the response, the raw body and a row of the usage ledger, in one transaction.
+        """Append a provider's answer in one transaction: items, response, raw body, and a row of the usage ledger.
 
         `body` is a dict, JSON text, or an object of the provider's SDK; `rendered` is the request it answers.
 
@@ -119,10 +119,14 @@ class Conversation(Handle):
         Raises:
             UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
         """
-        self._run(self._attempting(format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}))
+        self._run(
+            self._attempting(
+                format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}
+            )
+        )
 
     def render(self, format: str, **view: Unpack[View]) -> Rendered:
-        """Render the next request for a provider, with its losses and repairs. Only what is new is read from the database.
+        """Render the next request for a provider, with its losses and repairs; reads only what is new.
 
         Raises:
             UnknownFormat, InvalidOption, NotFound: it cannot be read.
@@ -183,7 +187,7 @@ class Conversation(Handle):
         return self._run(self._reporting(by))
 
     def fork(self, at: int | None = None, *, idempotency_key: str | None = None) -> Self:
-        """A new branch with the items up to and including a position (default: all of them; -1: none); returns a handle on it.
+        """A handle on a new branch with the items up to and including a position (default: all; -1: none).
 
         Raises:
             NotFound: this branch has no such position.
@@ -229,7 +233,9 @@ class Conversation(Handle):
         """Ask for answers that are JSON of this schema. Errors as `update`."""
         self._run(self._asking_json(schema, {"name": name, "strict": strict, "description": description}))
 
-    def think(self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None) -> None:
+    def think(
+        self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
+    ) -> None:
         """Ask for reasoning of an effort or within a budget; ``think(False)`` takes that back. Errors as `update`."""
         self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}))
 
@@ -245,7 +251,7 @@ class Conversation(Handle):
         return (self._run(self._registering([FunctionTool(name, description, parameters, strict, **extra)])))[0]
 
     def register_tools(self, tools: ToolRegistry | Iterable[Any], *, idempotency_key: str | None = None) -> list[Tool]:
-        """Offer all tools of a registry, or a list of definitions (functions and built-in tools). Errors as `update`."""
+        """Offer the tools of a registry, or of a list of definitions (functions and built-in tools)."""
         return self._run(self._registering(tools_from(tools), idempotency_key))
 
     def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[Tool]:

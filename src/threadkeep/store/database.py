@@ -1,7 +1,8 @@
 """How an action reaches a database: transactions, repetition, and the sync and async ways.
 
-An action is a plain function of a Connection. The same action runs in a transaction of its own (`Database`), under
-asyncio (`AsyncDatabase`), in a worker thread (`ThreadedDatabase`), or inside the caller's transaction (`Host…`).
+An action is a plain function of a Connection and positional arguments. The same action runs in a transaction of its
+own (`Database`), under asyncio (`AsyncDatabase`), in a worker thread (`ThreadedDatabase`), or inside the caller's
+transaction (`HostDatabase`, `AsyncHostDatabase`).
 """
 
 from __future__ import annotations
@@ -11,32 +12,31 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.engine import Dialect
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session as OrmSession
 
-from threadkeep.db.dialects import MYSQL, is_transient
+from threadkeep.db.dialects import is_mysql, is_transient
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-Action = Callable[Concatenate[Connection, P], T]
 
 REPEAT_SECONDS: Final = 60.0  # how long a use case is repeated after deadlocks and busy databases
 LOST_LIMIT: Final = 5  # how often after a lost connection
 
 
-class Replayed(Exception):  # noqa: N818 - not an error: it takes back what an action did and hands over a result
+class Replayed(Exception):
     """Raised inside an action that has nothing to do: its transaction is taken back and `result` is returned."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
 
 
-class Raced(Exception):  # noqa: N818 - as above
+class Raced(Exception):
     """Raised inside an action that lost a race for an idempotency key: it begins anew, and finds what was done."""
 
 
@@ -45,48 +45,42 @@ class Attempts:
     """Decides whether a failed use case may be repeated, and after which pause.
 
     A transaction that the server took back left nothing, so it can be repeated. After a lost connection that holds
-    too, unless it was lost during COMMIT: then only a use case with an idempotency key can be repeated.
+    too, unless it was lost during COMMIT: then only a read, or a use case with an idempotency key, can be repeated.
     """
 
-    is_keyed: bool
+    is_repeatable: bool
     started: float = field(default_factory=time.monotonic)
     lost: int = 0
     count: int = 0
     is_committing: bool = False
 
-    def pause(self, error: DBAPIError) -> float | None:
-        """Seconds to wait before the next attempt; None when there should be none."""
+    def pause(self, error: DBAPIError) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            DBAPIError: `error`, when there should be none.
+        """
         self.count += 1
         if is_transient(error):
             if time.monotonic() - self.started > REPEAT_SECONDS:
-                return None
-        elif error.connection_invalidated and (self.is_keyed or not self.is_committing):
+                raise error
+        elif error.connection_invalidated and (self.is_repeatable or not self.is_committing):
             self.lost += 1
             if self.lost > LOST_LIMIT:
-                return None
+                raise error
         else:
-            return None
+            raise error
         return random.uniform(0, min(0.002 * 2**self.count, 0.25))  # noqa: S311 - jitter, no secret
 
 
-def _reader(engine: Engine) -> Engine:
-    """Single statements need no transaction; on PostgreSQL autocommit saves BEGIN and ROLLBACK."""
-    return engine.execution_options(isolation_level="AUTOCOMMIT") if engine.dialect.name == "postgresql" else engine
-
-
-def _writer(engine: Engine) -> Engine:
-    """On MySQL every statement must see what is committed; engines that we make are set up so already."""
-    return engine.execution_options(isolation_level="READ COMMITTED") if engine.dialect.name in MYSQL else engine
-
-
-def _transact(connection: Connection, attempts: Attempts, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def _transact(connection: Connection, attempts: Attempts, action: Callable[..., T], *arguments: Any) -> T:
     """Run an action in a transaction of its own."""
     attempts.is_committing = False
     if connection.dialect.name == "sqlite":
         # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     try:
-        result = action(connection, *args, **kwargs)
+        result = action(connection, *arguments)
     except Replayed as replayed:
         connection.rollback()
         found: T = replayed.result
@@ -96,7 +90,7 @@ def _transact(connection: Connection, attempts: Attempts, action: Action[P, T], 
     return result
 
 
-def _nest(connection: Connection, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def _nest(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
     """Run an action inside the caller's transaction, whole or not at all."""
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite" and not driver.in_transaction:
@@ -104,14 +98,14 @@ def _nest(connection: Connection, action: Action[P, T], *args: P.args, **kwargs:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     savepoint = connection.begin_nested()
     try:
-        result = action(connection, *args, **kwargs)
+        result = action(connection, *arguments)
     except Replayed as replayed:
         savepoint.rollback()
         found: T = replayed.result
         return found
     except Raced:
         savepoint.rollback()
-        return _nest(connection, action, *args, **kwargs)
+        return _nest(connection, action, *arguments)
     except BaseException:
         if savepoint.is_active:
             savepoint.rollback()
@@ -123,17 +117,27 @@ def _nest(connection: Connection, action: Action[P, T], *args: P.args, **kwargs:
 class SyncRunner(Protocol):
     """Runs actions and returns their results."""
 
-    def read(self, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
-    def write(self, is_keyed: bool, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...  # noqa: FBT001 - kwargs belong to the action
-    def close(self) -> None: ...
+    def read(self, action: Callable[..., T], *arguments: Any) -> T:
+        """Run an action that only reads."""
+
+    def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:
+        """Run an action whole or not at all; `is_keyed`: it can be repeated without happening twice."""
+
+    def close(self) -> None:
+        """Close the connections that were opened."""
 
 
 class AsyncRunner(Protocol):
-    """Runs actions without blocking the event loop."""
+    """Like `SyncRunner`, without blocking the event loop."""
 
-    async def read(self, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
-    async def write(self, is_keyed: bool, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...  # noqa: FBT001 - as above
-    async def close(self) -> None: ...
+    async def read(self, action: Callable[..., T], *arguments: Any) -> T:
+        """See `SyncRunner.read`."""
+
+    async def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:
+        """See `SyncRunner.write`."""
+
+    async def close(self) -> None:
+        """See `SyncRunner.close`."""
 
 
 class Database:
@@ -142,36 +146,34 @@ class Database:
     def __init__(self, engine: Engine, *, is_owned: bool) -> None:
         self.engine = engine
         self._is_owned = is_owned
-        self._reading = _reader(engine)
-        self._writing = engine if is_owned else _writer(engine)
+        reading, writing = _levels(engine.dialect, is_owned=is_owned)
+        self._reading = engine.execution_options(isolation_level=reading) if reading else engine
+        self._writing = engine.execution_options(isolation_level=writing) if writing else engine
 
-    def read(self, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        attempts = Attempts(is_keyed=True)
+    def read(self, action: Callable[..., T], *arguments: Any) -> T:
+        """See `SyncRunner.read`."""
+        attempts = Attempts(is_repeatable=True)
         while True:
             try:
                 with self._reading.connect() as connection:
-                    return action(connection, *args, **kwargs)
+                    return action(connection, *arguments)
             except DBAPIError as error:
-                pause = attempts.pause(error)
-                if pause is None:
-                    raise
-                time.sleep(pause)
+                time.sleep(attempts.pause(error))
 
-    def write(self, is_keyed: bool, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: FBT001 - see SyncRunner
-        attempts = Attempts(is_keyed=is_keyed)
+    def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:
+        """See `SyncRunner.write`."""
+        attempts = Attempts(is_repeatable=is_keyed)
         while True:
             try:
                 with self._writing.connect() as connection:
-                    return _transact(connection, attempts, action, *args, **kwargs)
+                    return _transact(connection, attempts, action, *arguments)
             except Raced:
                 continue
             except DBAPIError as error:
-                pause = attempts.pause(error)
-                if pause is None:
-                    raise
-                time.sleep(pause)
+                time.sleep(attempts.pause(error))
 
     def close(self) -> None:
+        """See `SyncRunner.close`."""
         if self._is_owned:
             self.engine.dispose()
 
@@ -185,11 +187,13 @@ class HostDatabase:
     def _connection(self) -> Connection:
         return self._host.connection() if isinstance(self._host, OrmSession) else self._host
 
-    def read(self, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return action(self._connection(), *args, **kwargs)
+    def read(self, action: Callable[..., T], *arguments: Any) -> T:
+        """See `SyncRunner.read`."""
+        return action(self._connection(), *arguments)
 
-    def write(self, is_keyed: bool, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ARG002, FBT001 - see SyncRunner
-        return _nest(self._connection(), action, *args, **kwargs)
+    def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:  # noqa: ARG002 - never repeated
+        """See `SyncRunner.write`."""
+        return _nest(self._connection(), action, *arguments)
 
     def close(self) -> None:
         """The caller's connection is the caller's."""
@@ -201,39 +205,35 @@ class AsyncDatabase:
     def __init__(self, engine: AsyncEngine, *, is_owned: bool) -> None:
         self.engine = engine
         self._is_owned = is_owned
-        dialect = engine.dialect.name
-        self._reading = engine.execution_options(isolation_level="AUTOCOMMIT") if dialect == "postgresql" else engine
-        is_guest = not is_owned and dialect in MYSQL
-        self._writing = engine.execution_options(isolation_level="READ COMMITTED") if is_guest else engine
+        reading, writing = _levels(engine.dialect, is_owned=is_owned)
+        self._reading = engine.execution_options(isolation_level=reading) if reading else engine
+        self._writing = engine.execution_options(isolation_level=writing) if writing else engine
 
-    async def read(self, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        attempts = Attempts(is_keyed=True)
+    async def read(self, action: Callable[..., T], *arguments: Any) -> T:
+        """See `SyncRunner.read`."""
+        attempts = Attempts(is_repeatable=True)
         while True:
             try:
                 async with self._reading.connect() as connection:
-                    return await connection.run_sync(action, *args, **kwargs)
+                    return await connection.run_sync(action, *arguments)
             except DBAPIError as error:
-                await self._wait(attempts, error)
+                await asyncio.sleep(attempts.pause(error))
 
-    async def write(self, is_keyed: bool, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: FBT001 - see SyncRunner
-        attempts = Attempts(is_keyed=is_keyed)
+    async def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:
+        """See `SyncRunner.write`."""
+        attempts = Attempts(is_repeatable=is_keyed)
+        transact: Callable[..., T] = _transact
         while True:
             try:
                 async with self._writing.connect() as connection:
-                    return await connection.run_sync(_transact, attempts, action, *args, **kwargs)
+                    return await connection.run_sync(transact, attempts, action, *arguments)
             except Raced:
                 continue
             except DBAPIError as error:
-                await self._wait(attempts, error)
-
-    @staticmethod
-    async def _wait(attempts: Attempts, error: DBAPIError) -> None:
-        pause = attempts.pause(error)
-        if pause is None:
-            raise error
-        await asyncio.sleep(pause)
+                await asyncio.sleep(attempts.pause(error))
 
     async def close(self) -> None:
+        """See `SyncRunner.close`."""
         if self._is_owned:
             await self.engine.dispose()
 
@@ -242,20 +242,19 @@ class ThreadedDatabase:
     """SQLite under asyncio: each use case as a whole in a worker thread, which is faster than a hop per statement."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
-    @property
-    def engine(self) -> Engine:
-        return self._database.engine
+    async def read(self, action: Callable[..., T], *arguments: Any) -> T:
+        """See `SyncRunner.read`."""
+        return await asyncio.to_thread(self.database.read, action, *arguments)
 
-    async def read(self, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(self._database.read, action, *args, **kwargs)
-
-    async def write(self, is_keyed: bool, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: FBT001 - see SyncRunner
-        return await asyncio.to_thread(self._database.write, is_keyed, action, *args, **kwargs)
+    async def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:
+        """See `SyncRunner.write`."""
+        return await asyncio.to_thread(self.database.write, action, *arguments, is_keyed=is_keyed)
 
     async def close(self) -> None:
-        self._database.close()
+        """See `SyncRunner.close`."""
+        self.database.close()
 
 
 class AsyncHostDatabase:
@@ -267,13 +266,27 @@ class AsyncHostDatabase:
     async def _connection(self) -> AsyncConnection:
         return await self._host.connection() if isinstance(self._host, AsyncSession) else self._host
 
-    async def read(self, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await (await self._connection()).run_sync(action, *args, **kwargs)
+    async def read(self, action: Callable[..., T], *arguments: Any) -> T:
+        """See `SyncRunner.read`."""
+        return await (await self._connection()).run_sync(action, *arguments)
 
-    async def write(self, is_keyed: bool, action: Action[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ARG002, FBT001 - see SyncRunner
-        return await (await self._connection()).run_sync(_nest, action, *args, **kwargs)
+    async def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:  # noqa: ARG002 - never repeated
+        """See `SyncRunner.write`."""
+        nest: Callable[..., T] = _nest
+        return await (await self._connection()).run_sync(nest, action, *arguments)
 
     async def close(self) -> None:
         """The caller's connection is the caller's."""
 
 
+def _levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLevel | None, IsolationLevel | None]:
+    """The isolation levels of reading and writing, where they are not what the engine does anyway.
+
+    Single statements need no transaction: on PostgreSQL autocommit saves BEGIN and ROLLBACK. On MySQL every statement
+    must see what is committed; engines that we make are set up so already.
+    """
+    if dialect.name == "postgresql":
+        return "AUTOCOMMIT", None
+    if is_mysql(dialect) and not is_owned:
+        return "READ COMMITTED", "READ COMMITTED"
+    return None, None

@@ -73,11 +73,11 @@ def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None
         "call_hash": _short_hash(call_id),
         "type": _needed("type", entry.type),
         "role": _needed("role", entry.role),
-        "status": _fitting(item.get("status")),
-        "name": _fitting(item.get("name")),
+        "status": fitting(item.get("status")),
+        "name": fitting(item.get("name")),
         "author_id": author_id,
         "origin": entry.origin,
-        "model": _fitting(entry.model),
+        "model": fitting(entry.model),
         "payload": texts[0],
         "rest": texts[1],
         "codec": entry.codec | (SPLICED if media else 0),
@@ -108,7 +108,7 @@ def _restored(entry: Entry, pieces: Mapping[tuple[int, int], list[tuple[int, byt
         name: _with_pieces(getattr(entry, name), pieces.get((entry.position, part), []))
         for part, name in enumerate(_PARTS)
     }
-    return entry._replace(**texts, codec=entry.codec & ~SPLICED)
+    return entry._replace(payload=texts["payload"], rest=texts["rest"], codec=entry.codec & ~SPLICED)
 
 
 def _with_pieces(text: bytes | None, pieces: list[tuple[int, bytes]]) -> bytes | None:
@@ -134,7 +134,9 @@ def _without_media(entry: Entry) -> tuple[list[str | None], tuple[Media, ...]]:
 
 
 def _cut(text: bytes, part: int) -> tuple[bytes, list[Media]]:
-    kept, media, last, length = [], [], 0, 0
+    kept: list[bytes] = []
+    media: list[Media] = []
+    last = length = 0
     for match in _MEDIA.finditer(text):
         content = _decoded(match[1])
         if content is None:
@@ -164,15 +166,15 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _fitting(value: object) -> str | None:
-    """A value for a short column; the item's text holds the whole of what does not fit."""
+def fitting(value: object) -> str | None:
+    """A value for a short column, if it fits; the row's JSON text holds the whole of what does not."""
     if not isinstance(value, str) or len(escaped(value).encode()) > IDENTIFIER_BYTES:
         return None
     return value
 
 
 def _needed(name: str, value: str | None) -> str | None:
-    if value is not None and (_fitting(value) is None or escaped(value) != value):
+    if value is not None and (fitting(value) is None or escaped(value) != value):
         raise InvalidItem(
             f"The {name} of an item is a word of at most {IDENTIFIER_BYTES} bytes without control characters, "
             f"not {value[:40]!r}."

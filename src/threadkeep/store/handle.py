@@ -149,7 +149,9 @@ class Handle:
 
     # Plans: what the faces run.
 
-    def _adding(self, method: str, items: Sequence[Item], how: How, author_id: str | None = None) -> Plan[list[StoredItem]]:
+    def _adding(
+        self, method: str, items: Sequence[Item], how: How, author_id: str | None = None
+    ) -> Plan[list[StoredItem]]:
         append = append_of(method, items, how, author_id)
 
         def finish(done: Appended) -> list[StoredItem]:
@@ -179,7 +181,9 @@ class Handle:
     def _adding_many(self, items: Iterable[Any], how: How, author_id: str | None) -> Plan[list[StoredItem]]:
         return self._adding("add_items", items_from(items), how, author_id)
 
-    def _outputting(self, call_id: str | None, output: Any, result: Any, status: str | None, how: How) -> Plan[StoredItem]:
+    def _outputting(
+        self, call_id: str | None, output: Any, result: Any, status: str | None, how: How
+    ) -> Plan[StoredItem]:
         item = call_output(call_id, output, result, status)
         return _first(self._adding("add_function_call_output", [item], how))
 
@@ -205,7 +209,7 @@ class Handle:
         """An error envelope: its ledger row is written, then the error is raised."""
         attempt, key = failure_of(parsed, format, how, call)
 
-        def finish(_: bool) -> Response:  # noqa: FBT001 - an action's result
+        def finish(_: bool) -> Response:
             raise parsed.error if parsed.error is not None else AssertionError
 
         return self._writing(record_attempt, attempt, key, finish=finish, is_keyed=key is not None)
@@ -307,7 +311,7 @@ class Handle:
 
         return self._setting("json_output", change)
 
-    def _thinking(self, enabled: bool | None, options: Mapping[str, Any]) -> Plan[None]:  # noqa: FBT001 - as think()
+    def _thinking(self, enabled: bool | None, options: Mapping[str, Any]) -> Plan[None]:
         found = thinking(enabled, **options)
         return self._setting("think", lambda settings: settings_with(settings, {"reasoning": found}))
 

@@ -29,6 +29,7 @@ class Scope:
 
     @property
     def is_scoped(self) -> bool:
+        """Whether it is for one user only."""
         return self.user is not None
 
 
@@ -43,7 +44,9 @@ class Place:
 
     def missing(self) -> NotFound:
         """The error for a conversation that is not there (any more), or not for this scope."""
-        return NotFound(f"There is no conversation {self.public_id!r} here. It was deleted, or belongs to somebody else.")
+        return NotFound(
+            f"There is no conversation {self.public_id!r} here. It was deleted, or belongs to somebody else."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,11 @@ class Plan(Generic[T]):
     def run(self, runner: SyncRunner) -> T:
         """Run the action and wait for it."""
         if self.is_write:
-            return self.finish(runner.write(self.is_keyed, self.action, *self.arguments))
+            return self.finish(runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
         return self.finish(runner.read(self.action, *self.arguments))
 
     async def run_async(self, runner: AsyncRunner) -> T:
         """Run the action without blocking the event loop."""
         if self.is_write:
-            return self.finish(await runner.write(self.is_keyed, self.action, *self.arguments))
+            return self.finish(await runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
         return self.finish(await runner.read(self.action, *self.arguments))

@@ -6,9 +6,9 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypedDict
+from typing import Final, Literal, TypedDict
 
-from threadkeep.domain.items import Item
+from threadkeep.domain.items import Item, Message
 from threadkeep.domain.session import Session
 from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import InvalidOption
@@ -84,7 +84,17 @@ def append_of(method: str, items: Sequence[Item], how: How, author_id: str | Non
     author = optional_identifier("author_id", author_id)
     objects = [item.to_object() for item in items]
     key = once(how.get("idempotency_key"), method, {"items": objects, "author_id": author}) if how else None
-    return Append([drafted(found, author_id=author) for found in objects], key, guard_of(how))
+    drafts = [drafted(found, author_id=author or author_of(item)) for item, found in zip(items, objects, strict=True)]
+    return Append(drafts, key, guard_of(how))
+
+
+def author_of(item: Item) -> str | None:
+    """Who wrote a message, where the message says so.
+
+    Raises:
+        InvalidOption: it does not fit its column.
+    """
+    return optional_identifier("author_id", item.author_id) if isinstance(item, Message) else None
 
 
 def guard_of(how: How) -> Guard:
@@ -118,24 +128,23 @@ def new_conversation(
     user_id = optional_identifier("user_id", about.get("user_id"))
     if scope_user is not None and user_id not in {None, scope_user}:
         raise InvalidOption(f"This store is for the user {scope_user!r}; it makes no conversations for {user_id!r}.")
-    values = {
-        "user_id": scope_user or user_id,
-        "external_id": optional_identifier("external_id", about.get("external_id")),
-        "title": checked_title(about.get("title")),
-        "labels": checked_labels(about.get("labels")),
-    }
+    external_id = optional_identifier("external_id", about.get("external_id"))
+    title, labels = checked_title(about.get("title")), checked_labels(about.get("labels"))
+    owner = scope_user or user_id
     settings = dict(session.settings)
     if session.response_boundary:
         settings["response_boundary"] = session.response_boundary
-    objects = [item.to_object() for item in session.items]
-    content = {"session": session.to_dict(), **values}
+    content = [session.to_dict(), owner, external_id, title, labels]
     return NewConversation(
         settings=settings,
         tools=session.tools,
-        drafts=[drafted(found) for found in objects],
+        drafts=[drafted(item.to_object(), author_id=author_of(item)) for item in session.items],
         turns=_turn_positions(session.turns),
         once=None if idempotency_key is None else once(idempotency_key, "create_conversation", content),
-        **values,
+        user_id=owner,
+        external_id=external_id,
+        title=title,
+        labels=labels,
     )
 
 

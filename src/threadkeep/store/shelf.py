@@ -65,7 +65,9 @@ class Shelf:
 
     def _importing(self, batch: Sequence[Session], about: About) -> Plan[list[str]]:
         new = [new_conversation(session, about, None, self._scope.user) for session in batch]
-        return Plan(create_many, (self._scope, new), lambda ids: [public_id_text(found) for found in ids], is_write=True)
+        return Plan(
+            create_many, (self._scope, new), lambda ids: [public_id_text(found) for found in ids], is_write=True
+        )
 
     def _getting(self, id: str, branch: int | None = None) -> Plan[Opened]:
         return Plan(get, (self._scope, "public_id", public_id_bytes(id), self._contents, branch))

@@ -62,7 +62,7 @@ class Store(Shelf):
         if found is not None:
             return found
         try:
-            return self._runner.write(True, create_tenant, DEFAULT_TENANT)  # noqa: FBT003 - see SyncRunner
+            return self._runner.write(create_tenant, DEFAULT_TENANT, is_keyed=True)
         except InvalidOption:  # somebody else was faster
             return self._runner.read(get_tenant, DEFAULT_TENANT)
 
@@ -100,7 +100,7 @@ class Store(Shelf):
 
         Errors as `create_conversation`; what earlier transactions wrote stays.
         """
-        return [id for batch in in_batches(sessions) for id in self._run(self._importing(batch, about))]
+        return [made for batch in in_batches(sessions) for made in self._run(self._importing(batch, about))]
 
     def get_conversation(self, id: str, *, branch: int | None = None) -> Conversation:
         """Resume a conversation, on its active branch or another.
@@ -204,7 +204,7 @@ class Store(Shelf):
             InvalidOption: there is one of that name.
         """
         self._only_with_tenants()
-        tenant = self._runner.write(False, create_tenant, identifier("tenant", name))  # noqa: FBT003 - see SyncRunner
+        tenant = self._runner.write(create_tenant, identifier("tenant", name))
         return self._sibling(Scope(tenant), self._runner)
 
     def delete_tenant(self, name: str) -> None:
@@ -215,9 +215,9 @@ class Store(Shelf):
         """
         store = self.for_tenant(name)
         tenant = store._scope.tenant  # noqa: SLF001 - a store of this class
-        self._runner.write(True, hide_tenant, tenant)  # noqa: FBT003 - see SyncRunner
+        self._runner.write(hide_tenant, tenant, is_keyed=True)
         store.purge_deleted()
-        self._runner.write(True, delete_tenant, tenant)  # noqa: FBT003 - see SyncRunner
+        self._runner.write(delete_tenant, tenant, is_keyed=True)
 
     def _purge(self, key: int) -> None:
         while self._run(self._purging(key)):

@@ -54,9 +54,7 @@ class ConversationRow(Base):
     __tablename__ = "conversations"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),
-        ForeignKeyConstraint(
-            ["tenant_id", "config_hash"], ["configs.tenant_id", "configs.hash"], ondelete="RESTRICT"
-        ),
+        ForeignKeyConstraint(["tenant_id", "config_hash"], ["configs.tenant_id", "configs.hash"], ondelete="RESTRICT"),
         ForeignKeyConstraint(
             ["tenant_id", "tool_set_hash"], ["tool_sets.tenant_id", "tool_sets.hash"], ondelete="RESTRICT"
         ),

@@ -31,9 +31,7 @@ class ResponseRow(Base):
         ForeignKeyConstraint(
             ["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"], ondelete="CASCADE"
         ),
-        ForeignKeyConstraint(
-            ["tenant_id", "config_hash"], ["configs.tenant_id", "configs.hash"], ondelete="RESTRICT"
-        ),
+        ForeignKeyConstraint(["tenant_id", "config_hash"], ["configs.tenant_id", "configs.hash"], ondelete="RESTRICT"),
         ForeignKeyConstraint(
             ["tenant_id", "tool_set_hash"], ["tool_sets.tenant_id", "tool_sets.hash"], ondelete="RESTRICT"
         ),
@@ -82,7 +80,7 @@ class ResponseBodyRow(Base):
 
 
 class AppendRow(Base):
-    """What a use case did under an idempotency key. Conversation 0 stands for the tenant, so there is no foreign key."""
+    """What was done under an idempotency key. Conversation 0 stands for the tenant, so there is no foreign key."""
 
     __tablename__ = "appends"
     __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import BigInteger, Integer, Select, Update, and_, bindparam, case, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Update, and_, bindparam, case, or_, select, update
 
 from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
 
@@ -47,7 +47,7 @@ TAKEN: Final = (
 
 
 @cache
-def conversation_by(column: str, *, scoped: bool) -> Select:
+def conversation_by(column: str, *, scoped: bool) -> Select[Any]:
     """One conversation by `id`, `public_id` or `external_id`; parameters: tenant, value and (scoped) user."""
     where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c[column] == bindparam("value")]
     return select(*FACTS).where(*where, *_visible(scoped=scoped))
@@ -64,7 +64,7 @@ def reservation(*, root: bool, scoped: bool, expected: bool, returning: bool) ->
     where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *_visible(scoped=scoped)]
     if expected:
         where.append(table.c.head_position == bindparam("head"))
-    values = [
+    values: list[tuple[Any, Any]] = [
         (table.c.next_position, table.c.next_position + bindparam("items")),
         (table.c.next_response, table.c.next_response + bindparam("responses")),
         (table.c.next_branch, table.c.next_branch + bindparam("branches")),
@@ -81,21 +81,19 @@ def change(*columns: str, scoped: bool, returning: bool) -> Update:
     """An UPDATE that is not an append: sets the columns, and the revision grows."""
     table = conversations
     where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *_visible(scoped=scoped)]
-    values = {name: bindparam(f"new_{name}") for name in columns}
+    values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
     statement = update(table).where(*where).values(revision=table.c.revision + 1, **values)
     return statement.returning(*FACTS) if returning else statement
 
 
 @cache
-def taken(*, scoped: bool) -> Select:
+def taken(*, scoped: bool) -> Select[Any]:
     """What the reservation took, for databases without RETURNING."""
     where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c.id == bindparam("key")]
     return select(*TAKEN).where(*where, *_visible(scoped=scoped))
 
 
-def listing(
-    *, user: bool, statuses: bool, labels: int, after: bool
-) -> Select:
+def listing(*, user: bool, statuses: bool, labels: int, after: bool) -> Select[Any]:
     """A page of conversations, newest activity first.
 
     Parameters: tenant, limit; user; status; key_0, value_0 …; after_at, after_id. The page key is spelled so that all
@@ -106,46 +104,41 @@ def listing(
     if user:
         where.append(table.c.user_id == bindparam("user"))
     where.append(table.c.status == bindparam("status") if statuses else table.c.status.in_([ACTIVE, ARCHIVED]))
-    for number in range(labels):
-        where.append(
-            table.c.id.in_(
-                select(conversation_labels.c.conversation_id).where(
-                    conversation_labels.c.tenant_id == bindparam("tenant"),
-                    conversation_labels.c.key == bindparam(f"key_{number}"),
-                    conversation_labels.c.value == bindparam(f"value_{number}"),
-                )
-            )
-        )
+    where += [table.c.id.in_(_labelled(number)) for number in range(labels)]
     if after:
         at, key = table.c.last_activity_at, table.c.id
-        where.append(
-            and_(at <= bindparam("after_at"), or_(at < bindparam("after_at"), key < bindparam("after_id")))
-        )
+        where.append(and_(at <= bindparam("after_at"), or_(at < bindparam("after_at"), key < bindparam("after_id"))))
     order = (table.c.last_activity_at.desc(), table.c.id.desc())
     return select(*FACTS).where(*where).order_by(*order).limit(bindparam("limit"))
 
 
 @cache
-def config_of() -> Select:
-    return select(configs.c.config).where(configs.c.tenant_id == bindparam("tenant"), configs.c.hash == bindparam("hash"))
+def config_of() -> Select[Any]:
+    """The options of a hash."""
+    return select(configs.c.config).where(
+        configs.c.tenant_id == bindparam("tenant"), configs.c.hash == bindparam("hash")
+    )
 
 
 @cache
-def configs_of() -> Select:
+def configs_of() -> Select[Any]:
+    """The options of several hashes."""
     return select(configs.c.hash, configs.c.config).where(
         configs.c.tenant_id == bindparam("tenant"), configs.c.hash.in_(bindparam("hashes", expanding=True))
     )
 
 
 @cache
-def tool_set_of() -> Select:
+def tool_set_of() -> Select[Any]:
+    """The definitions that a tool set names."""
     return select(tool_sets.c.definitions).where(
         tool_sets.c.tenant_id == bindparam("tenant"), tool_sets.c.hash == bindparam("hash")
     )
 
 
 @cache
-def tool_definitions_of() -> Select:
+def tool_definitions_of() -> Select[Any]:
+    """The tools of several hashes."""
     return select(tool_definitions.c.hash, tool_definitions.c.definition).where(
         tool_definitions.c.tenant_id == bindparam("tenant"),
         tool_definitions.c.hash.in_(bindparam("hashes", expanding=True)),
@@ -153,7 +146,8 @@ def tool_definitions_of() -> Select:
 
 
 @cache
-def branch_of() -> Select:
+def branch_of() -> Select[Any]:
+    """A forked branch by its number."""
     return select(branches).where(
         branches.c.tenant_id == bindparam("tenant"),
         branches.c.conversation_id == bindparam("key"),
@@ -162,7 +156,8 @@ def branch_of() -> Select:
 
 
 @cache
-def branches_of() -> Select:
+def branches_of() -> Select[Any]:
+    """A page of forked branches."""
     return (
         select(branches)
         .where(
@@ -185,11 +180,22 @@ def branch_head(*, expected: bool) -> Update:
     ]
     if expected:
         where.append(branches.c.head_position == bindparam("head"))
-    moved = case((bindparam("count", type_=Integer) > 0, bindparam("last", type_=BigInteger)), else_=branches.c.head_position)
+    moved = case(
+        (bindparam("count", type_=Integer) > 0, bindparam("last", type_=BigInteger)), else_=branches.c.head_position
+    )
     return update(branches).where(*where).values(head_position=moved)
 
 
-def _visible(*, scoped: bool) -> list:
+def _labelled(number: int) -> Select[Any]:
+    """The conversations with one label."""
+    return select(conversation_labels.c.conversation_id).where(
+        conversation_labels.c.tenant_id == bindparam("tenant"),
+        conversation_labels.c.key == bindparam(f"key_{number}"),
+        conversation_labels.c.value == bindparam(f"value_{number}"),
+    )
+
+
+def _visible(*, scoped: bool) -> list[ColumnElement[bool]]:
     """Deleted conversations are gone for everybody, those of other users for a scoped store."""
     where = [conversations.c.status != DELETED]
     if scoped:

@@ -42,14 +42,14 @@ def _of_branch() -> list[Any]:
 
 
 @cache
-def entries_of(dialect: str) -> Select:
+def entries_of(dialect: str) -> Select[Any]:
     """The items of one branch after one position and up to another, as the formats read them."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
     return select(*_entry_columns(dialect)).where(*where).order_by(items.c.position)
 
 
 @cache
-def stored_items_of(dialect: str, *, descending: bool) -> Select:
+def stored_items_of(dialect: str, *, descending: bool) -> Select[Any]:
     """A page of one branch's items between two positions (exclusive, inclusive), with what people ask for."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
     order = items.c.position.desc() if descending else items.c.position
@@ -57,7 +57,7 @@ def stored_items_of(dialect: str, *, descending: bool) -> Select:
 
 
 @cache
-def stored_item_of(dialect: str) -> Select:
+def stored_item_of(dialect: str) -> Select[Any]:
     """One item by its position."""
     return select(*_entry_columns(dialect), *_STORED).where(
         items.c.tenant_id == bindparam("tenant"),
@@ -67,17 +67,15 @@ def stored_item_of(dialect: str) -> Select:
 
 
 @cache
-def position_of() -> Select:
+def position_of() -> Select[Any]:
     """Whether a branch has an item of its own at a position."""
     return select(items.c.position).where(*_of_branch(), items.c.position == bindparam("position"))
 
 
 @cache
-def blobs_of() -> Select:
+def blobs_of() -> Select[Any]:
     """The media of items in a range of positions, in the order in which it is spliced in."""
-    joined = item_blobs.join(
-        blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash)
-    )
+    joined = item_blobs.join(blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash))
     return (
         select(item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, blobs.c.content)
         .select_from(joined)

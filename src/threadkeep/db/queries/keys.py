@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from sqlalchemy import Select, Update, bindparam, select, update
 
@@ -10,7 +11,8 @@ from threadkeep.db.tables import appends
 
 
 @cache
-def append_of() -> Select:
+def append_of() -> Select[Any]:
+    """What was done under a key."""
     return select(appends.c.request_hash, appends.c.outcome).where(
         appends.c.tenant_id == bindparam("tenant"),
         appends.c.conversation_id == bindparam("conversation"),
@@ -20,6 +22,7 @@ def append_of() -> Select:
 
 @cache
 def new_outcome() -> Update:
+    """Keep something else under a key."""
     return (
         update(appends)
         .where(

@@ -10,7 +10,7 @@ Source: OpenAI's API reference, "Chat Completions", messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -24,16 +24,16 @@ Mapper = Callable[[JsonObject, Context, str], JsonObject | None]
 TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 # media type -> format of an audio part
 AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_PLAIN: Final = 2  # keys of a part that is only text: its type and the text
 _NO_FILES: Final = ("audio/", "video/")
 
 
-def wire_parts(parts: list[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[JsonObject]:
+def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[JsonObject]:
     """The parts of a message or tool output, by the mappers of its role."""
+    if len(parts) == 1 and len(part := parts[0]) == _PLAIN and part["type"] in TEXTS:
+        return [{"type": "text", "text": part["text"]}]
     found = []
     for index, part in enumerate(parts):
-        if part["type"] in TEXTS and len(part) == 2:  # noqa: PLR2004 - type and text, which is nearly every part
-            found.append({"type": "text", "text": part["text"]})
-            continue
         place = f"{path}[{index}]"
         sent = mappers.get(part["type"], _unknown)(part, context, place)
         if "native" in part:

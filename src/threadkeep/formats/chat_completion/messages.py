@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, decode, dumps
+import orjson
+
+from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.wire import Entry
 from threadkeep.formats.arguments import sent_arguments
 from threadkeep.formats.chat_completion.content import OWN_PARTS, PARTS, wire_parts
@@ -31,10 +33,7 @@ def messages_of(entries: Sequence[Entry], instructions: str | None, context: Con
     writer = Writer(paired(entries), context)
     if instructions is not None:
         writer.messages.append({"role": "system", "content": instructions})
-    for entry in entries:
-        writer.add(entry)
-    writer.close()
-    context.position = None
+    writer.write(entries)
     return writer.messages, writer.stable()
 
 
@@ -50,6 +49,7 @@ class Writer:
         self._open: JsonObject | None = None
         self._turn: int | None = None
         self._calls: dict[str, Entry] = {}  # of the open message: id on the wire -> call
+        self._first_call = 0  # position of the first of them
 
     def _start(self, turn: int | None, message: JsonObject) -> None:
         self._open = message
@@ -57,17 +57,21 @@ class Writer:
         self._calls = {}
         self.messages.append(message)
 
-    def add(self, entry: Entry) -> None:
-        """Write one item."""
-        if entry.seen is not None and entry.turn != self._turn:
-            self.close()
-        self._context.position = entry.position
-        if entry.position in self._pairing.calls:
-            self._output_in_time(entry)
-        elif (writes := WRITERS.get(entry.type)) is None:
-            self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
-        else:
-            writes(self, _item_of(entry), entry)
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write all items."""
+        context, in_time = self._context, self._pairing.calls
+        for entry in entries:
+            if self._open is not None and entry.seen is not None and entry.turn != self._turn:
+                self.close()
+            context.position = position = entry.position
+            if position in in_time:
+                self._output_in_time(entry)
+            else:
+                is_plain = entry.rest is None and not entry.codec and entry.payload is not None
+                item = orjson.loads(entry.payload) if is_plain else entry.item()  # type: ignore[arg-type]  # not None
+                WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
+        self.close()
+        context.position = None
 
     def stable(self) -> int:
         """How many messages no later append changes: a last assistant message may still get calls."""
@@ -89,11 +93,10 @@ class Writer:
 
     def _answer(self, calls: dict[str, Entry]) -> None:
         answers = self._pairing.answers
-        by_place = {answers[call.position].position: key for key, call in calls.items() if call.position in answers}
-        for position in sorted(by_place):
-            call = calls[by_place[position]]
-            self.messages.append(self._tool_message(by_place[position], answers[call.position]))
-        for key, call in calls.items():
+        found = [(output, key) for key, call in calls.items() if (output := answers.get(call.position)) is not None]
+        for output, key in sorted(found) if len(found) > 1 else found:
+            self.messages.append(self._tool_message(key, output))
+        for key, call in calls.items() if len(found) < len(calls) else ():
             if call.position not in answers:
                 self._context.position = call.position
                 detail = f"The call {call.call_id!r} has no output; {MISSING_OUTPUT!r} was sent."
@@ -106,7 +109,7 @@ class Writer:
         if item.get("status") in ("failed", "incomplete"):
             self._context.lose("status", "status", f"The format has no status {item['status']!r} of an output.")
         found = {"role": "tool", "tool_call_id": call_id, "content": _output(item.get("output"), self._context)}
-        return self._with_native(item, found)
+        return self._with_native(item, found) if "native" in item else found
 
     def _with_native(self, item: JsonObject, message: JsonObject) -> JsonObject:
         if "native" in item:
@@ -125,18 +128,21 @@ class Writer:
             return
         content = wire_parts(item.get("content") or [], PARTS[role], self._context, "content")
         if content:
-            self.close()
-            self.messages.append(self._with_native(item, {"role": role, "content": content}))
+            if self._open is not None:
+                self.close()
+            found = {"role": role, "content": content}
+            self.messages.append(self._with_native(item, found) if "native" in item else found)
 
     def _assistant(self, item: JsonObject, entry: Entry) -> None:
-        is_own = item.get("origin") == NAME
-        content = wire_parts(
-            item.get("content") or [], OWN_PARTS if is_own else PARTS["assistant"], self._context, "content"
-        )
+        is_own = entry.origin == NAME
+        mappers = OWN_PARTS if is_own else PARTS["assistant"]
+        content = wire_parts(item.get("content") or (), mappers, self._context, "content")
         if not content and not native_keys(item, NAME):
             return
-        found = self._with_native(item, _own_content(content, item) if is_own else {"content": content or None})
-        self._join(found, entry)
+        keys = _own_content(content, item) if is_own else {"content": content or None}
+        if "native" in item:
+            keys = self._with_native(item, keys)
+        self._join(keys, entry)
 
     def _belongs(self, entry: Entry, *, is_text: bool) -> bool:
         """Whether the open message is the one that an item is part of."""
@@ -150,9 +156,10 @@ class Writer:
         """Put keys onto the open message where they belong to it, else onto a new one."""
         message = self._open
         if message is None or not self._belongs(entry, is_text=is_text):
-            self.close()
-            message = {"role": "assistant", "content": None}
-            self._start(entry.turn, message)
+            if message is not None:
+                self.close()
+            self._start(entry.turn, {"role": "assistant", "content": None, **keys})
+            return
         before = message["content"]
         message.update(keys)
         if isinstance(before, list) and "content" in keys:
@@ -183,6 +190,8 @@ class Writer:
             self._context.mend("duplicate_call_id", "call_id", "A call id that is empty or came twice became a hash.")
         if self._unsettled is None and entry.position in self._pending:
             self._unsettled = len(self.messages) - 1
+        if not self._calls:
+            self._first_call = entry.position
         self._calls[call["id"]] = entry
         self.messages[-1].setdefault("tool_calls", []).append(call)
 
@@ -198,11 +207,14 @@ class Writer:
 
     def _output_in_time(self, entry: Entry) -> None:
         """It is written behind its call when that message is closed, which an output does."""
-        call = self._pairing.calls[entry.position]
-        is_open = any(one is call for one in self._calls.values())
-        if not is_open and self.messages[-1]["role"] != "tool":
+        if self._open is not None:
+            is_here = self._pairing.calls[entry.position].position >= self._first_call
+            self.close()
+        else:
+            is_here = self.messages[-1]["role"] == "tool"
+        if not is_here:
+            self._context.position = entry.position
             self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
-        self.close()
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
@@ -225,15 +237,15 @@ class Writer:
             self._join({"content": [payload]}, entry)
 
     def nothing(self, _item: JsonObject, entry: Entry) -> None:
-        """An item that only Open Responses has."""
+        """An item that the format has no form for."""
         self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
 
 
 def _item_of(entry: Entry) -> JsonObject:
     """The item; one that says nothing beyond its payload is read from that alone."""
-    if entry.rest is not None or entry.payload is None:
+    if entry.rest is not None or entry.codec or entry.payload is None:
         return entry.item()
-    found: JsonObject = decode(entry.payload, entry.codec)
+    found: JsonObject = orjson.loads(entry.payload)
     return found
 
 

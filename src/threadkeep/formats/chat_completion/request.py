@@ -20,6 +20,7 @@ from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
+from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import upto
 
@@ -44,7 +45,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     if not messages:
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
     body["messages"] = messages
-    rendered = Rendered(
+    rendered = (PlainRendered if is_plain(snapshot) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,
         stable=stable,

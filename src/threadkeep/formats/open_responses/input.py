@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import orjson
-
 from threadkeep.domain.jsontext import decode, dumps
 from threadkeep.domain.wire import Entry, ServerState
 from threadkeep.formats.names import hashed
 from threadkeep.formats.open_responses.fields import IDLESS
-from threadkeep.formats.open_responses.items import wire_call_id, wire_item
+from threadkeep.formats.open_responses.items import sized_call_id, wire_item
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import (
     CALLS,
@@ -26,7 +24,7 @@ from threadkeep.formats.turns import (
     turn_start,
 )
 
-_ID: Final = b'"id":"'
+_ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
 # item types that no reasoning leads to
 _NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 
@@ -129,32 +127,26 @@ def _leave_out_reasoning(plan: Plan, entries: Sequence[Entry]) -> None:
 
 def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
     """The service refuses an item id that comes twice; the later item goes without, where it can."""
-    found = [
-        (entry, key) for entry in entries if (key := _id_text(entry.payload)) and entry.position not in plan.left_out
-    ]
-    if len({key for _, key in found}) == len(found):
+    found = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(_ID)]
+    if len({_id_text(entry.payload) for entry in found}) == len(found):
         return
-    used: set[object] = set()
-    for entry, _ in found:
-        item_id = decode(entry.payload or b"{}", entry.codec).get("id")
+    used: set[str] = set()
+    for entry in found:
+        item_id = decode(entry.payload or b"", entry.codec)["id"]
+        if entry.position in plan.left_out:
+            continue
         if item_id in used:
             if entry.type in IDLESS:
                 plan.idless.add(entry.position)
             else:
                 plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
-        elif isinstance(item_id, str):
+        else:
             used.add(item_id)
 
 
-def _id_text(payload: bytes | None) -> bytes | None:
-    """The id in an item's JSON; where the text holds several, it is parsed."""
-    if payload is None or (start := payload.find(_ID)) < 0:
-        return None
-    start += len(_ID)
-    if payload.find(_ID, start) < 0:
-        return payload[start : payload.find(b'"', start)]
-    found = orjson.loads(payload).get("id")
-    return found.encode() if isinstance(found, str) else None
+def _id_text(payload: bytes | None) -> bytes:
+    """The id of an item, or what stands before the first quote in it."""
+    return b"" if payload is None else payload[: payload.find(b'"', len(_ID))]
 
 
 def _use_call_ids_once(plan: Plan, pairing: Pairing) -> None:
@@ -163,7 +155,7 @@ def _use_call_ids_once(plan: Plan, pairing: Pairing) -> None:
     for call in pairing.made:
         if call.payload is None:
             continue
-        call_id = wire_call_id(call.call_id, Context())
+        call_id = sized_call_id(call.call_id)
         if call_id in used:
             call_id = f"call_{hashed(call_id, call.position)}"
             plan.call_ids[call.position] = call_id
@@ -205,7 +197,7 @@ def _placeholders(calls: Sequence[Entry], plan: Plan, context: Context) -> Itera
     for call in calls:
         context.position = call.position
         context.mend("missing_output", "", f"The call {call.call_id!r} has no output; {MISSING_OUTPUT!r} was sent.")
-        call_id = plan.call_ids.get(call.position) or wire_call_id(call.call_id, Context())
+        call_id = plan.call_ids.get(call.position) or sized_call_id(call.call_id)
         yield dumps({"type": OUTPUT_TYPES[CALLS[call.type]], "call_id": call_id, "output": MISSING_OUTPUT})
 
 

@@ -27,24 +27,34 @@ _LONGEST_CALL_ID: Final = 64
 
 
 def wire_item(item: JsonObject, context: Context) -> JsonObject | None:
-    """An item object as the format sends it; None, and a loss, where it does not."""
+    """An item object as the format sends it; None, and a loss, where it does not.
+
+    An id is its first key, so that the ids of a whole request can be compared without parsing.
+    """
     if item.get("origin") == NAME:
-        return _own(item, context)
-    found = ITEMS.get(item["type"], _unknown)(item, context)
-    if "native" in item:
-        report_foreign(item, NAME, context, "native")
-        if found is not None:
-            found |= native_keys(item, NAME)
-    return found
+        found = _own(item, context)
+    else:
+        found = ITEMS.get(item["type"], _unknown)(item, context)
+        if "native" in item:
+            report_foreign(item, NAME, context, "native")
+            found = None if found is None else found | native_keys(item, NAME)
+    return {"id": found["id"], **found} if found is not None and "id" in found else found
 
 
 def wire_call_id(call_id: object, context: Context) -> str:
     """A call id as the format takes it: 1 to 64 characters."""
+    found = sized_call_id(call_id)
+    if found != call_id:
+        context.mend(
+            "call_id", "call_id", f"The call id {call_id!r} became a hash: the format takes 1 to 64 characters."
+        )
+    return found
+
+
+def sized_call_id(call_id: object) -> str:
+    """A call id of 1 to 64 characters: the one given, or a hash of it."""
     text = str(call_id or "")
-    if 0 < len(text) <= _LONGEST_CALL_ID:
-        return text
-    context.mend("call_id", "call_id", f"A call id of {len(text)} characters became a hash: the format takes 1 to 64.")
-    return f"call_{hashed(text)}"
+    return text if 0 < len(text) <= _LONGEST_CALL_ID else f"call_{hashed(text)}"
 
 
 def _own(item: JsonObject, context: Context) -> JsonObject | None:

@@ -18,9 +18,7 @@ from threadkeep.store.database import Replayed
 from threadkeep.store.place import Once, Place
 
 
-def _fork(
-    connection: Connection, place: Place, at: int | None, once: Once | None, contents: Contents
-) -> int:
+def _fork(connection: Connection, place: Place, at: int | None, once: Once | None, contents: Contents) -> int:
     """Make a branch with the items up to and including a position; returns its number.
 
     Raises:
@@ -40,17 +38,28 @@ def list_branches(connection: Connection, place: Place, after: int, limit: int) 
     facts = facts_at(connection, place)
     found = []
     if after < 0:
-        found.append(Branch(0, None, None, facts.head_position, is_active=facts.active_branch == 0, created_at=facts.created_at))
+        found.append(
+            Branch(0, None, None, facts.head_position, is_active=facts.active_branch == 0, created_at=facts.created_at)
+        )
     parameters = {"tenant": place.scope.tenant, "key": place.key, "after": max(after, 0), "limit": limit - len(found)}
     for row in connection.execute(branches_of(), parameters):
         is_active = facts.active_branch == row.number
         found.append(
-            Branch(row.number, row.parent, row.fork_position, row.head_position, is_active=is_active, created_at=row.created_at)
+            Branch(
+                row.number,
+                row.parent,
+                row.fork_position,
+                row.head_position,
+                is_active=is_active,
+                created_at=row.created_at,
+            )
         )
     return found
 
 
-def fork_and_open(connection: Connection, place: Place, at: int | None, once: Once | None, contents: Contents) -> Opened:
+def fork_and_open(
+    connection: Connection, place: Place, at: int | None, once: Once | None, contents: Contents
+) -> Opened:
     """Make a branch with the items up to and including a position; returns the conversation, on that branch.
 
     Raises:

@@ -62,7 +62,7 @@ def apply_change(connection: Connection, place: Place, wanted: Change, contents:
         try:
             facts = _changed(connection, place, values)
         except IntegrityError as error:
-            raise_taken(connection, scope, [{"external_id": values.get("external_id")}], error)
+            raise_taken([{"external_id": values.get("external_id")}], error)
             raise
     keys.record(connection, scope.tenant, place.key, wanted.once, now, kind=wanted.method)
     return facts
@@ -83,9 +83,7 @@ def _changed(connection: Connection, place: Place, values: Mapping[str, Any]) ->
 def _replace_labels(connection: Connection, place: Place, labels: Mapping[str, str]) -> None:
     table = conversation_labels.c
     connection.execute(
-        delete(conversation_labels).where(
-            table.tenant_id == place.scope.tenant, table.conversation_id == place.key
-        )
+        delete(conversation_labels).where(table.tenant_id == place.scope.tenant, table.conversation_id == place.key)
     )
     rows = label_rows(place.scope.tenant, place.key, labels)
     if rows:
@@ -106,6 +104,4 @@ def hide(connection: Connection, place: Place) -> None:
     """
     _changed(connection, place, {})
     statement = change("external_id", "status", scoped=place.scope.is_scoped, returning=False)
-    connection.execute(
-        statement, place.scope.bound(key=place.key, new_status=DELETED, new_external_id=None)
-    )
+    connection.execute(statement, place.scope.bound(key=place.key, new_status=DELETED, new_external_id=None))

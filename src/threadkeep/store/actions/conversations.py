@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert
+from sqlalchemy import Connection, Row, insert
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db.dialects import check_sizes, returns_updates
-from threadkeep.db.queries.conversations import ACTIVE, DELETED, change, listing
+from threadkeep.db.dialects import check_sizes
+from threadkeep.db.queries.conversations import ACTIVE, listing
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import new_key, new_public_id
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions import keys
-from threadkeep.store.actions.entries import facts_of
 from threadkeep.store.actions.items import insert_rows
-from threadkeep.store.contents import Contents, Text, ToolTexts, settings_text, store_settings, store_tools
+from threadkeep.store.contents import Text, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.drafts import Draft
-from threadkeep.store.place import TENANT_WIDE, Once, Place, Scope
+from threadkeep.store.place import TENANT_WIDE, Once, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def create_many(connection: Connection, scope: Scope, new: Sequence[NewConversat
     try:
         connection.execute(insert(conversations), rows)
     except IntegrityError as error:
-        raise_taken(connection, scope, rows, error)
+        raise_taken(rows, error)
         raise
     labels = [label for one in prepared for label in one.labels]
     if labels:
@@ -119,7 +118,8 @@ def label_rows(tenant: int, conversation: int, labels: Mapping[str, str]) -> lis
     return [{**place, "key": name, "value": value} for name, value in labels.items()]
 
 
-def raise_taken(connection: Connection, scope: Scope, rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> None:
+def raise_taken(rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> None:
+    """Say which external_id is taken; a return means that the error is about something else."""
     wanted = [row["external_id"] for row in rows if row["external_id"] is not None]
     if wanted:
         raise InvalidOption(
@@ -146,7 +146,10 @@ def list_rows(connection: Connection, scope: Scope, wanted: Filter) -> Sequence[
     if scope.user is not None and wanted.user_id not in {None, scope.user}:
         return []
     statement = listing(
-        user=user is not None, statuses=wanted.status is not None, labels=len(wanted.labels), after=wanted.after is not None
+        user=user is not None,
+        statuses=wanted.status is not None,
+        labels=len(wanted.labels),
+        after=wanted.after is not None,
     )
     parameters: dict[str, Any] = {"tenant": scope.tenant, "limit": wanted.limit}
     if user is not None:

@@ -107,7 +107,9 @@ def load(connection: Connection, place: Place, contents: Contents, known: Known 
     is_whole = known is None or known.revision != facts.revision
     after = -1 if is_whole or known is None else known.next_position - 1
     upto = facts.next_position - 1
-    entries = [entry for part in lineage.ranges(place.branch, after, upto) for entry in read_entries(connection, place, *part)]
+    entries = [
+        entry for part in lineage.ranges(place.branch, after, upto) for entry in read_entries(connection, place, *part)
+    ]
     settings = contents.settings(connection, place.scope.tenant, facts.config_hash)
     return Loaded(
         facts,
@@ -142,9 +144,7 @@ def entries_from(connection: Connection, place: Place, rows: Sequence[Any]) -> l
     return spliced(found, connection.execute(blobs_of(), parameters))
 
 
-def server_state(
-    connection: Connection, place: Place, lineage: Lineage, settings: JsonObject
-) -> ServerState | None:
+def server_state(connection: Connection, place: Place, lineage: Lineage, settings: JsonObject) -> ServerState | None:
     """What the provider holds, for conversations in server state: its newest answer on this branch."""
     if not any(settings.get(name) for name in SERVER_STATE):
         return None

@@ -18,7 +18,7 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import NotFound
 from threadkeep.store.actions.entries import entries_from, facts_at, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
-from threadkeep.store.actions.numbers import Guard, Taken, take
+from threadkeep.store.actions.numbers import ANYWHERE, Guard, Taken, take
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft, media_rows
 from threadkeep.store.place import Once, Place
@@ -33,7 +33,7 @@ class Append:
 
     drafts: Sequence[Draft]
     once: Once | None = None
-    guard: Guard = Guard()
+    guard: Guard = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,13 @@ def append_items(connection: Connection, place: Place, what: Append) -> Appended
 
 
 def insert_items(
-    connection: Connection, place: Place, drafts: Sequence[Draft], found: Taken, now: datetime, *, seen: int | None = None
+    connection: Connection,
+    place: Place,
+    drafts: Sequence[Draft],
+    found: Taken,
+    now: datetime,
+    *,
+    seen: int | None = None,
 ) -> None:
     """The rows of items at the positions that were taken; `seen` marks them as the output of one response."""
     tenant, first = place.scope.tenant, found.first
@@ -85,10 +91,8 @@ def insert_items(
     insert_rows(connection, rows, drafts, now)
 
 
-def insert_rows(
-    connection: Connection, rows: Sequence[dict[str, Any]], drafts: Sequence[Draft], now: datetime
-) -> None:
-    """Rows of items and their media; blobs go first and in hash order, so that two writers cannot wait for each other."""
+def insert_rows(connection: Connection, rows: Sequence[dict[str, Any]], drafts: Sequence[Draft], now: datetime) -> None:
+    """Rows of items and their media; blobs first, in hash order, so that two writers cannot wait for each other."""
     if not rows:
         return
     check_sizes(connection, rows, "an item")

@@ -32,6 +32,9 @@ class Guard:
             raise InvalidOption(f"on_conflict is one of {', '.join(ON_CONFLICT)}, not {self.on_conflict!r}.")
 
 
+ANYWHERE: Final = Guard()
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """The numbers of a use case."""
@@ -47,6 +50,7 @@ class Taken:
 
     @property
     def last(self) -> int:
+        """Position of its last item; before `first` when it has none."""
         return self.first + self.count - 1
 
 
@@ -82,7 +86,7 @@ def _take_elsewhere(
     if guard.on_conflict == "raise":
         raise HeadConflict(expected, lineage.head)
     if guard.on_conflict == "append":
-        return take(connection, place, Guard(), now, items=amounts["items"], responses=amounts["responses"])
+        return take(connection, place, ANYWHERE, now, items=amounts["items"], responses=amounts["responses"])
     _check_position(connection, place, lineage, expected)
     found = _reserve(connection, place, {**amounts, "branches": 1}, now, is_elsewhere=True)
     if found is None:
@@ -180,7 +184,8 @@ def _reserve(
 def _move_head(connection: Connection, place: Place, found: Taken, expected: int | None) -> bool:
     """Move the head of a forked branch; False when it is not where it was expected."""
     parameters = {
-        "tenant": place.scope.tenant, "key": place.key, "branch": place.branch, "count": found.count, "last": found.last,
+        "tenant": place.scope.tenant, "key": place.key, "branch": place.branch,
+        "count": found.count, "last": found.last,
     }  # fmt: skip
     if expected is not None:
         parameters["head"] = expected

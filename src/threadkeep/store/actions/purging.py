@@ -51,9 +51,7 @@ def purge_batch(connection: Connection, tenant: int, key: int) -> bool:
             return True
     for table in _WHOLE:
         connection.execute(delete(table).where(*_of(table, tenant, key)))
-    connection.execute(
-        delete(conversations).where(conversations.c.tenant_id == tenant, conversations.c.id == key)
-    )
+    connection.execute(delete(conversations).where(conversations.c.tenant_id == tenant, conversations.c.id == key))
     return True
 
 

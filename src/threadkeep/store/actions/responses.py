@@ -18,7 +18,7 @@ from threadkeep.store.actions import keys
 from threadkeep.store.actions.entries import facts_at
 from threadkeep.store.actions.items import insert_items
 from threadkeep.store.actions.ledger import Attempt, insert_attempt
-from threadkeep.store.actions.numbers import Guard, Taken, take
+from threadkeep.store.actions.numbers import ANYWHERE, Guard, Taken, take
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
 from threadkeep.store.place import Once, Place
@@ -39,7 +39,7 @@ class Answer:
     columns: JsonObject = field(default_factory=dict)  # of the responses row, by name
     view: JsonObject | None = None
     once: Once | None = None
-    guard: Guard = Guard()
+    guard: Guard = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,8 @@ def _refused(connection: Connection, place: Place, answer: Answer, conflict: Hea
     if outcome is not None:
         raise Replayed(_replay(outcome))
     facts = facts_at(connection, place)
-    insert_attempt(
-        connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash
-    )
-    keys.record(
-        connection, place.scope.tenant, place.key, answer.once, now, kind="head_conflict", head=conflict.head
-    )
+    insert_attempt(connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash)
+    keys.record(connection, place.scope.tenant, place.key, answer.once, now, kind="head_conflict", head=conflict.head)
     return Stored(head=conflict.head)
 
 
@@ -150,5 +146,3 @@ def packed(body: bytes) -> tuple[int, bytes]:
 def unpacked(codec: int, body: bytes) -> bytes:
     """The raw body of a stored one."""
     return zlib.decompress(body) if codec == ZLIB else body
-
-

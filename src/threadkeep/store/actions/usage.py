@@ -20,7 +20,8 @@ from threadkeep.store.place import Place, Scope
 CHUNK: Final = 500  # keys in one statement
 
 FIGURES: Final = (
-    "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens", "cost_nano",
+    "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
+    "cost_nano",
 )  # fmt: skip
 # What a report can be grouped and filtered by -> its column
 GROUPS: Final = {
@@ -57,7 +58,11 @@ def usage(connection: Connection, scope: Scope, question: Question) -> list[Usag
         keys_wanted = [conversation_key(connection, scope, public_id) for public_id in wanted]
         question = replace(question, filters={**question.filters, "conversation_id": keys_wanted})
     found = connection.execute(_sums(scope, question)).all()
-    names = _public_ids(connection, scope, {row.conversation_id for row in found}) if "conversation_id" in question.by else {}
+    names = (
+        _public_ids(connection, scope, {row.conversation_id for row in found})
+        if "conversation_id" in question.by
+        else {}
+    )
     rows = []
     for row in found:
         keys = {name: getattr(row, name) for name in question.by}
@@ -78,7 +83,9 @@ def _sums(scope: Scope, question: Question) -> Select[Any]:
     if question.conversation is not None:
         statement = statement.where(table.conversation_id == question.conversation)
     for name, value in question.filters.items():
-        statement = statement.where(GROUPS[name].in_(value) if isinstance(value, list | tuple) else GROUPS[name] == value)
+        statement = statement.where(
+            GROUPS[name].in_(value) if isinstance(value, list | tuple) else GROUPS[name] == value
+        )
     statement = statement.where(*_times(question)).group_by(*(GROUPS[name] for name in question.by))
     if question.order_by is not None:
         column = func.count() if question.order_by == "attempts" else func.sum(table[question.order_by])

@@ -1,0 +1,30 @@
+"""A rendered request that orjson may write as it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Final
+
+import orjson
+
+from threadkeep.domain.jsontext import PLAIN, encode
+from threadkeep.domain.wire import Rendered, Snapshot
+
+_codec: Final = attrgetter("codec")
+
+
+@dataclass
+class PlainRendered(Rendered):
+    """A request of values that were all read by orjson, so that its body needs no second look at each of them."""
+
+    @cached_property
+    def body(self) -> bytes:
+        """The request as JSON, UTF-8."""
+        return self.source if isinstance(self.source, bytes) else orjson.dumps(self.source)
+
+
+def is_plain(snapshot: Snapshot) -> bool:
+    """Whether orjson writes everything that a request of this snapshot can hold."""
+    return not any(map(_codec, snapshot.entries)) and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
