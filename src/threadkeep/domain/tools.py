@@ -54,7 +54,7 @@ class FunctionTool(Tool):
         name: str,
         description: str | None = None,
         parameters: Mapping[str, Any] | None = None,
-        strict: bool | None = None,  # noqa: FBT001 - in the order of the definition
+        strict: bool | None = None,
         **extra: Any,
     ) -> None:
         super().__init__(name=name, description=description, parameters=parameters, strict=strict, **extra)
@@ -159,7 +159,7 @@ class ToolRegistry:
         name: str,
         description: str | None = None,
         parameters: Mapping[str, Any] | None = None,
-        strict: bool | None = None,  # noqa: FBT001 - in the order of the definition
+        strict: bool | None = None,
         handler: Handler | None = None,
         **extra: Any,
     ) -> Registration:
@@ -278,7 +278,7 @@ def register_tool(
     name: str,
     description: str | None = None,
     parameters: Mapping[str, Any] | None = None,
-    strict: bool | None = None,  # noqa: FBT001 - in the order of the definition
+    strict: bool | None = None,
     handler: Handler | None = None,
     **extra: Any,
 ) -> Registration:

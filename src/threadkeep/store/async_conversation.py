@@ -16,14 +16,16 @@ from threadkeep.store.actions.opening import Opened
 from threadkeep.store.answers import Call
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import AsyncRunner
-from threadkeep.store.handle import Handle
+from threadkeep.store.handle_changes import Changes
+from threadkeep.store.handle_reads import Reads
+from threadkeep.store.handle_writes import Writes
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import How, OnConflict, View
 
 T = TypeVar("T")
 
 
-class AsyncConversation(Handle):
+class AsyncConversation(Writes, Reads, Changes):
     """A conversation in the database; the methods of `Conversation` as coroutines."""
 
     def __init__(self, found: Opened, contents: Contents, runner: AsyncRunner) -> None:
@@ -124,6 +126,10 @@ class AsyncConversation(Handle):
         """Like `Conversation.session`."""
         return await self._run(self._detaching())
 
+    async def clone_config(self) -> Session:
+        """Like `Conversation.clone_config`."""
+        return await self._run(self._cloning_config())
+
     async def items(
         self,
         *,
@@ -167,9 +173,9 @@ class AsyncConversation(Handle):
         """Like `Conversation.branches`."""
         return await self._run(self._listing_branches(after, limit))
 
-    async def set_active_branch(self, number: int) -> None:
+    async def set_active_branch(self, number: int, *, idempotency_key: str | None = None) -> None:
         """Like `Conversation.set_active_branch`."""
-        await self._run(self._activating(number))
+        await self._run(self._activating(number, idempotency_key))
 
     async def update(self, *, idempotency_key: str | None = None, **options: Any) -> None:
         """Like `Conversation.update`."""
@@ -182,15 +188,23 @@ class AsyncConversation(Handle):
         name: str = "response",
         strict: bool | None = None,
         description: str | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         """Like `Conversation.json_output`."""
-        await self._run(self._asking_json(schema, {"name": name, "strict": strict, "description": description}))
+        await self._run(
+            self._asking_json(schema, {"name": name, "strict": strict, "description": description}, idempotency_key)
+        )
 
     async def think(
-        self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
+        self,
+        enabled: bool | None = None,
+        *,
+        effort: str | None = None,
+        budget_tokens: int | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         """Like `Conversation.think`."""
-        await self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}))
+        await self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}, idempotency_key))
 
     async def register_tool(
         self,
@@ -198,36 +212,48 @@ class AsyncConversation(Handle):
         description: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         strict: bool | None = None,
+        *,
+        idempotency_key: str | None = None,
         **extra: Any,
     ) -> Tool:
         """Like `Conversation.register_tool`."""
-        return (await self._run(self._registering([FunctionTool(name, description, parameters, strict, **extra)])))[0]
+        return (
+            await self._run(
+                self._registering(
+                    "register_tool", [FunctionTool(name, description, parameters, strict, **extra)], idempotency_key
+                )
+            )
+        )[0]
 
     async def register_tools(
         self, tools: ToolRegistry | Iterable[Any], *, idempotency_key: str | None = None
     ) -> list[Tool]:
         """Like `Conversation.register_tools`."""
-        return await self._run(self._registering(tools_from(tools), idempotency_key))
+        return await self._run(self._registering("register_tools", tools_from(tools), idempotency_key))
 
-    async def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[Tool]:
+    async def use_tools(
+        self, *names: str, registry: ToolRegistry | None = None, idempotency_key: str | None = None
+    ) -> list[Tool]:
         """Like `Conversation.use_tools`."""
-        return await self._run(self._registering((registry or default_registry()).chosen(names)))
+        return await self._run(
+            self._registering("use_tools", (registry or default_registry()).chosen(names), idempotency_key)
+        )
 
-    async def remove_tool(self, name: str) -> Tool | None:
+    async def remove_tool(self, name: str, *, idempotency_key: str | None = None) -> Tool | None:
         """Like `Conversation.remove_tool`."""
-        return await self._run(self._removing_tool(name))
+        return await self._run(self._removing_tool(name, idempotency_key))
 
-    async def clear_tools(self) -> list[Tool]:
+    async def clear_tools(self, *, idempotency_key: str | None = None) -> list[Tool]:
         """Like `Conversation.clear_tools`."""
-        return await self._run(self._clearing_tools())
+        return await self._run(self._clearing_tools(idempotency_key))
 
-    async def archive(self) -> None:
+    async def archive(self, *, idempotency_key: str | None = None) -> None:
         """Like `Conversation.archive`."""
-        await self._run(self._archiving("archived"))
+        await self._run(self._archiving("archived", idempotency_key))
 
-    async def unarchive(self) -> None:
+    async def unarchive(self, *, idempotency_key: str | None = None) -> None:
         """Like `Conversation.unarchive`."""
-        await self._run(self._archiving("active"))
+        await self._run(self._archiving("active", idempotency_key))
 
     def _handle(self, found: Opened) -> Self:
         return type(self)(found, self._contents, self._runner)

@@ -82,10 +82,16 @@ class AsyncStore(Shelf):
         await self._ready()
         return await self._created(self._creating(session, about, idempotency_key))
 
-    async def save_many(self, sessions: Iterable[Session], **about: Unpack[About]) -> list[str]:
+    async def save_many(
+        self, sessions: Iterable[Session], *, idempotency_key: str | None = None, **about: Unpack[About]
+    ) -> list[str]:
         """Like `Store.save_many`."""
         await self._ready()
-        return [made for batch in in_batches(sessions) for made in await self._run(self._importing(batch, about))]
+        return [
+            made
+            for number, batch in enumerate(in_batches(sessions))
+            for made in await self._run(self._importing(batch, about, idempotency_key, number))
+        ]
 
     async def get_conversation(self, id: str, *, branch: int | None = None) -> AsyncConversation:
         """Like `Store.get_conversation`."""
@@ -112,16 +118,17 @@ class AsyncStore(Shelf):
         page = await self._run(self._listing(user_id, labels, status, after, limit))
         return Page([self._handle(found) for found in page], page.next)
 
-    async def copy_conversation(self, id: str, **about: Unpack[About]) -> AsyncConversation:
+    async def copy_conversation(
+        self, id: str, *, idempotency_key: str | None = None, **about: Unpack[About]
+    ) -> AsyncConversation:
         """Like `Store.copy_conversation`."""
         original = await self.get_conversation(id)
-        return await self.save(await original.session(), **about)
+        return await self.save(await original.session(), idempotency_key=idempotency_key, **about)
 
-    async def delete_conversation(self, id: str) -> None:
+    async def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Like `Store.delete_conversation`."""
         await self._ready()
-        place = await self._run(self._hiding(id))
-        await self._purge(place.key)
+        await self._purge(await self._run(self._hiding(id, idempotency_key)))
 
     async def purge_deleted(self) -> int:
         """Like `Store.purge_deleted`."""
@@ -150,12 +157,14 @@ class AsyncStore(Shelf):
 
     def for_user(self, user_id: str) -> AsyncStore:
         """Like `Store.for_user`; the database is not asked."""
+        self._not_with_tenants()
         if self._scope_found is not None:
             return self._sibling(self._user_scope(user_id), self._runner)
         return self._sibling(None, self._runner, user=identifier("user_id", user_id))
 
     def within(self, host: AsyncConnection | AsyncSession) -> AsyncStore:
         """Like `Store.within`; the database is not asked."""
+        self._not_with_tenants()
         return self._sibling(self._scope_found, AsyncHostDatabase(host))
 
     async def for_tenant(self, name: str) -> AsyncStore:

@@ -16,14 +16,16 @@ from threadkeep.store.actions.opening import Opened
 from threadkeep.store.answers import Call
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import SyncRunner
-from threadkeep.store.handle import Handle
+from threadkeep.store.handle_changes import Changes
+from threadkeep.store.handle_reads import Reads
+from threadkeep.store.handle_writes import Writes
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import How, OnConflict, View
 
 T = TypeVar("T")
 
 
-class Conversation(Handle):
+class Conversation(Writes, Reads, Changes):
     """A conversation in the database.
 
     Made by a Store. It reads what is new when it renders, and remembers what it has read.
@@ -147,6 +149,10 @@ class Conversation(Handle):
         """A detached copy: options, tools and the items of this branch."""
         return self._run(self._detaching())
 
+    def clone_config(self) -> Session:
+        """A detached session with the same options and tools, without items."""
+        return self._run(self._cloning_config())
+
     def items(
         self,
         *,
@@ -206,13 +212,13 @@ class Conversation(Handle):
         """A page of the conversation's branches."""
         return self._run(self._listing_branches(after, limit))
 
-    def set_active_branch(self, number: int) -> None:
+    def set_active_branch(self, number: int, *, idempotency_key: str | None = None) -> None:
         """Make a branch the one that `get_conversation` opens.
 
         Raises:
             NotFound: there is none of that number.
         """
-        self._run(self._activating(number))
+        self._run(self._activating(number, idempotency_key))
 
     def update(self, *, idempotency_key: str | None = None, **options: Any) -> None:
         """Change session options (None takes one out), `title`, `labels` (all of them), `user_id` or `external_id`.
@@ -229,15 +235,23 @@ class Conversation(Handle):
         name: str = "response",
         strict: bool | None = None,
         description: str | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         """Ask for answers that are JSON of this schema. Errors as `update`."""
-        self._run(self._asking_json(schema, {"name": name, "strict": strict, "description": description}))
+        self._run(
+            self._asking_json(schema, {"name": name, "strict": strict, "description": description}, idempotency_key)
+        )
 
     def think(
-        self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
+        self,
+        enabled: bool | None = None,
+        *,
+        effort: str | None = None,
+        budget_tokens: int | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         """Ask for reasoning of an effort or within a budget; ``think(False)`` takes that back. Errors as `update`."""
-        self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}))
+        self._run(self._thinking(enabled, {"effort": effort, "budget_tokens": budget_tokens}, idempotency_key))
 
     def register_tool(
         self,
@@ -245,38 +259,50 @@ class Conversation(Handle):
         description: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         strict: bool | None = None,
+        *,
+        idempotency_key: str | None = None,
         **extra: Any,
     ) -> Tool:
         """Offer a function to the model; one of the same name is replaced in its place. Errors as `update`."""
-        return (self._run(self._registering([FunctionTool(name, description, parameters, strict, **extra)])))[0]
+        return (
+            self._run(
+                self._registering(
+                    "register_tool", [FunctionTool(name, description, parameters, strict, **extra)], idempotency_key
+                )
+            )
+        )[0]
 
     def register_tools(self, tools: ToolRegistry | Iterable[Any], *, idempotency_key: str | None = None) -> list[Tool]:
         """Offer the tools of a registry, or of a list of definitions (functions and built-in tools)."""
-        return self._run(self._registering(tools_from(tools), idempotency_key))
+        return self._run(self._registering("register_tools", tools_from(tools), idempotency_key))
 
-    def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[Tool]:
+    def use_tools(
+        self, *names: str, registry: ToolRegistry | None = None, idempotency_key: str | None = None
+    ) -> list[Tool]:
         """Offer tools of a registry (default: the module's own) by name; all of them without names.
 
         Raises:
             ToolNotFound: the registry has no such tool.
         """
-        return self._run(self._registering((registry or default_registry()).chosen(names)))
+        return self._run(
+            self._registering("use_tools", (registry or default_registry()).chosen(names), idempotency_key)
+        )
 
-    def remove_tool(self, name: str) -> Tool | None:
+    def remove_tool(self, name: str, *, idempotency_key: str | None = None) -> Tool | None:
         """Offer a tool no longer; returns its definition, None when there was none."""
-        return self._run(self._removing_tool(name))
+        return self._run(self._removing_tool(name, idempotency_key))
 
-    def clear_tools(self) -> list[Tool]:
+    def clear_tools(self, *, idempotency_key: str | None = None) -> list[Tool]:
         """Offer no tools any more; returns their definitions."""
-        return self._run(self._clearing_tools())
+        return self._run(self._clearing_tools(idempotency_key))
 
-    def archive(self) -> None:
+    def archive(self, *, idempotency_key: str | None = None) -> None:
         """Take the conversation out of the usual listings. It can still be read and appended to."""
-        self._run(self._archiving("archived"))
+        self._run(self._archiving("archived", idempotency_key))
 
-    def unarchive(self) -> None:
+    def unarchive(self, *, idempotency_key: str | None = None) -> None:
         """Take the conversation back into the usual listings."""
-        self._run(self._archiving("active"))
+        self._run(self._archiving("active", idempotency_key))
 
     def _handle(self, found: Opened) -> Self:
         return type(self)(found, self._contents, self._runner)

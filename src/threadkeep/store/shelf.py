@@ -11,22 +11,22 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sqlalchemy import Connection, Row
 
 from threadkeep.db import schema
-from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import UsageRow
 from threadkeep.errors import InvalidOption, SchemaMissing
-from threadkeep.store.actions.changes import hide
-from threadkeep.store.actions.conversations import create_many
-from threadkeep.store.actions.opening import Opened, create_and_open, find, get, list_and_open
+from threadkeep.store.actions.changes import find_and_hide
+from threadkeep.store.actions.opening import Opened, create_and_open, create_batch, find, get, list_and_open
 from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
 from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
-from threadkeep.store.place import Place, Scope, identifier
+from threadkeep.store.place import Scope, identifier, once
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import About, listing_of, new_conversation, page_name
 
 DEFAULT_TENANT: Final = "default"
+CHOOSE_TENANT: Final = "This store has tenants: choose one with for_tenant(name), or make one with create_tenant(name)."
 IMPORTED_AT_ONCE: Final = 200  # conversations in one transaction
 PURGED_AT_ONCE: Final = 100  # deleted conversations that are looked up at once
 
@@ -41,11 +41,8 @@ class Shelf:
     @property
     def _scope(self) -> Scope:
         if self._scope_found is None:
-            raise InvalidOption(
-                "This store has tenants: choose one with for_tenant(name), or make one with create_tenant(name)."
-                if self._has_tenants
-                else "This store is not open yet: use it with `async with`, or await one of its methods first."
-            )
+            self._not_with_tenants()
+            raise InvalidOption("This store is not open yet: use it with `async with`, or await one of its methods.")
         return self._scope_found
 
     def _user_scope(self, user_id: str) -> Scope:
@@ -58,16 +55,24 @@ class Shelf:
         if not self._has_tenants:
             raise InvalidOption("Tenants are for a store that was opened with tenants=True.")
 
+    def _not_with_tenants(self) -> None:
+        if self._has_tenants:
+            raise InvalidOption(CHOOSE_TENANT)
+
     def _creating(self, session: Session, about: About, idempotency_key: str | None) -> Plan[tuple[Opened, bool]]:
         new = new_conversation(session, about, idempotency_key, self._scope.user)
         arguments = (self._scope, new, self._contents)
         return Plan(create_and_open, arguments, is_write=True, is_keyed=new.once is not None)
 
-    def _importing(self, batch: Sequence[Session], about: About) -> Plan[list[str]]:
+    def _importing(
+        self, batch: Sequence[Session], about: About, idempotency_key: str | None, number: int
+    ) -> Plan[list[str]]:
         new = [new_conversation(session, about, None, self._scope.user) for session in batch]
-        return Plan(
-            create_many, (self._scope, new), lambda ids: [public_id_text(found) for found in ids], is_write=True
-        )
+        key = None
+        if idempotency_key is not None:
+            content = [session.to_dict() for session in batch]
+            key = once(f"{idempotency_key}#{number}", "save_many", [content, dict(about)])
+        return Plan(create_batch, (self._scope, new, key), is_write=True, is_keyed=key is not None)
 
     def _getting(self, id: str, branch: int | None = None) -> Plan[Opened]:
         return Plan(get, (self._scope, "public_id", public_id_bytes(id), self._contents, branch))
@@ -91,8 +96,9 @@ class Shelf:
 
         return Plan(list_and_open, (self._scope, wanted, self._contents), finish)
 
-    def _hiding(self, id: str) -> Plan[Place]:
-        return Plan(find_and_hide, (self._scope, id), is_write=True)
+    def _hiding(self, id: str, idempotency_key: str | None) -> Plan[int]:
+        key = once(idempotency_key, "delete_conversation", id)
+        return Plan(find_and_hide, (self._scope, id, key), is_write=True, is_keyed=key is not None)
 
     def _purging(self, key: int) -> Plan[bool]:
         return Plan(purge_batch, (self._scope.tenant, key), is_write=True, is_keyed=True)
@@ -141,17 +147,6 @@ def _bound(name: str, value: object, tz: str) -> date | datetime | None:
         return datetime(value.year, value.month, value.day, tzinfo=ZoneInfo(tz))
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise InvalidOption(f"There is no time zone {tz!r}.") from error
-
-
-def find_and_hide(connection: Connection, scope: Scope, id: str) -> Place:
-    """Take a conversation out of sight; returns where its rows are.
-
-    Raises:
-        NotFound: it is not there.
-    """
-    place = get(connection, scope, "public_id", public_id_bytes(id), Contents()).place()
-    hide(connection, place)
-    return place
 
 
 def must_be_set_up(connection: Connection) -> bool:

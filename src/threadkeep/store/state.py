@@ -24,11 +24,11 @@ class State:
     def absorb(self, loaded: Loaded) -> Snapshot:
         """Take in what was read; returns what a request is rendered from."""
         self.facts, self.settings, self.tools = loaded.facts, loaded.settings, loaded.tools
-        self.head = loaded.lineage.head
         if loaded.is_whole:
             self.entries = list(loaded.entries)
         else:
             self.entries.extend(loaded.entries)
+        self.head = self.entries[-1].position if self.entries else -1
         self.known = Known(loaded.facts.revision, loaded.facts.next_position)
         return Snapshot(loaded.settings, loaded.tools, self.entries, loaded.state)
 

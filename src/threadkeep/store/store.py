@@ -95,12 +95,19 @@ class Store(Shelf):
         """Create a conversation of a detached session. Errors as `create_conversation`."""
         return self._created(self._creating(session, about, idempotency_key))
 
-    def save_many(self, sessions: Iterable[Session], **about: Unpack[About]) -> list[str]:
+    def save_many(
+        self, sessions: Iterable[Session], *, idempotency_key: str | None = None, **about: Unpack[About]
+    ) -> list[str]:
         """Create conversations of many sessions, a few hundred in each transaction; returns their ids.
 
-        Errors as `create_conversation`; what earlier transactions wrote stays.
+        With an idempotency key, a repeated call goes on where an interrupted one ended. What earlier transactions
+        wrote stays. Errors as `create_conversation`.
         """
-        return [made for batch in in_batches(sessions) for made in self._run(self._importing(batch, about))]
+        return [
+            made
+            for number, batch in enumerate(in_batches(sessions))
+            for made in self._run(self._importing(batch, about, idempotency_key, number))
+        ]
 
     def get_conversation(self, id: str, *, branch: int | None = None) -> Conversation:
         """Resume a conversation, on its active branch or another.
@@ -132,22 +139,21 @@ class Store(Shelf):
         page = self._run(self._listing(user_id, labels, status, after, limit))
         return Page([self._handle(found) for found in page], page.next)
 
-    def copy_conversation(self, id: str, **about: Unpack[About]) -> Conversation:
+    def copy_conversation(self, id: str, *, idempotency_key: str | None = None, **about: Unpack[About]) -> Conversation:
         """A new conversation with the options, tools and items of another one's active branch.
 
         Raises:
             NotFound: there is none of that id here.
         """
-        return self.save(self.get_conversation(id).session(), **about)
+        return self.save(self.get_conversation(id).session(), idempotency_key=idempotency_key, **about)
 
-    def delete_conversation(self, id: str) -> None:
+    def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation: it is gone at once, then its rows are removed in batches. Its ledger rows stay.
 
         Raises:
             NotFound: there is none of that id here.
         """
-        place = self._run(self._hiding(id))
-        self._purge(place.key)
+        self._purge(self._run(self._hiding(id, idempotency_key)))
 
     def purge_deleted(self) -> int:
         """Remove the rows of deleted conversations that an interrupted deletion left; returns how many there were."""
@@ -185,7 +191,7 @@ class Store(Shelf):
 
     def within(self, host: Connection | OrmSession) -> Store:
         """This store, inside the caller's transaction: each method happens whole or not at all, and none commits."""
-        return self._sibling(self._scope_found, HostDatabase(host))
+        return self._sibling(self._scope, HostDatabase(host))
 
     def for_tenant(self, name: str) -> Store:
         """The store of a tenant.

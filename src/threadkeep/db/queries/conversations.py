@@ -77,7 +77,7 @@ def reservation(*, root: bool, scoped: bool, expected: bool, returning: bool) ->
 
 
 @cache
-def change(*columns: str, scoped: bool, returning: bool) -> Update:
+def changing(*columns: str, scoped: bool, returning: bool) -> Update:
     """An UPDATE that is not an append: sets the columns, and the revision grows."""
     table = conversations
     where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *_visible(scoped=scoped)]

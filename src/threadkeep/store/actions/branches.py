@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.conversations import branches_of
 from threadkeep.domain.stored import Branch
 from threadkeep.store.actions import keys, numbers
-from threadkeep.store.actions.changes import Change, change_and_open
+from threadkeep.store.actions.changes import Change, Changed, change
 from threadkeep.store.actions.entries import facts_at, lineage_of
 from threadkeep.store.actions.opening import Opened, get
 from threadkeep.store.contents import Contents
@@ -69,11 +69,12 @@ def fork_and_open(
     return get(connection, place.scope, "id", place.key, contents, number)
 
 
-def activate(connection: Connection, place: Place, number: int, contents: Contents) -> Opened:
+def activate(connection: Connection, place: Place, number: int, once: Once | None, contents: Contents) -> Changed:
     """Make a branch the one that is opened by default.
 
     Raises:
         NotFound: there is no such branch.
     """
     lineage_of(connection, replace(place, branch=number), facts_at(connection, place))
-    return change_and_open(connection, place, Change(values={"active_branch": number}), contents)
+    wanted = Change(values={"active_branch": number}, method="set_active_branch", once=once)
+    return change(connection, place, wanted, contents)

@@ -11,8 +11,9 @@ from sqlalchemy import Connection, Row, delete, insert
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import returns_updates
-from threadkeep.db.queries.conversations import DELETED, change
+from threadkeep.db.queries.conversations import DELETED, changing
 from threadkeep.db.tables import conversation_labels
+from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.store.actions import keys
 from threadkeep.store.actions.conversations import label_rows, labels_text, raise_taken
@@ -20,7 +21,7 @@ from threadkeep.store.actions.entries import facts_of
 from threadkeep.store.actions.opening import Opened, opened
 from threadkeep.store.contents import Contents, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.database import Replayed
-from threadkeep.store.place import Once, Place
+from threadkeep.store.place import TENANT_WIDE, Once, Place, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +36,62 @@ class Change:
     once: Once | None = None
 
 
-def apply_change(connection: Connection, place: Place, wanted: Change, contents: Contents) -> Row[Any]:
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A conversation as a change left it, and the tools that the change took away."""
+
+    conversation: Opened
+    removed_tools: Sequence[JsonObject] = ()
+
+
+def change(connection: Connection, place: Place, wanted: Change, contents: Contents) -> Changed:
     """Change a conversation; its row is locked first, so changes of options and tools build on each other.
 
     Raises:
         NotFound, InvalidOption, IdempotencyConflict: nothing was written.
     """
     scope, now = place.scope, datetime.now(UTC)
-    facts = _changed(connection, place, {})
-    if keys.outcome_of(connection, scope.tenant, place.key, wanted.once) is not None:
-        raise Replayed(opened(connection, scope, facts, contents, place.branch))
-    values = dict(wanted.values)
+    facts = _updated(connection, place, {})
+    outcome = keys.outcome_of(connection, scope.tenant, place.key, wanted.once)
+    if outcome is not None:
+        raise Replayed(Changed(opened(connection, scope, facts, contents, place.branch), outcome["removed_tools"]))
+    values, removed = dict(wanted.values), []
     if wanted.settings is not None:
         config = settings_text(wanted.settings(contents.settings(connection, scope.tenant, facts.config_hash)))
         store_settings(connection, scope.tenant, [config], now)
         values["config_hash"] = config.hash
     if wanted.tools is not None:
-        tools = ToolTexts.of(wanted.tools(contents.tools(connection, scope.tenant, facts.tool_set_hash)))
-        if tools is not None:
-            store_tools(connection, scope.tenant, [tools], now)
-        values["tool_set_hash"] = None if tools is None else tools.set.hash
+        before = contents.tools(connection, scope.tenant, facts.tool_set_hash)
+        after = wanted.tools(before)
+        removed = [tool for tool in before if tool not in after]
+        values["tool_set_hash"] = _stored_tools(connection, scope.tenant, after, now)
     if wanted.labels is not None:
         values["labels"] = labels_text(wanted.labels)
         _replace_labels(connection, place, wanted.labels)
     if values:
-        try:
-            facts = _changed(connection, place, values)
-        except IntegrityError as error:
-            raise_taken([{"external_id": values.get("external_id")}], error)
-            raise
-    keys.record(connection, scope.tenant, place.key, wanted.once, now, kind=wanted.method)
-    return facts
+        facts = _updated(connection, place, values)
+    keys.record(connection, scope.tenant, place.key, wanted.once, now, kind=wanted.method, removed_tools=removed)
+    return Changed(opened(connection, scope, facts, contents, place.branch), removed)
 
 
-def _changed(connection: Connection, place: Place, values: Mapping[str, Any]) -> Row[Any]:
+def _stored_tools(connection: Connection, tenant: int, tools: Sequence[JsonObject], now: datetime) -> bytes | None:
+    found = ToolTexts.of(tools)
+    if found is None:
+        return None
+    store_tools(connection, tenant, [found], now)
+    return found.set.hash
+
+
+def _updated(connection: Connection, place: Place, values: Mapping[str, Any]) -> Row[Any]:
     """Run the UPDATE and read the row as it is now."""
     scope, has_returning = place.scope, returns_updates(connection.dialect)
-    statement = change(*sorted(values), scoped=scope.is_scoped, returning=has_returning)
+    statement = changing(*sorted(values), scoped=scope.is_scoped, returning=has_returning)
     parameters = scope.bound(key=place.key, **{f"new_{name}": value for name, value in values.items()})
-    result = connection.execute(statement, parameters)
+    try:
+        result = connection.execute(statement, parameters)
+    except IntegrityError as error:
+        raise_taken([{"external_id": values.get("external_id")}], error)
+        raise
     facts = result.one_or_none() if has_returning else facts_of(connection, scope, "id", place.key)
     if facts is None:
         raise place.missing()
@@ -90,18 +108,21 @@ def _replace_labels(connection: Connection, place: Place, labels: Mapping[str, s
         connection.execute(insert(conversation_labels), rows)
 
 
-def change_and_open(connection: Connection, place: Place, wanted: Change, contents: Contents) -> Opened:
-    """Like `apply_change`; returns the conversation as it is now."""
-    facts = apply_change(connection, place, wanted, contents)
-    return opened(connection, place.scope, facts, contents, place.branch)
-
-
-def hide(connection: Connection, place: Place) -> None:
-    """Take a conversation out of everybody's sight; its rows are purged afterwards.
+def find_and_hide(connection: Connection, scope: Scope, id: str, once: Once | None) -> int:
+    """Take a conversation out of everybody's sight; returns its key: its rows are to be purged.
 
     Raises:
-        NotFound: it is not there.
+        NotFound, IdempotencyConflict: nothing was written.
     """
-    _changed(connection, place, {})
-    statement = change("external_id", "status", scoped=place.scope.is_scoped, returning=False)
-    connection.execute(statement, place.scope.bound(key=place.key, new_status=DELETED, new_external_id=None))
+    outcome = keys.outcome_of(connection, scope.tenant, TENANT_WIDE, once)
+    if outcome is not None:
+        raise Replayed(outcome["key"])
+    facts = facts_of(connection, scope, "public_id", public_id_bytes(id))
+    if facts is None:
+        raise Place(scope, 0, id).missing()
+    place = Place(scope, facts.id, id)
+    keys.record(connection, scope.tenant, TENANT_WIDE, once, datetime.now(UTC), kind="deleted", key=place.key)
+    _updated(connection, place, {})
+    statement = changing("external_id", "status", scoped=scope.is_scoped, returning=False)
+    connection.execute(statement, scope.bound(key=place.key, new_status=DELETED, new_external_id=None))
+    return place.key

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection, select
 
 from threadkeep.db.tables import items
+from threadkeep.domain.items import item_from_object
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
-from threadkeep.store.actions.entries import load
+from threadkeep.store.actions.entries import facts_at, load
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Place
 
@@ -18,22 +22,40 @@ def detached(connection: Connection, place: Place, contents: Contents) -> Sessio
         NotFound: it is not there.
     """
     loaded = load(connection, place, contents, None)
-    settings = dict(loaded.settings)
-    boundary = settings.pop("response_boundary", 0)
-    session = Session(tools=loaded.tools)
-    session.update(**settings)
+    session, boundary = _configured(loaded.settings, loaded.tools)
     authors = _authors(connection, place)
     for entry in loaded.entries:
         item = entry.item()
         if entry.position in authors:
             item["author_id"] = authors[entry.position]
-        session.add_item(item, turn=entry.turn)
+        session.add_item(item_from_object(item), turn=entry.turn)
     if loaded.state is not None:
         boundary = sum(entry.position <= loaded.state.boundary for entry in loaded.entries)
-        if loaded.state.previous_response_id is not None and "previous_response_id" in settings:
+        if loaded.state.previous_response_id is not None and session.previous_response_id is not None:
             session.update(previous_response_id=loaded.state.previous_response_id)
     session.response_boundary = boundary
     return session
+
+
+def options_of(connection: Connection, place: Place, contents: Contents) -> Session:
+    """The options and tools of a conversation, without items and without what points at a provider's state.
+
+    Raises:
+        NotFound: it is not there.
+    """
+    facts = facts_at(connection, place)
+    settings = contents.settings(connection, place.scope.tenant, facts.config_hash)
+    tools = contents.tools(connection, place.scope.tenant, facts.tool_set_hash)
+    return _configured(settings, tools)[0].clone_config()
+
+
+def _configured(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Session, int]:
+    """A session with these options and tools, and the boundary that is kept among the options."""
+    options = dict(settings)
+    boundary: int = options.pop("response_boundary", 0)
+    session = Session(tools=tools)
+    session.update(**options)
+    return session, boundary
 
 
 def _authors(connection: Connection, place: Place) -> dict[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -13,10 +14,10 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import NotFound
 from threadkeep.store.actions.conversations import Filter, NewConversation, create_many, list_rows
 from threadkeep.store.actions.entries import facts_of, lineage_of
-from threadkeep.store.actions.keys import outcome_of
+from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import Replayed
-from threadkeep.store.place import TENANT_WIDE, Place, Scope
+from threadkeep.store.place import TENANT_WIDE, Once, Place, Scope
 
 
 @dataclass(slots=True)
@@ -86,6 +87,20 @@ def create_and_open(
         raise Replayed((get(connection, scope, "public_id", public_id, contents), True))
     public_id = create_many(connection, scope, [new])[0]
     return get(connection, scope, "public_id", public_id, contents), False
+
+
+def create_batch(connection: Connection, scope: Scope, new: Sequence[NewConversation], once: Once | None) -> list[str]:
+    """Create conversations; returns the ids that users see.
+
+    Raises:
+        InvalidOption, IdempotencyConflict: nothing was written.
+    """
+    outcome = outcome_of(connection, scope.tenant, TENANT_WIDE, once)
+    if outcome is not None:
+        raise Replayed(outcome["ids"])
+    ids = [public_id_text(public_id) for public_id in create_many(connection, scope, new)]
+    record(connection, scope.tenant, TENANT_WIDE, once, datetime.now(UTC), kind="conversations", ids=ids)
+    return ids
 
 
 def list_and_open(connection: Connection, scope: Scope, wanted: Filter, contents: Contents) -> list[Opened]:

@@ -1,0 +1,91 @@
+"""Append a turn: what the user says in one transaction, then the answer with its response, body and usage in another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.conversations import append_turn, floor_of, stored
+from benchmarks.databases import Database, each_database
+from benchmarks.floor import BODY_COLUMNS, ITEM_COLUMNS, RESPONSE_COLUMNS, USAGE_COLUMNS, Floor, Turn
+from benchmarks.report import Line
+from benchmarks.scale import Scale
+from benchmarks.timing import Case, run_rounds
+from threadkeep import Conversation, Store
+
+MUST: Final = {"SQLite FULL": 2.0, "SQLite NORMAL": 3.5, "PostgreSQL": 2.5}
+GROWTH_MUST: Final = 1.25
+TURNS: Final = 3  # in one call
+# What differs between two copies of a turn: whose it is, when it was, and the counted key.
+_OWN: Final = {"conversation_id", "created_at", "occurred_at", "day", "id"}
+_TABLES: Final = {
+    "items": (ITEM_COLUMNS, "position"),
+    "responses": (RESPONSE_COLUMNS, "number"),
+    "response_bodies": (BODY_COLUMNS, "number"),
+    "usage_records": (USAGE_COLUMNS, "response"),
+}
+
+
+def run(scale: Scale) -> list[Line]:
+    with each_database(scale.folder, "FULL", "NORMAL") as databases:
+        return [line for database in databases for line in _on(database, scale)]
+
+
+def _on(database: Database, scale: Scale) -> list[Line]:
+    with database.store() as store:
+        floor, turn = floor_of(database, store)
+        check_same_rows(store, floor, turn)
+        pairs = [(_ours(store, size, scale), _floor(store, floor, turn, size, scale)) for size in scale.sizes]
+        run_rounds([case for pair in pairs for case in pair], scale.rounds)
+        floor.driver.close()
+    lines = [
+        Line(f"append a turn, N={size:,}", database.label, base.wall, ours.wall, MUST[database.label], ours.cpu / base.cpu)
+        for size, (ours, base) in zip(scale.sizes, pairs, strict=True)
+    ]
+    small, large = pairs[0][0], pairs[-1][0]
+    growth = f"append at N={scale.sizes[-1]:,} over N={scale.sizes[0]}"
+    return [*lines, Line(growth, database.label, small.wall, large.wall, GROWTH_MUST, large.cpu / small.cpu)]
+
+
+def _ours(store: Store, size: int, scale: Scale) -> Case:
+    ids = stored(store, size, scale.rounds)
+    handle: list[Conversation] = []
+
+    def open_next() -> None:
+        handle[:] = [store.get_conversation(next(ids))]
+        handle[0].request_body("open_responses")
+
+    def call() -> None:
+        for _ in range(TURNS):
+            append_turn(handle[0])
+
+    return Case("threadkeep", call, each_round=open_next, count=TURNS)
+
+
+def _floor(store: Store, floor: Floor, turn: Turn, size: int, scale: Scale) -> Case:
+    ids = stored(store, size, scale.rounds)
+    key = [0]
+
+    def open_next() -> None:
+        key[0] = floor.key_of(next(ids))
+        floor.driver.read("SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s", (floor.tenant, key[0]))
+
+    def call() -> None:
+        for _ in range(TURNS):
+            floor.append_turn(key[0], turn)
+
+    return Case("floor", call, each_round=open_next, count=TURNS)
+
+
+def check_same_rows(store: Store, floor: Floor, turn: Turn) -> None:
+    """Make sure that the floor writes what the library writes."""
+    ours, base = stored(store, 4, 2)
+    append_turn(store.get_conversation(ours))
+    floor.append_turn(floor.key_of(base), turn)
+    for table, (columns, order) in _TABLES.items():
+        names = [name for name in columns if name not in _OWN]
+        statement = f"SELECT {', '.join(names)} FROM {table} WHERE tenant_id = %s AND conversation_id = %s ORDER BY {order}"
+        found = [floor.driver.read(statement, (floor.tenant, floor.key_of(one)))[-2:] for one in (ours, base)]
+        if found[0] != found[1] and table != "items":
+            raise AssertionError(f"{table}: threadkeep writes {found[0]}, the floor {found[1]}")
+        if found[0][-1] != found[1][-1]:
+            raise AssertionError(f"{table}: threadkeep writes {found[0][-1]}, the floor {found[1][-1]}")

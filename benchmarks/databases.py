@@ -1,0 +1,196 @@
+"""Databases for one run: made by `threadkeep.schema`, and dropped at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import psycopg
+from sqlalchemy import Engine, create_engine, event, make_url
+
+import threadkeep
+from threadkeep import AsyncStore, Store
+
+POSTGRES: Final = "THREADKEEP_TEST_POSTGRES"
+DEFAULT_POSTGRES: Final = "postgresql://postgres@127.0.0.1:5432/test"
+BUSY_SECONDS: Final = 60
+
+Row = Sequence[Any]
+
+
+class Driver(Protocol):
+    """The little that the floor needs of a driver, in one spelling; placeholders are written as ``%s``."""
+
+    def begin(self) -> None: ...
+    def commit(self) -> None: ...
+    def write(self, statement: str, values: Row) -> None: ...
+    def write_returning(self, statement: str, values: Row) -> Row: ...
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None: ...
+    def read(self, statement: str, values: Row = ()) -> list[Any]: ...
+    def close(self) -> None: ...
+
+
+class SqliteDriver:
+    """The module sqlite3, with the settings that threadkeep's own connections have."""
+
+    def __init__(self, path: str, synchronous: str) -> None:
+        self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        for setting in ("foreign_keys=ON", "journal_mode=WAL", f"synchronous={synchronous}"):
+            self._connection.execute(f"PRAGMA {setting}")
+        self._spelled: dict[str, str] = {}
+
+    def _sql(self, statement: str) -> str:
+        found = self._spelled.get(statement)
+        if found is None:
+            found = self._spelled[statement] = statement.replace("%s", "?")
+        return found
+
+    def begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def write(self, statement: str, values: Row) -> None:
+        self._connection.execute(self._sql(statement), values)
+
+    def write_returning(self, statement: str, values: Row) -> Row:
+        row: Row = self._connection.execute(self._sql(statement), values).fetchall()[0]
+        return row
+
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        marks = ", ".join("?" * len(columns))
+        self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+    def read(self, statement: str, values: Row = ()) -> list[Any]:
+        return self._connection.execute(self._sql(statement), values).fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresDriver:
+    """psycopg: one connection that writes in transactions, one that reads in autocommit mode."""
+
+    def __init__(self, url: str) -> None:
+        self._writing = psycopg.connect(url)
+        self._reading = psycopg.connect(url, autocommit=True)
+
+    def begin(self) -> None:
+        """psycopg begins by itself."""
+
+    def commit(self) -> None:
+        self._writing.commit()
+
+    def write(self, statement: str, values: Row) -> None:
+        self._writing.execute(statement.encode(), values)
+
+    def write_returning(self, statement: str, values: Row) -> Row:
+        row = self._writing.execute(statement.encode(), values).fetchone()
+        assert row is not None
+        return row
+
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        copied = f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()
+        with self._writing.cursor() as cursor, cursor.copy(copied) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def read(self, statement: str, values: Row = ()) -> list[Any]:
+        return self._reading.execute(statement.encode(), values or None).fetchall()
+
+    def close(self) -> None:
+        self._writing.close()
+        self._reading.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database with the schema: its kind, what to call it in the report, and its URL."""
+
+    kind: str
+    label: str
+    url: str
+    synchronous: str = "FULL"
+
+    def store(self) -> Store:
+        return Store(self._target())
+
+    def async_store(self) -> AsyncStore:
+        target = self._target()
+        return AsyncStore(target)
+
+    def driver(self) -> Driver:
+        if self.kind == "postgresql":
+            return PostgresDriver(self.url)
+        return SqliteDriver(str(make_url(self.url).database), self.synchronous)
+
+    def _target(self) -> str | Engine:
+        if self.kind == "postgresql" or self.synchronous == "FULL":
+            return self.url
+        return _engine(self.url, {"synchronous": self.synchronous})
+
+
+def _engine(url: str, pragmas: Mapping[str, str]) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+
+    def set_pragmas(connection: Any, _record: object) -> None:
+        for name, value in pragmas.items():
+            connection.execute(f"PRAGMA {name}={value}")
+
+    event.listen(engine, "connect", set_pragmas)
+    return engine
+
+
+def sqlite_database(folder: Path, synchronous: str) -> Database:
+    """A new SQLite file."""
+    path = folder / f"{secrets.token_hex(4)}.db"
+    database = Database("sqlite", f"SQLite {synchronous}", f"sqlite:///{path}", synchronous)
+    database.store().close()
+    return database
+
+
+def postgres_missing() -> str | None:
+    """Why the PostgreSQL server cannot be used; None when it can."""
+    try:
+        psycopg.connect(_postgres_url(), connect_timeout=5).close()
+    except psycopg.OperationalError as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+@contextlib.contextmanager
+def postgres_database() -> Iterator[Database]:
+    """A new database on the PostgreSQL server."""
+    name = f"threadkeep_bench_{os.getpid()}_{secrets.token_hex(4)}"
+    server = _postgres_url()
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'".encode())
+        try:
+            url = make_url(server).set(database=name).render_as_string(hide_password=False)
+            engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+            threadkeep.schema.upgrade(engine)
+            engine.dispose()
+            yield Database("postgresql", "PostgreSQL", url)
+        finally:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+
+
+@contextlib.contextmanager
+def each_database(folder: Path, *synchronous: str) -> Iterator[list[Database]]:
+    """A database of each kind: SQLite with each of these settings, and PostgreSQL where it answers."""
+    with contextlib.ExitStack() as stack:
+        found = [sqlite_database(folder, setting) for setting in synchronous]
+        if postgres_missing() is None:
+            found.append(stack.enter_context(postgres_database()))
+        yield found
+
+
+def _postgres_url() -> str:
+    return os.environ.get(POSTGRES, DEFAULT_POSTGRES)

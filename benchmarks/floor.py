@@ -1,0 +1,230 @@
+"""The floor: what somebody would write by hand on the bare driver to write and read the very same rows.
+
+JSON texts, hashes and compressed bodies are ready before the clock starts: making them is the library's work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+import orjson
+
+from benchmarks.data import INSTRUCTIONS, MODEL, USER
+from benchmarks.databases import Driver, Row
+
+CONVERSATION_COLUMNS: Final = (
+    "tenant_id", "id", "public_id", "external_id", "user_id", "title", "labels", "status", "config_hash",
+    "tool_set_hash", "active_branch", "next_position", "next_response", "next_branch", "head_position", "revision",
+    "created_at", "last_activity_at",
+)  # fmt: skip
+ITEM_COLUMNS: Final = (
+    "tenant_id", "conversation_id", "position", "branch", "turn", "seen", "created_at", "item_id", "item_hash",
+    "call_id", "call_hash", "type", "role", "status", "name", "author_id", "origin", "model", "payload", "rest", "codec",
+)  # fmt: skip
+RESPONSE_COLUMNS: Final = (
+    "tenant_id", "conversation_id", "number", "input_to", "from_position", "to_position", "created_at", "branch",
+    "provider_response_id", "view", "config_hash", "tool_set_hash", "format", "model", "status", "finish_reason",
+    "incomplete_details", "error", "provider_data", "completed_at",
+)  # fmt: skip
+BODY_COLUMNS: Final = ("tenant_id", "conversation_id", "number", "created_at", "codec", "body")
+USAGE_COLUMNS: Final = (
+    "tenant_id", "id", "day", "occurred_at", "conversation_id", "response", "user_id", "tool_set_hash", "provider",
+    "model", "format", "status", "latency_ms", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
+    "reasoning_tokens", "total_tokens", "cost_nano", "usage", "error",
+)  # fmt: skip
+# How many columns at the front of a row say where and when it is; the others are the same in each copy of a turn.
+ITEM_PLACE: Final = 7
+RESPONSE_PLACE: Final = 7
+BODY_PLACE: Final = 4
+USAGE_PLACE: Final = 6
+
+TAKE: Final = (
+    "UPDATE conversations SET head_position = next_position + %s - 1, next_position = next_position + %s, "
+    "next_response = next_response + %s, last_activity_at = %s WHERE tenant_id = %s AND id = %s AND status <> 'deleted' "
+    "RETURNING next_position, next_response, user_id, config_hash, tool_set_hash"
+)
+CONVERSATION: Final = (
+    "SELECT id, config_hash, next_position, revision FROM conversations "
+    "WHERE tenant_id = %s AND public_id = %s AND status <> 'deleted'"
+)
+KNOWN_CONVERSATION: Final = (
+    "SELECT config_hash, next_position, revision FROM conversations "
+    "WHERE tenant_id = %s AND id = %s AND status <> 'deleted'"
+)
+PAYLOADS: Final = "SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 ORDER BY position"
+NEW_PAYLOADS: Final = (
+    "SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 AND position >= %s "
+    "ORDER BY position"
+)
+_PAGE: Final = f"SELECT {', '.join(CONVERSATION_COLUMNS)} FROM conversations WHERE tenant_id = %s "
+_ORDER: Final = "ORDER BY last_activity_at DESC, id DESC LIMIT 50"
+_AFTER: Final = "AND last_activity_at <= %s AND (last_activity_at < %s OR id < %s) "
+# Listings by (user, after)
+PAGES: Final = {
+    (False, False): f"{_PAGE} AND status = 'active' {_ORDER}",
+    (True, False): f"{_PAGE} AND user_id = %s AND status = 'active' {_ORDER}",
+    (False, True): f"{_PAGE} AND status = 'active' {_AFTER} {_ORDER}",
+    (True, True): f"{_PAGE} AND user_id = %s AND status = 'active' {_AFTER} {_ORDER}",
+}
+
+
+def insertion(table: str, columns: Sequence[str]) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
+
+
+INSERT_ITEM: Final = insertion("items", ITEM_COLUMNS)
+INSERT_RESPONSE: Final = insertion("responses", RESPONSE_COLUMNS)
+INSERT_BODY: Final = insertion("response_bodies", BODY_COLUMNS)
+INSERT_USAGE: Final = insertion("usage_records", USAGE_COLUMNS)
+
+# The request around the items.
+HEAD: Final = orjson.dumps({"model": MODEL, "instructions": INSTRUCTIONS, "temperature": 0.7})[:-1] + b',"input":['
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the rows of a turn hold besides their place: a user item, an answer of one item, and its usage."""
+
+    user_item: Row
+    answer_item: Row
+    response: Row
+    body: Row
+    usage: Row
+
+
+def prepared_turn(driver: Driver, tenant: int, conversation: int) -> Turn:
+    """The first turn of a conversation, as its rows are stored."""
+
+    def first(table: str, columns: Sequence[str], place: int, order: str) -> list[tuple[Any, ...]]:
+        found = driver.read(
+            f"SELECT {', '.join(columns[place:])} FROM {table} WHERE tenant_id = %s AND conversation_id = %s "
+            f"ORDER BY {order} LIMIT 2",
+            (tenant, conversation),
+        )
+        return [tuple(row) for row in found]
+
+    items = first("items", ITEM_COLUMNS, ITEM_PLACE, "position")
+    return Turn(
+        items[0],
+        items[1],
+        first("responses", RESPONSE_COLUMNS, RESPONSE_PLACE, "number")[0],
+        first("response_bodies", BODY_COLUMNS, BODY_PLACE, "number")[0],
+        first("usage_records", USAGE_COLUMNS, USAGE_PLACE, "id")[0],
+    )
+
+
+class Floor:
+    """Hand-written SQL for one tenant."""
+
+    def __init__(self, driver: Driver, tenant: int, *, is_sqlite: bool) -> None:
+        self.driver, self.tenant = driver, tenant
+        self._is_sqlite = is_sqlite
+        self._key = time.time_ns()
+
+    def moment(self, now: datetime) -> Any:
+        """A time as the driver takes it."""
+        return now.strftime("%Y-%m-%d %H:%M:%S.%f") if self._is_sqlite else now
+
+    def day(self, now: datetime) -> date | str:
+        return now.date().isoformat() if self._is_sqlite else now.date()
+
+    def key_of(self, public_id: str) -> int:
+        key: int = self.driver.read(CONVERSATION, (self.tenant, raw_id(public_id)))[0][0]
+        return key
+
+    def append_item(self, key: int, item: Row) -> None:
+        """One item, in a transaction."""
+        driver, tenant = self.driver, self.tenant
+        now = self.moment(datetime.now(UTC))
+        driver.begin()
+        position = driver.write_returning(TAKE, (1, 1, 0, now, tenant, key))[0] - 1
+        driver.write(INSERT_ITEM, (tenant, key, position, 0, None, None, now, *item))
+        driver.commit()
+
+    def append_answer(self, key: int, turn: Turn) -> None:
+        """An answer in a transaction: its item, response, body and usage."""
+        driver, tenant = self.driver, self.tenant
+        moment = datetime.now(UTC)
+        now = self.moment(moment)
+        self._key += 1
+        driver.begin()
+        position, number, *_ = driver.write_returning(TAKE, (1, 1, 1, now, tenant, key))
+        position, number, seen = position - 1, number - 1, position - 2
+        driver.write(INSERT_ITEM, (tenant, key, position, 0, position, seen, now, *turn.answer_item))
+        driver.write(INSERT_RESPONSE, (tenant, key, number, seen, position, position, now, *turn.response))
+        driver.write(INSERT_BODY, (tenant, key, number, now, *turn.body))
+        driver.write(INSERT_USAGE, (tenant, self._key, self.day(moment), now, key, number, *turn.usage))
+        driver.commit()
+
+    def append_turn(self, key: int, turn: Turn) -> None:
+        self.append_item(key, turn.user_item)
+        self.append_answer(key, turn)
+
+    def resume(self, public_id: bytes) -> bytes:
+        """Read the conversation and join its items (`raw-join`)."""
+        key = self.driver.read(CONVERSATION, (self.tenant, public_id))[0][0]
+        rows = self.driver.read(PAYLOADS, (self.tenant, key))
+        return HEAD + ",".join([row[0] for row in rows]).encode() + b"]}"
+
+    def resume_chat(self, public_id: bytes) -> bytes:
+        """Read the conversation, parse its items, and write them as Chat Completions messages."""
+        key = self.driver.read(CONVERSATION, (self.tenant, public_id))[0][0]
+        items = [orjson.loads(row[0]) for row in self.driver.read(PAYLOADS, (self.tenant, key))]
+        return orjson.dumps({"model": MODEL, "temperature": 0.7, "messages": chat_messages(items)})
+
+    def list_page(self, *, user: bool, after: Row | None) -> list[Any]:
+        """A page of 50 conversations by key."""
+        values: list[Any] = [self.tenant]
+        if user:
+            values.append(USER)
+        if after is not None:
+            at, key = after
+            values += [at, at, key]
+        return self.driver.read(PAGES[user, after is not None], values)
+
+
+class KeptItems:
+    """A conversation whose items are kept as bytes; a refresh reads what is new."""
+
+    def __init__(self, floor: Floor, key: int) -> None:
+        self._floor, self._key = floor, key
+        self._items: list[bytes] = []
+        self._next = 0
+
+    def refresh(self) -> bytes:
+        floor = self._floor
+        next_position = floor.driver.read(KNOWN_CONVERSATION, (floor.tenant, self._key))[0][1]
+        rows = floor.driver.read(NEW_PAYLOADS, (floor.tenant, self._key, self._next))
+        self._items += [row[0].encode() for row in rows]
+        self._next = next_position
+        return HEAD + b",".join(self._items) + b"]}"
+
+
+def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The hand-written loop from items to messages."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": INSTRUCTIONS}]
+    last: dict[str, Any] | None = None  # the assistant message that calls belong to
+    for item in items:
+        kind = item["type"]
+        if kind == "message":
+            last = {"role": item["role"], "content": [{"type": "text", "text": part["text"]} for part in item["content"]]}
+            messages.append(last)
+        elif kind == "function_call":
+            if last is None or last["role"] != "assistant":
+                last = {"role": "assistant", "content": None}
+                messages.append(last)
+            function = {"name": item["name"], "arguments": item["arguments"]}
+            call = {"id": item["call_id"], "type": "function", "function": function}
+            last.setdefault("tool_calls", []).append(call)
+        else:
+            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+            last = None
+    return messages
+
+
+def raw_id(public_id: str) -> bytes:
+    return bytes.fromhex(public_id.removeprefix("conv_"))

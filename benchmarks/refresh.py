@@ -1,0 +1,93 @@
+"""Refresh: a handle that is kept renders again after somebody else appended a turn."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.conversations import floor_of, stored
+from benchmarks.databases import Database, each_database
+from benchmarks.floor import Floor, KeptItems, Turn
+from benchmarks.report import Line
+from benchmarks.scale import Scale
+from benchmarks.timing import Case, run_rounds
+from threadkeep import Conversation, Store
+
+# (kind of database, number of items) -> goal
+MUST: Final = {
+    ("sqlite", 20): 5.0,
+    ("sqlite", 200): 2.8,
+    ("sqlite", 2_000): 1.6,
+    ("postgresql", 20): 3.0,
+    ("postgresql", 200): 2.5,
+    ("postgresql", 2_000): 2.2,
+}
+# number of items -> goal for the refresh against the full render
+RENDER_MUST: Final = {200: 0.5, 2_000: 0.25}
+
+
+def run(scale: Scale) -> list[Line]:
+    with each_database(scale.folder, "NORMAL") as databases:
+        return [line for database in databases for line in _on(database, scale)]
+
+
+def _on(database: Database, scale: Scale) -> list[Line]:
+    with database.store() as store:
+        floor, turn = floor_of(database, store)
+        sizes = {size: _cases(store, floor, turn, size, scale) for size in scale.sizes}
+        run_rounds([case for cases in sizes.values() for case in cases], scale.rounds)
+        floor.driver.close()
+    label = "SQLite" if database.kind == "sqlite" else database.label
+    lines = [
+        Line(f"refresh, N={size:,}", label, base.wall, ours.wall, MUST[database.kind, size], ours.cpu / base.cpu)
+        for size, (ours, base, _) in sizes.items()
+    ]
+    for size, (ours, _, full) in sizes.items():
+        if size in RENDER_MUST:
+            what = f"refresh over own full render, N={size:,}"
+            lines.append(Line(what, label, full.wall, ours.wall, RENDER_MUST[size], ours.cpu / full.cpu))
+    return lines
+
+
+def _cases(store: Store, floor: Floor, turn: Turn, size: int, scale: Scale) -> tuple[Case, Case, Case]:
+    """The refresh through the library and by hand; and the library's render by a new handle."""
+    ids = stored(store, size, 3 * scale.rounds)
+    handles: dict[str, Conversation] = {}
+    kept: dict[str, KeptItems] = {}
+    keys = {"ours": 0, "base": 0, "full": 0}
+
+    def open_ours() -> None:
+        handle = handles["ours"] = store.get_conversation(next(ids))
+        handle.request_body("open_responses")
+        keys["ours"] = floor.key_of(handle.id)
+
+    def open_base() -> None:
+        keys["base"] = floor.key_of(next(ids))
+        kept["base"] = KeptItems(floor, keys["base"])
+        kept["base"].refresh()
+
+    def open_full() -> None:
+        handles["full"] = store.get_conversation(next(ids))
+
+    def renew_full() -> None:
+        handles["full"] = store.get_conversation(handles["full"].id)
+
+    return (
+        Case(
+            "threadkeep",
+            lambda: handles["ours"].request_body("open_responses"),
+            prepare=lambda: floor.append_turn(keys["ours"], turn),
+            each_round=open_ours,
+        ),
+        Case(
+            "floor",
+            lambda: kept["base"].refresh(),
+            prepare=lambda: floor.append_turn(keys["base"], turn),
+            each_round=open_base,
+        ),
+        Case(
+            "full render",
+            lambda: handles["full"].request_body("open_responses"),
+            prepare=renew_full,
+            each_round=open_full,
+        ),
+    )

@@ -1,0 +1,69 @@
+"""Resume by id: from a stored id to the bytes of the next request, with a warm pool and a new handle each time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from benchmarks.conversations import floor_of, stored
+from benchmarks.databases import Database, each_database
+from benchmarks.floor import Floor, raw_id
+from benchmarks.report import Line
+from benchmarks.scale import Scale
+from benchmarks.timing import Case, run_rounds
+from threadkeep import Store
+
+# (kind of database, number of items) -> goal
+MUST: Final = {
+    ("sqlite", 20): 2.0,
+    ("sqlite", 200): 1.3,
+    ("sqlite", 2_000): 1.3,
+    ("postgresql", 20): 2.5,
+    ("postgresql", 200): 1.8,
+    ("postgresql", 2_000): 1.4,
+}
+CHAT_MUST: Final = 1.6
+CHAT_SIZE: Final = 200
+# Calls that are timed together: short ones are repeated.
+REPEATED: Final = {20: 20, 200: 5}
+
+
+def run(scale: Scale) -> list[Line]:
+    with each_database(scale.folder, "FULL") as databases:
+        return [line for database in databases for line in _on(database, scale)]
+
+
+def _on(database: Database, scale: Scale) -> list[Line]:
+    with database.store() as store:
+        floor, _ = floor_of(database, store)
+        pairs = {f"resume, N={size:,}": _pair(store, floor, size) for size in scale.sizes}
+        chat = f"resume as chat_completion, N={CHAT_SIZE}"
+        pairs[chat] = _pair(store, floor, CHAT_SIZE, "chat_completion")
+        run_rounds([case for pair in pairs.values() for case in pair], scale.rounds)
+        floor.driver.close()
+    musts = [MUST[database.kind, size] for size in scale.sizes]
+    return [
+        Line(what, database.label, base.wall, ours.wall, must, ours.cpu / base.cpu)
+        for (what, (ours, base)), must in zip(pairs.items(), [*musts, CHAT_MUST], strict=True)
+    ]
+
+
+def _pair(store: Store, floor: Floor, size: int, format: str = "open_responses") -> tuple[Case, Case]:
+    id = next(stored(store, size, 1))
+    public_id = raw_id(id)
+    read = floor.resume if format == "open_responses" else floor.resume_chat
+    count = REPEATED.get(size, 1)
+    body = store.get_conversation(id).request_body(format)
+    if orjson.loads(body) != orjson.loads(read(public_id)):
+        raise AssertionError(f"The floor renders another request as {format}.")
+
+    def ours() -> None:
+        for _ in range(count):
+            store.get_conversation(id).request_body(format)
+
+    def base() -> None:
+        for _ in range(count):
+            read(public_id)
+
+    return Case("threadkeep", ours, count=count), Case("floor", base, count=count)

@@ -1,0 +1,27 @@
+"""How much is measured: a full run, or a quick one that shows that everything works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Sizes of a run, and the folder for its SQLite files."""
+
+    folder: Path
+    rounds: int = 9
+    sizes: tuple[int, ...] = (20, 200, 2_000)  # items of a conversation
+    imported: int = 1_000  # conversations
+    import_rounds: int = 3
+    listed: int = 100_000  # conversations
+    turns: int = 25  # of each of the writers
+    writer_rounds: int = 5
+    starts: int = 9  # fresh processes
+
+
+def quick(folder: Path) -> Scale:
+    return Scale(
+        folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3
+    )

@@ -1,0 +1,109 @@
+"""``threadkeep db``: the schema."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from threadkeep.cli.output import print_json, print_text
+from threadkeep.cli.place import AsJson, Tenant, Url, connected, is_absent, place_of
+
+commands = typer.Typer(help="Set up and upgrade the tables.", no_args_is_help=False)
+
+
+@commands.command("upgrade")
+def upgrade(context: typer.Context, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Bring the database to the newest schema; make the tables where there are none."""
+    from threadkeep import schema
+
+    place = place_of(context, url, tenant, is_json=as_json)
+    with connected(place) as engine:
+        before = schema.current(engine)
+        schema.upgrade(engine)
+        now = schema.current(engine)
+    if place.is_json:
+        print_json({"before": before, "revision": now})
+    elif before == now:
+        print_text(f"{place.shown} is at {now} already.")
+    else:
+        print_text(f"{place.shown} is at {now} now (before: {before or 'no tables'}).")
+
+
+@commands.command("current")
+def current(context: typer.Context, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Print the revision of the database's schema; `none` where there are no tables."""
+    from threadkeep import schema
+
+    place = place_of(context, url, tenant, is_json=as_json)
+    found = None
+    if not is_absent(place.url):  # to look must not make a file
+        with connected(place) as engine:
+            found = schema.current(engine)
+    if place.is_json:
+        print_json({"revision": found, "newest": schema.HEAD})
+    else:
+        print_text(found or "none")
+
+
+@commands.command("check")
+def check(context: typer.Context, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Succeed if the database has the schema that this version needs; else say which command to run."""
+    from threadkeep import schema
+    from threadkeep.errors import SchemaMissing
+
+    place = place_of(context, url, tenant, is_json=as_json)
+    if is_absent(place.url):
+        raise SchemaMissing(schema.HEAD)
+    with connected(place) as engine:
+        schema.check(engine)
+    if place.is_json:
+        print_json({"revision": schema.HEAD})
+    else:
+        print_text(f"{place.shown} is at {schema.HEAD}, as it should be.")
+
+
+@commands.command("sql")
+def sql(
+    context: typer.Context,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            "--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: that of the URL."
+        ),
+    ] = None,
+    url: Url = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the SQL that `db upgrade` runs on an empty database, without touching any."""
+    from threadkeep import schema
+
+    place = place_of(context, url, tenant, is_json=as_json)
+    name = dialect_of(place.url, dialect)
+    text = schema.upgrade_sql(name)
+    if place.is_json:
+        print_json({"dialect": name, "sql": text})
+    else:
+        typer.echo(text.rstrip())
+
+
+def dialect_of(url: str, dialect: str | None) -> str:
+    """The dialect that was asked for, else that of the URL.
+
+    Raises:
+        InvalidOption: threadkeep does not run on it.
+    """
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    from threadkeep.errors import InvalidOption
+
+    if dialect is None:
+        try:
+            dialect = make_url(url).get_backend_name()
+        except ArgumentError as error:
+            raise InvalidOption(f"{url!r} is not a database URL. Give one, or --dialect.") from error
+    if dialect not in {"sqlite", "postgresql", "mysql", "mariadb"}:
+        raise InvalidOption(f"There is no SQL for {dialect!r}. Dialects: sqlite, postgresql, mysql, mariadb.")
+    return dialect

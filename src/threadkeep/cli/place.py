@@ -1,0 +1,117 @@
+"""Which database a command works on, and the options that all commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from threadkeep.cli.output import note
+from threadkeep.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from threadkeep.store.store import Store
+
+DEFAULT_URL: Final = "sqlite:///threadkeep.db"
+URL_VARIABLE: Final = "THREADKEEP_URL"
+
+Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="Database, as for `threadkeep --url`.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Tenant, as for `threadkeep --tenant`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the conversation, conv_….", show_default=False)]
+Branch = Annotated[int | None, typer.Option("--branch", metavar="N", help="Branch; default: the active one.")]
+FormatName = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="FORMAT", help="Wire format, such as open_responses.", show_default=False),
+]
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Label; can be given several times.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The database and tenant of a command, and whether it prints JSON."""
+
+    url: str
+    tenant: str | None
+    is_json: bool
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password."""
+        from sqlalchemy import make_url
+
+        return make_url(self.url).render_as_string(hide_password=True)
+
+
+def place_of(context: typer.Context, url: str | None, tenant: str | None, *, is_json: bool) -> Place:
+    """What a command's own options say; where they say nothing, the options before the command."""
+    before: Place = context.find_root().obj
+    return Place(url or before.url, before.tenant if tenant is None else tenant, is_json or before.is_json)
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[Store]:
+    """The store of a place; a new SQLite file is set up, and stderr says so.
+
+    Raises:
+        InvalidOption, MissingExtra, SchemaError, NotFound: it cannot be opened.
+    """
+    from threadkeep.store.store import Store
+
+    is_new = is_absent(place.url)
+    with Store(place.url, tenants=place.tenant is not None) as store:
+        if is_new:
+            note(f"threadkeep: made a new database, {place.shown}")
+        yield store if place.tenant is None else store.for_tenant(place.tenant)
+
+
+@contextmanager
+def connected(place: Place) -> Iterator[Engine]:
+    """The engine of a place, whatever the state of its schema.
+
+    Raises:
+        InvalidOption, MissingExtra: the URL cannot be used.
+    """
+    from threadkeep.store.engines import engine_for
+
+    engine = engine_for(place.url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def is_absent(url: str) -> bool:
+    """Whether it is a SQLite file that does not exist."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        target = make_url(url)
+    except ArgumentError:  # opening it says what is wrong
+        return False
+    is_file = target.get_backend_name() == "sqlite" and target.database not in {None, "", ":memory:"}
+    return is_file and not str(target.database).startswith("file:") and not Path(str(target.database)).exists()
+
+
+def labels_of(given: list[str] | None) -> dict[str, str]:
+    """Labels from ``KEY=VALUE`` texts.
+
+    Raises:
+        InvalidOption: one of them is not of that form.
+    """
+    found = {}
+    for text in given or ():
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise InvalidOption(f"--label {text!r} is not of the form KEY=VALUE.")
+        found[key] = value
+    return found

@@ -1,0 +1,67 @@
+"""The program around the commands: every error ends in one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from threadkeep.cli.exits import BROKEN_PIPE, INTERRUPTED, USAGE, error_text, exit_code, one_line
+from threadkeep.cli.output import printable
+from threadkeep.errors import ThreadkeepError
+
+# Typer brings its own copy of Click from 0.20 on; the classes above BadParameter are what its parser raises.
+PARSER_ERRORS: Final[tuple[type[Exception], ...]] = tuple(
+    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and hasattr(kind, "format_message")
+)
+
+
+class Program(TyperGroup):
+    """The commands, with the ways a run can end."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command line and exit."""
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # lone surrogates, and what the terminal's encoding has no form for
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except PARSER_ERRORS as error:
+            _complain(one_line(error.format_message()) if hasattr(error, "format_message") else str(error))
+            code = USAGE
+        except typer.Abort:
+            code = INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; its errors become exit codes."""
+        try:
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            _silence()
+            raise typer.Exit(BROKEN_PIPE) from error
+        except (ThreadkeepError, OSError, *_database_errors()) as error:
+            _complain(error_text(error))
+            raise typer.Exit(exit_code(error)) from error
+        return found
+
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    """Asked for when something failed, so that a run without errors does not import it here."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return (SQLAlchemyError,)
+
+
+def _complain(text: str) -> None:
+    typer.echo(printable(f"threadkeep: {text}"), err=True)
+
+
+def _silence() -> None:
+    """Nobody reads any more: what is still buffered goes nowhere, instead of failing once more at the very end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

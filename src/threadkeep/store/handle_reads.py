@@ -1,0 +1,90 @@
+"""Plans of a conversation that read: requests, items, responses, branches, usage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
+from threadkeep.domain.usage import UsageRow
+from threadkeep.domain.wire import Rendered, get_format
+from threadkeep.errors import InvalidOption
+from threadkeep.store.actions.branches import list_branches
+from threadkeep.store.actions.detaching import detached, options_of
+from threadkeep.store.actions.entries import Loaded, load
+from threadkeep.store.actions.items import Window, stored_item, stored_items
+from threadkeep.store.actions.opening import Opened, get
+from threadkeep.store.actions.reading import body_of, list_responses
+from threadkeep.store.actions.usage import Question, usage_of_conversation
+from threadkeep.store.handle import Handle
+from threadkeep.store.plans import Plan
+from threadkeep.store.requests import View, page_size, position_of_page, render_options
+
+T = TypeVar("T")
+
+
+class Reads(Handle):
+    """Reading."""
+
+    def _loading(self, finish: Callable[[Loaded], T]) -> Plan[T]:
+        return Plan(load, (self._place, self._contents, self._state.known), finish)
+
+    def _rendering(self, format: str, view: View) -> Plan[Rendered]:
+        wire, options = get_format(format), render_options(view)
+        return self._loading(lambda loaded: wire.render(self._state.absorb(loaded), options))
+
+    def _detaching(self) -> Plan[Session]:
+        return self._reading(detached, self._contents)
+
+    def _cloning_config(self) -> Plan[Session]:
+        return self._reading(options_of, self._contents)
+
+    def _listing_items(
+        self, before: int | str | None, after: int | str | None, limit: int, order: str
+    ) -> Plan[Page[StoredItem]]:
+        if order not in {"asc", "desc"}:
+            raise InvalidOption(f'order is "asc" or "desc", not {order!r}.')
+        is_descending = order == "desc"
+        bounds = {"after": position_of_page(after), "before": position_of_page(before)}
+        if is_descending and after is not None:  # the page behind a descending one lies before it
+            bounds = {"after": None, "before": position_of_page(after)}
+        window = Window(**bounds, limit=page_size(limit), is_descending=is_descending)
+
+        def finish(found: list[StoredItem]) -> Page[StoredItem]:
+            return Page(found, str(found[-1].position) if len(found) == window.limit else None)
+
+        return self._reading(stored_items, window, finish=finish)
+
+    def _transcribing(self) -> Plan[list[StoredItem]]:
+        return self._reading(stored_items, Window(limit=None))
+
+    def _getting_item(self, position: int) -> Plan[StoredItem]:
+        return self._reading(stored_item, position)
+
+    def _listing_responses(self, after: int | str | None, limit: int) -> Plan[Page[StoredResponse]]:
+        start, size = position_of_page(after), page_size(limit)
+
+        def finish(found: list[StoredResponse]) -> Page[StoredResponse]:
+            return Page(found, str(found[-1].number) if len(found) == size else None)
+
+        return self._reading(list_responses, -1 if start is None else start, size, finish=finish)
+
+    def _reading_body(self, number: int) -> Plan[bytes]:
+        return self._reading(body_of, number)
+
+    def _listing_branches(self, after: int | str | None, limit: int) -> Plan[Page[Branch]]:
+        start, size = position_of_page(after), page_size(limit)
+
+        def finish(found: list[Branch]) -> Page[Branch]:
+            return Page(found, str(found[-1].number) if len(found) == size else None)
+
+        return self._reading(list_branches, -1 if start is None else start, size, finish=finish)
+
+    def _opening_branch(self, number: int) -> Plan[Opened]:
+        return Plan(get, (self._place.scope, "id", self._place.key, self._contents, number))
+
+    def _reporting(self, by: Sequence[str]) -> Plan[Any]:
+        question = Question(by=tuple(by), conversation=self._place.key)
+        finish: Callable[[list[UsageRow]], Any] = (lambda rows: rows) if by else (lambda rows: rows[0])
+        return Plan(usage_of_conversation, (self._place, question), finish)

@@ -1,0 +1,107 @@
+"""Plans of a conversation that append: items, answers, failed attempts, branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from threadkeep.domain.items import Item, call_output, item_from, items_from, message_of
+from threadkeep.domain.response import Response
+from threadkeep.domain.stored import StoredItem
+from threadkeep.domain.wire import Rendered
+from threadkeep.errors import HeadConflict
+from threadkeep.store.actions.branches import fork_and_open
+from threadkeep.store.actions.items import Appended, append_items, item_id_of
+from threadkeep.store.actions.opening import Opened
+from threadkeep.store.actions.responses import Stored, record_attempt, store_answer
+from threadkeep.store.answers import Call, ParsedBody, answer_of, attempt_of, failure_of, parsed_body
+from threadkeep.store.handle import Handle
+from threadkeep.store.place import once
+from threadkeep.store.plans import Plan
+from threadkeep.store.requests import How, append_of
+
+
+class Writes(Handle):
+    """Appending."""
+
+    def _adding(
+        self, method: str, items: Sequence[Item], how: How, author_id: str | None = None
+    ) -> Plan[list[StoredItem]]:
+        append = append_of(method, items, how, author_id)
+
+        def finish(done: Appended) -> list[StoredItem]:
+            if not done.is_replayed and done.branch == self.branch:
+                self._state.appended(append.drafts, done.first, done.revision)
+            return [
+                StoredItem(
+                    id=item_id_of(self._place, done.first + offset),
+                    position=done.first + offset,
+                    branch=done.branch,
+                    turn=None,
+                    item=item,
+                    replayed=done.is_replayed,
+                    author_id=author_id,
+                )
+                for offset, item in enumerate(items)
+            ]
+
+        return self._writing(append_items, append, finish=finish, is_keyed=append.once is not None)
+
+    def _saying(self, role: str, content: Any, how: How, author_id: str | None) -> Plan[StoredItem]:
+        return _first(self._adding(role, [message_of(role, content)], how, author_id))
+
+    def _adding_one(self, item: Any, how: How, author_id: str | None) -> Plan[StoredItem]:
+        return _first(self._adding("add_item", [item_from(item)], how, author_id))
+
+    def _adding_many(self, items: Iterable[Any], how: How, author_id: str | None) -> Plan[list[StoredItem]]:
+        return self._adding("add_items", items_from(items), how, author_id)
+
+    def _outputting(
+        self, call_id: str | None, output: Any, result: Any, status: str | None, how: How
+    ) -> Plan[StoredItem]:
+        item = call_output(call_id, output, result, status)
+        return _first(self._adding("add_function_call_output", [item], how))
+
+    def _answering(self, body: Any, format: str, rendered: Rendered | None, how: How, call: Call) -> Plan[Response]:
+        parsed = parsed_body(body, format, call.get("headers"))
+        if parsed.response is None:
+            return self._failing(parsed, format, how, call)
+        response, answer = parsed.response, answer_of(parsed, format, self.head, rendered, how, call)
+
+        def finish(done: Stored) -> Response:
+            if done.head is not None:
+                raise HeadConflict(-1 if answer.guard.expected_head is None else answer.guard.expected_head, done.head)
+            if done.is_replayed:
+                return response.model_copy(update={"replayed": True})
+            if done.branch == self.branch:
+                seen = answer.input_to
+                self._state.appended(answer.drafts, done.first, done.revision, turn=done.first, seen=seen)
+            return response
+
+        return self._writing(store_answer, answer, finish=finish, is_keyed=answer.once is not None)
+
+    def _failing(self, parsed: ParsedBody, format: str, how: How, call: Call) -> Plan[Response]:
+        """An error envelope: its ledger row is written, then the error is raised."""
+        attempt, key = failure_of(parsed, format, how, call)
+
+        def finish(_: bool) -> Response:
+            raise parsed.error if parsed.error is not None else AssertionError
+
+        return self._writing(record_attempt, attempt, key, finish=finish, is_keyed=key is not None)
+
+    def _attempting(
+        self, format: str, error: Any, model: str | None, status: str, idempotency_key: str | None, call: Call
+    ) -> Plan[bool]:
+        attempt = attempt_of(format, call, error=error, model=model or self.model, status=status)
+        content = {"format": format, "error": attempt.error, "model": attempt.model, "status": status}
+        key = once(idempotency_key, "record_attempt", content)
+        return self._writing(record_attempt, attempt, key, is_keyed=key is not None)
+
+    def _forking(self, at: int | None, idempotency_key: str | None) -> Plan[Opened]:
+        key = once(idempotency_key, "fork", [self.branch, at])
+        return self._writing(fork_and_open, at, key, self._contents, is_keyed=key is not None)
+
+
+def _first(plan: Plan[list[StoredItem]]) -> Plan[StoredItem]:
+    return replace(plan, finish=lambda result: plan.finish(result)[0])  # type: ignore[arg-type, return-value]

@@ -1,0 +1,48 @@
+"""The asynchronous store, called like the synchronous one: the contract tests are written once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from threadkeep import AsyncConversation, AsyncStore, Page
+
+
+class Blocking:
+    """An AsyncStore or AsyncConversation whose coroutines are waited for."""
+
+    def __init__(self, wrapped: AsyncStore | AsyncConversation, runner: asyncio.Runner) -> None:
+        self._wrapped, self._runner = wrapped, runner
+
+    def __getattr__(self, name: str) -> Any:
+        return self._shown(getattr(self._wrapped, name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _shown(self, value: Any) -> Any:
+        if inspect.iscoroutine(value):
+            return self._shown(self._runner.run(value))
+        if isinstance(value, AsyncStore | AsyncConversation):
+            return Blocking(value, self._runner)
+        if isinstance(value, Page):
+            return replace(value, items=[self._shown(item) for item in value.items])
+        if inspect.ismethod(value):
+            return functools.wraps(value)(lambda *args, **options: self._shown(value(*args, **options)))
+        return value
+
+
+def blocking_store(url: Any, runner: asyncio.Runner, **options: Any) -> Any:
+    """An AsyncStore, made inside the runner's loop and opened."""
+
+    async def opened() -> AsyncStore:
+        return await AsyncStore(url, **options).__aenter__()
+
+    return Blocking(runner.run(opened()), runner)

@@ -1,0 +1,130 @@
+"""How many statements a use case runs, and how many rows it writes: the same at 10 and at 100,000 items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, insert, update
+
+from tests.databases import Database
+from tests.factories import a_message, an_answer
+from tests.store.watching import Tables, statements_of
+from threadkeep.db.tables import conversations, items
+from threadkeep.store.drafts import drafted
+from threadkeep.store.place import Place
+
+USER, RESPONSE, KEY, FORK = 3, 6, 2, 2
+SIZES = (10, 100_000)
+
+
+def fill(connection: Connection, place: Place, count: int) -> None:
+    """Rows as the store writes them, past the store because that takes a minute."""
+    where = {"tenant_id": place.scope.tenant, "conversation_id": place.key}
+    row = drafted(a_message("A line of a long conversation")).row(**where, branch=0, turn=None, seen=None)
+    facts = conversations.c
+    connection.execute(
+        update(conversations)
+        .where(facts.tenant_id == place.scope.tenant, facts.id == place.key)
+        .values(next_position=count, head_position=count - 1)
+    )
+    now = connection.execute(conversations.select().where(facts.id == place.key)).one().created_at
+    for start in range(0, count, 10_000):
+        rows = [{**row, "position": start + n, "created_at": now} for n in range(min(10_000, count - start))]
+        connection.execute(insert(items), rows)
+
+
+@pytest.fixture(scope="module")
+def filled(database: Database, stores: Any) -> dict[int, tuple[str, str]]:
+    """A tenant with a conversation of each size: (tenant, id) by size."""
+    found = {}
+    for size in SIZES:
+        conversation = stores.get("sync").create_tenant(f"filled {size}").create_conversation(model="m")
+        with database.engine().begin() as connection:
+            fill(connection, conversation._place, size)
+        found[size] = (f"filled {size}", conversation.id)
+    return found
+
+
+@pytest.fixture(params=SIZES)
+def size(request: pytest.FixtureRequest) -> int:
+    count: int = request.param
+    return count
+
+
+@pytest.fixture(params=["branch 0", "fork"])
+def handle(request: pytest.FixtureRequest, stores: Any, face: str, size: int, filled: Any) -> Any:
+    tenant, id = filled[size]
+    conversation = stores.get(face).for_tenant(tenant).get_conversation(id)
+    return conversation.fork() if request.param == "fork" else conversation
+
+
+def extra(database: Database) -> int:
+    """MySQL and MariaDB have no UPDATE … RETURNING."""
+    return 1 if database.kind == "mariadb" else 0
+
+
+def count(store: Any, call: Callable[[], Any]) -> int:
+    call()  # options and tools that are seen for the first time are not counted
+    with statements_of(store) as seen:
+        call()
+    return len(seen)
+
+
+def test_a_message_takes_three_statements(handle: Any, database: Database) -> None:
+    assert count(handle, lambda: handle.user("Hi")) <= USER + extra(database)
+
+
+def test_an_answer_takes_six_statements(handle: Any, database: Database) -> None:
+    found = count(handle, lambda: handle.add_response(an_answer("Hi", calls=("c",)), "open_responses"))
+    assert found <= RESPONSE + extra(database)
+
+
+def test_a_key_adds_two_statements(handle: Any, database: Database) -> None:
+    keys = iter(f"{handle.branch} {id(handle)} {number}" for number in range(4))
+    said = count(handle, lambda: handle.user("Hi", idempotency_key=next(keys)))
+    answered = count(handle, lambda: handle.add_response(an_answer("Hi"), "open_responses", idempotency_key=next(keys)))
+    assert said <= USER + KEY + extra(database)
+    assert answered <= RESPONSE + KEY + extra(database)
+
+
+def test_an_expected_head_adds_none(handle: Any, database: Database) -> None:
+    found = count(handle, lambda: handle.user("Hi", expected_head=handle.head))
+    assert found <= USER + extra(database)
+
+
+@pytest.mark.parametrize("key", [None, "once"])
+def test_a_fork_writes_two_rows(database: Database, handle: Any, key: str | None) -> None:
+    """The counter of the conversation and the branch; with a key also the key."""
+    name = None if key is None else f"{key} {id(handle)}"
+    with database.engine().connect() as connection:
+        written = Tables(connection, handle._place.scope.tenant).written()
+        with statements_of(handle) as seen:
+            handle.fork(at=5, idempotency_key=name)
+        assert written() == {"branches": 1} | ({"appends": 1} if key else {})
+    writes = [statement for statement in seen if statement.startswith(("INSERT", "UPDATE", "DELETE"))]
+    assert len(writes) == FORK + (1 if key else 0)
+
+
+def test_an_unforked_conversation_is_read_by_one_statement(stores: Any, face: str, size: int, filled: Any) -> None:
+    tenant, id = filled[size]
+    handle = stores.get(face).for_tenant(tenant).get_conversation(id)
+    with statements_of(handle) as seen:
+        handle.render("open_responses")
+    assert sum("FROM items" in statement for statement in seen) == 1
+    assert len(seen) <= 2
+
+
+def test_a_handle_reads_only_what_is_new(stores: Any, face: str, filled: Any) -> None:
+    tenant, id = filled[10]
+    store = stores.get(face).for_tenant(tenant)
+    handle, other = store.get_conversation(id), store.get_conversation(id)
+    handle.render("open_responses")
+    position = other.user("New").position
+    with statements_of(handle) as seen:
+        assert handle.render("open_responses").head == position
+    assert len(seen) == 2
+    with statements_of(handle) as seen:
+        handle.render("open_responses")
+    assert len(seen) == 1

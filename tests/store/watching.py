@@ -1,0 +1,77 @@
+"""Looking at what a store does: the statements that it runs and the rows that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from threadkeep.db.base import Base
+
+
+class Tables:
+    """The rows of one tenant."""
+
+    def __init__(self, connection: Connection, tenant: int) -> None:
+        self._connection, self._tenant = connection, tenant
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each table has."""
+        found = {}
+        for name, table in Base.metadata.tables.items():
+            column = table.c.id if name == "tenants" else table.c.tenant_id
+            found[name] = self._run(select(func.count()).select_from(table).where(column == self._tenant)).scalar_one()
+        return found
+
+    def rows(self, name: str, *order: str) -> list[dict[str, Any]]:
+        """The rows of a table, in order of its columns."""
+        table = Base.metadata.tables[name]
+        statement = select(table).where(table.c.tenant_id == self._tenant).order_by(*(table.c[column] for column in order))
+        return [dict(row._mapping) for row in self._run(statement)]
+
+    def _run(self, statement: Any) -> Any:
+        self._connection.rollback()  # see what others have committed
+        return self._connection.execute(statement)
+
+    def written(self) -> Written:
+        """How many rows there are now, to be asked later which were added."""
+        return Written(self, self.counts())
+
+
+class Written:
+    """What was written since it was made."""
+
+    def __init__(self, tables: Tables, before: dict[str, int]) -> None:
+        self._tables, self._before = tables, before
+
+    def __call__(self) -> dict[str, int]:
+        """How many rows each table has more (or less); tables without a change are left out."""
+        now = self._tables.counts()
+        return {name: now[name] - self._before[name] for name in now if now[name] != self._before[name]}
+
+
+@contextmanager
+def statements_of(store: Any) -> Iterator[list[str]]:
+    """The statements that a store runs in the meantime, without BEGIN and COMMIT."""
+    engine = engine_of(store)
+    seen: list[str] = []
+
+    def watch(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if not statement.startswith("BEGIN"):
+            seen.append(statement)
+
+    event.listen(engine, "before_cursor_execute", watch)
+    try:
+        yield seen
+    finally:
+        event.remove(engine, "before_cursor_execute", watch)
+
+
+def engine_of(store: Any) -> Engine:
+    """The engine below a store of either face."""
+    runner = getattr(store, "_wrapped", store)._runner
+    engine = runner.engine
+    return engine.sync_engine if isinstance(engine, AsyncEngine) else engine
