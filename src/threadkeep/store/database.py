@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 60.0  # how long a use case is repeated after deadlocks and busy databases
 LOST_LIMIT: Final = 5  # how often after a lost connection
+RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
 
 
 class Replayed(Exception):
@@ -51,6 +52,7 @@ class Attempts:
     is_repeatable: bool
     started: float = field(default_factory=time.monotonic)
     lost: int = 0
+    races: int = 0
     count: int = 0
     is_committing: bool = False
 
@@ -72,6 +74,16 @@ class Attempts:
             raise error
         return random.uniform(0, min(0.002 * 2**self.count, 0.25))  # noqa: S311 - jitter, no secret
 
+    def begin_anew(self, raced: Raced) -> None:
+        """Count a lost race; the next attempt finds what was done under the key.
+
+        Raises:
+            DBAPIError: it was no race: the key's row cannot be written at all.
+        """
+        self.races += 1
+        if self.races > RACE_LIMIT:
+            raise raced.__cause__ or raced
+
 
 def _transact(connection: Connection, attempts: Attempts, action: Callable[..., T], *arguments: Any) -> T:
     """Run an action in a transaction of its own."""
@@ -92,6 +104,15 @@ def _transact(connection: Connection, attempts: Attempts, action: Callable[..., 
 
 def _nest(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
     """Run an action inside the caller's transaction, whole or not at all."""
+    attempts = Attempts(is_repeatable=False)
+    while True:
+        try:
+            return _nest_once(connection, action, *arguments)
+        except Raced as raced:
+            attempts.begin_anew(raced)
+
+
+def _nest_once(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite" and not driver.in_transaction:
         # The driver has not begun the caller's transaction yet, and releasing an outermost savepoint would commit.
@@ -103,9 +124,6 @@ def _nest(connection: Connection, action: Callable[..., T], *arguments: Any) -> 
         savepoint.rollback()
         found: T = replayed.result
         return found
-    except Raced:
-        savepoint.rollback()
-        return _nest(connection, action, *arguments)
     except BaseException:
         if savepoint.is_active:
             savepoint.rollback()
@@ -167,8 +185,8 @@ class Database:
             try:
                 with self._writing.connect() as connection:
                     return _transact(connection, attempts, action, *arguments)
-            except Raced:
-                continue
+            except Raced as raced:
+                attempts.begin_anew(raced)
             except DBAPIError as error:
                 time.sleep(attempts.pause(error))
 
@@ -227,8 +245,8 @@ class AsyncDatabase:
             try:
                 async with self._writing.connect() as connection:
                     return await connection.run_sync(transact, attempts, action, *arguments)
-            except Raced:
-                continue
+            except Raced as raced:
+                attempts.begin_anew(raced)
             except DBAPIError as error:
                 await asyncio.sleep(attempts.pause(error))
 

@@ -87,12 +87,15 @@ def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
 def _options(url: URL) -> dict[str, Any]:
     backend = url.get_backend_name()
     if backend == "sqlite":
-        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False}}
+        options: dict[str, Any] = {
+            "connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False},
+            "pool_timeout": BUSY_SECONDS,
+        }
         if url.database in {None, "", ":memory:"}:
             # One connection holds the whole database, so its users take turns.
             options |= {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
         return options
-    options = {"pool_pre_ping": False, "pool_recycle": 3600, "pool_size": 10, "max_overflow": 20}
+    options = {"pool_recycle": 3600, "pool_size": 10, "max_overflow": 20, "pool_timeout": BUSY_SECONDS}
     if backend != "postgresql":
         # Every statement sees what is committed, as on PostgreSQL; and no value is cut to fit its column.
         strict = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_ALL_TABLES')"
