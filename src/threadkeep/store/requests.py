@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, TypedDict
 
@@ -243,15 +243,3 @@ def position_of_page(after: str | int | None) -> int | None:
         return int(after)
     except (TypeError, ValueError) as error:
         raise InvalidOption(f"{after!r} is not a position, nor the `next` of a page.") from error
-
-
-def batches(sessions: Iterable[Session], size: int) -> Iterable[list[Session]]:
-    """Sessions in lists of at most `size`."""
-    batch: list[Session] = []
-    for session in sessions:
-        batch.append(session)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
