@@ -163,7 +163,8 @@ class AsyncConversation(Writes, Reads, Changes):
 
     async def fork(self, at: int | None = None, *, idempotency_key: str | None = None) -> Self:
         """Like `Conversation.fork`."""
-        return self._handle(await self._run(self._forking(at, idempotency_key)))
+        found, is_replayed = await self._run(self._forking(at, idempotency_key))
+        return self._handle(found, is_replayed=is_replayed)
 
     async def on_branch(self, number: int) -> Self:
         """Like `Conversation.on_branch`."""
@@ -255,8 +256,10 @@ class AsyncConversation(Writes, Reads, Changes):
         """Like `Conversation.unarchive`."""
         await self._run(self._archiving("active", idempotency_key))
 
-    def _handle(self, found: Opened) -> Self:
-        return type(self)(found, self._contents, self._runner)
+    def _handle(self, found: Opened, *, is_replayed: bool = False) -> Self:
+        made = type(self)(found, self._contents, self._runner)
+        made.replayed = is_replayed
+        return made
 
     async def _run(self, plan: Plan[T]) -> T:
         return await plan.run_async(self._runner)

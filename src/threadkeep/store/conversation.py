@@ -198,7 +198,8 @@ class Conversation(Writes, Reads, Changes):
         Raises:
             NotFound: this branch has no such position.
         """
-        return self._handle(self._run(self._forking(at, idempotency_key)))
+        found, is_replayed = self._run(self._forking(at, idempotency_key))
+        return self._handle(found, is_replayed=is_replayed)
 
     def on_branch(self, number: int) -> Self:
         """A handle on another branch.
@@ -304,8 +305,10 @@ class Conversation(Writes, Reads, Changes):
         """Take the conversation back into the usual listings."""
         self._run(self._archiving("active", idempotency_key))
 
-    def _handle(self, found: Opened) -> Self:
-        return type(self)(found, self._contents, self._runner)
+    def _handle(self, found: Opened, *, is_replayed: bool = False) -> Self:
+        made = type(self)(found, self._contents, self._runner)
+        made.replayed = is_replayed
+        return made
 
     def _run(self, plan: Plan[T]) -> T:
         return plan.run(self._runner)

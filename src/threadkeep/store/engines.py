@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
@@ -37,6 +37,8 @@ def engine_for(url: str | URL | Engine) -> Engine:
         target, extra = _resolved(url, is_async=False)
         try:
             found = create_engine(target, **_options(target))
+        except NoSuchModuleError as error:
+            raise _no_driver(target) from error
         except ImportError as error:
             raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
     if found.dialect.name == "sqlite":
@@ -51,8 +53,14 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     target, extra = _resolved(url, is_async=True)
     try:
         return create_async_engine(target, **_options(target))
+    except NoSuchModuleError as error:
+        raise _no_driver(target) from error
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+
+
+def _no_driver(url: URL) -> InvalidOption:
+    return InvalidOption(f"SQLAlchemy has no driver {url.drivername!r}. Write {url.get_backend_name()}:// for the usual one.")
 
 
 def is_sqlite(url: object) -> bool:

@@ -98,7 +98,7 @@ class Writes(Handle):
         key = once(idempotency_key, "record_attempt", content)
         return self._writing(record_attempt, attempt, key, is_keyed=key is not None)
 
-    def _forking(self, at: int | None, idempotency_key: str | None) -> Plan[Opened]:
+    def _forking(self, at: int | None, idempotency_key: str | None) -> Plan[tuple[Opened, bool]]:
         key = once(idempotency_key, "fork", [self.branch, at])
         return self._writing(fork_and_open, at, key, self._contents, is_keyed=key is not None)
 

@@ -70,8 +70,8 @@ class Shelf:
         new = [new_conversation(session, about, None, self._scope.user) for session in batch]
         key = None
         if idempotency_key is not None:
-            content = [session.to_dict() for session in batch]
-            key = once(f"{idempotency_key}#{number}", "save_many", [content, dict(about)])
+            content = [[session.to_dict() for session in batch], dict(about), self._scope.user]
+            key = once(f"{identifier('idempotency_key', idempotency_key)}#{number}", "save_many", content)
         return Plan(create_batch, (self._scope, new, key), is_write=True, is_keyed=key is not None)
 
     def _getting(self, id: str, branch: int | None = None) -> Plan[Opened]:
@@ -97,7 +97,7 @@ class Shelf:
         return Plan(list_and_open, (self._scope, wanted, self._contents), finish)
 
     def _hiding(self, id: str, idempotency_key: str | None) -> Plan[int]:
-        key = once(idempotency_key, "delete_conversation", id)
+        key = once(idempotency_key, "delete_conversation", [id, self._scope.user])
         return Plan(find_and_hide, (self._scope, id, key), is_write=True, is_keyed=key is not None)
 
     def _purging(self, key: int) -> Plan[bool]:

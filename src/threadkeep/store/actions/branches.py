@@ -28,7 +28,7 @@ def _fork(connection: Connection, place: Place, at: int | None, once: Once | Non
     number = numbers.fork(connection, place, at, now)
     outcome = keys.outcome_of(connection, place.scope.tenant, place.key, once)
     if outcome is not None:
-        raise Replayed(get(connection, place.scope, "id", place.key, contents, outcome["branch"]))
+        raise Replayed((get(connection, place.scope, "id", place.key, contents, outcome["branch"]), True))
     keys.record(connection, place.scope.tenant, place.key, once, now, kind="fork", branch=number)
     return number
 
@@ -59,14 +59,16 @@ def list_branches(connection: Connection, place: Place, after: int, limit: int) 
 
 def fork_and_open(
     connection: Connection, place: Place, at: int | None, once: Once | None, contents: Contents
-) -> Opened:
+) -> tuple[Opened, bool]:
     """Make a branch with the items up to and including a position; returns the conversation, on that branch.
+
+    The second value says whether an earlier call with the same key had made it.
 
     Raises:
         NotFound, IdempotencyConflict: nothing was written.
     """
     number = _fork(connection, place, at, once, contents)
-    return get(connection, place.scope, "id", place.key, contents, number)
+    return get(connection, place.scope, "id", place.key, contents, number), False
 
 
 def activate(connection: Connection, place: Place, number: int, once: Once | None, contents: Contents) -> Changed:

@@ -15,7 +15,7 @@ from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.stored import StoredItem
-from threadkeep.errors import NotFound
+from threadkeep.errors import HeadConflict, NotFound
 from threadkeep.store.actions.entries import entries_from, facts_at, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.actions.numbers import ANYWHERE, Guard, Taken, take
@@ -53,16 +53,25 @@ def append_items(connection: Connection, place: Place, what: Append) -> Appended
         NotFound, HeadConflict, IdempotencyConflict, TooLarge: nothing was written.
     """
     now = datetime.now(UTC)
-    found = take(connection, place, what.guard, now, items=len(what.drafts))
-    outcome = outcome_of(connection, place.scope.tenant, place.key, what.once)
-    if outcome is not None:
-        raise Replayed(Appended(outcome["first"], outcome["branch"], -1, is_replayed=True))
+    try:
+        found = take(connection, place, what.guard, now, items=len(what.drafts))
+    except HeadConflict:
+        _check_key(connection, place, what.once)  # a retry finds its own first attempt at the end of the branch
+        raise
+    _check_key(connection, place, what.once)
     insert_items(connection, place, what.drafts, found, now)
     record(
         connection, place.scope.tenant, place.key, what.once, now,
         kind="items", first=found.first, count=found.count, branch=found.branch,
     )  # fmt: skip
     return Appended(found.first, found.branch, found.revision)
+
+
+def _check_key(connection: Connection, place: Place, once: Once | None) -> None:
+    """Hand over what was done under the key before, if anything was."""
+    outcome = outcome_of(connection, place.scope.tenant, place.key, once)
+    if outcome is not None:
+        raise Replayed(Appended(outcome["first"], outcome["branch"], -1, is_replayed=True))
 
 
 def insert_items(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, update
 
 from threadkeep.db.tables import usage_records
 from threadkeep.domain.ids import new_key
@@ -71,6 +71,14 @@ def insert_attempt(
         },
     )
     return key
+
+
+def name_response(connection: Connection, place: Place, usage: int, response: int) -> None:
+    """Say which response an attempt gave after all; its figures stay as they are."""
+    table = usage_records.c
+    connection.execute(
+        update(usage_records).where(table.tenant_id == place.scope.tenant, table.id == usage).values(response=response)
+    )
 
 
 def _json(value: Any) -> str | None:

@@ -17,7 +17,7 @@ from threadkeep.errors import HeadConflict
 from threadkeep.store.actions import keys
 from threadkeep.store.actions.entries import facts_at
 from threadkeep.store.actions.items import insert_items
-from threadkeep.store.actions.ledger import Attempt, insert_attempt
+from threadkeep.store.actions.ledger import Attempt, insert_attempt, name_response
 from threadkeep.store.actions.numbers import ANYWHERE, Guard, Taken, take
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
@@ -81,6 +81,7 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
         )  # fmt: skip
         keys.record(connection, place.scope.tenant, place.key, answer.once, now, **made)
     elif answer.once is not None:  # refused before under this key: its ledger row exists
+        name_response(connection, place, outcome["usage"], number)
         keys.replace(connection, place.scope.tenant, place.key, answer.once, **made)
     return Stored(number, found.first, found.branch, found.revision)
 
@@ -106,8 +107,11 @@ def _refused(connection: Connection, place: Place, answer: Answer, conflict: Hea
     if outcome is not None:
         raise Replayed(_replay(outcome))
     facts = facts_at(connection, place)
-    insert_attempt(connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash)
-    keys.record(connection, place.scope.tenant, place.key, answer.once, now, kind="head_conflict", head=conflict.head)
+    usage = insert_attempt(
+        connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash
+    )
+    made = {"kind": "head_conflict", "head": conflict.head, "usage": usage}
+    keys.record(connection, place.scope.tenant, place.key, answer.once, now, **made)
     return Stored(head=conflict.head)
 
 
