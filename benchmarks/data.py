@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections.abc import Iterator
@@ -37,6 +38,11 @@ def text(seed: int, characters: int) -> str:
     return " ".join(found)[:characters]
 
 
+def identifier(prefix: str, turn: int) -> str:
+    """An id as long and as random as those of the service."""
+    return f"{prefix}_{hashlib.sha256(f'{prefix} {turn}'.encode()).hexdigest()[:48]}"
+
+
 def user_item(turn: int) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": user_text(turn)}]}
 
@@ -48,7 +54,7 @@ def user_text(turn: int) -> str:
 def answer_item(turn: int) -> dict[str, Any]:
     return {
         "type": "message",
-        "id": f"msg_{turn:048x}",
+        "id": identifier("msg", turn),
         "status": "completed",
         "role": "assistant",
         "content": [
@@ -58,11 +64,11 @@ def answer_item(turn: int) -> dict[str, Any]:
 
 
 def tool_items(turn: int) -> list[dict[str, Any]]:
-    call_id = f"call_{turn:024x}"
+    call_id = identifier("call", turn)
     return [
         {
             "type": "function_call",
-            "id": f"fc_{turn:048x}",
+            "id": identifier("fc", turn),
             "status": "completed",
             "call_id": call_id,
             "name": "get_weather",
@@ -94,7 +100,7 @@ def response_body(turn: int) -> bytes:
     """A provider's answer with all that the service echoes."""
     return orjson.dumps(
         {
-            "id": f"resp_{turn:048x}",
+            "id": identifier("resp", turn),
             "object": "response",
             "created_at": 1_790_000_000 + turn,
             "completed_at": 1_790_000_002 + turn,

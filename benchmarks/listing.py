@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from benchmarks.conversations import floor_of
 from benchmarks.data import USER
-from benchmarks.databases import Database, each_database
-from benchmarks.floor import CONVERSATION_COLUMNS, Floor
+from benchmarks.databases import Database, Row, each_database
+from benchmarks.floor import CONVERSATION_COLUMNS, Floor, raw_id
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
@@ -24,6 +25,14 @@ REPEATED: Final = 10
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page begins: as the library names it, and as a key."""
+
+    name: str | None = None
+    key: Row | None = None
+
+
 def run(scale: Scale) -> list[Line]:
     with each_database(scale.folder, "NORMAL") as databases:
         return [line for database in databases for line in _on(database, scale)]
@@ -33,16 +42,19 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
         floor, _ = floor_of(database, store)
         _fill(floor, scale.listed)
+        if database.kind == "postgresql":
+            floor.analyze("conversations")
         page = scale.listed // PAGE // 2
-        after = _middle(store, scale.listed // 2)
-        lines = []
-        cases = {}
-        for user in (True, False):
-            for number in (1, page):
-                cases[user, number] = _pair(store, floor, after if number > 1 else (None, None), user=user)
+        places = {1: Place(), page: _middle(store, floor, scale.listed // 2)}
+        cases = {
+            (user, number): _pair(store, floor, place, user=user)
+            for user in (True, False)
+            for number, place in places.items()
+        }
         run_rounds([case for pair in cases.values() for case in pair], scale.rounds)
         floor.driver.close()
     label = "SQLite" if database.kind == "sqlite" else database.label
+    lines = []
     for (user, number), (ours, base) in cases.items():
         what = f"list {PAGE} of {scale.listed:,}{' of a user' if user else ''}, page {number:,}"
         lines.append(Line(what, label, base.wall, ours.wall, MUST, ours.cpu / base.cpu))
@@ -53,21 +65,20 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     return lines
 
 
-def _pair(store: Store, floor: Floor, after: tuple[Any, Any], *, user: bool) -> tuple[Case, Case]:
+def _pair(store: Store, floor: Floor, place: Place, *, user: bool) -> tuple[Case, Case]:
     user_id = USER if user else None
-    name, key = after
-    found = [one.id for one in store.list_conversations(user_id=user_id, after=name)]
+    found = [one.id for one in store.list_conversations(user_id=user_id, after=place.name)]
     public_id = CONVERSATION_COLUMNS.index("public_id")
-    if found != [f"conv_{bytes(row[public_id]).hex()}" for row in floor.list_page(user=user, after=key)]:
+    if found != [f"conv_{bytes(row[public_id]).hex()}" for row in floor.list_page(user=user, after=place.key)]:
         raise AssertionError("The floor lists other conversations.")
 
     def ours() -> None:
         for _ in range(REPEATED):
-            store.list_conversations(user_id=user_id, after=name)
+            store.list_conversations(user_id=user_id, after=place.name)
 
     def base() -> None:
         for _ in range(REPEATED):
-            floor.list_page(user=user, after=key)
+            floor.list_page(user=user, after=place.key)
 
     return Case("threadkeep", ours, count=REPEATED), Case("floor", base, count=REPEATED)
 
@@ -87,13 +98,13 @@ def _fill(floor: Floor, count: int) -> None:
     driver.begin()
     driver.load("conversations", CONVERSATION_COLUMNS, rows())
     driver.commit()
-    driver.analyze()
 
 
-def _middle(store: Store, position: int) -> tuple[str | None, tuple[Any, Any]]:
-    """The name of the page behind so many conversations, and its key as the floor has it."""
+def _middle(store: Store, floor: Floor, position: int) -> Place:
+    """Where the page behind so many conversations begins."""
     name: str | None = None
     for _ in range(position // STEP):
         page = store.list_conversations(after=name, limit=STEP)
         name, last = page.next, page.items[-1]
-    return name, _key(store, last.id)
+    statement = "SELECT last_activity_at, id FROM conversations WHERE tenant_id = %s AND public_id = %s"
+    return Place(name, floor.driver.read(statement, (floor.tenant, raw_id(last.id)))[0])

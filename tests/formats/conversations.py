@@ -87,15 +87,14 @@ OUTPUTS = st.fixed_dictionaries(
 REASONING = st.fixed_dictionaries(
     {"type": st.just("reasoning"), "id": ITEM_IDS, "encrypted_content": st.sampled_from([None, "blob"])}
 )
-OTHERS = st.sampled_from(
-    [
-        {"type": "compaction", "encrypted_content": "packed"},
-        {"type": "item_reference", "id": "msg_42"},
-        {"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": "select 1"},
-        {"type": "custom_tool_call_output", "call_id": "c", "output": "1"},
-        {"type": "provider_item", "format": "gemini", "payload": {"executableCode": {}}},
-    ]
-)
+_OTHERS: list[Json] = [
+    {"type": "compaction", "encrypted_content": "packed"},
+    {"type": "item_reference", "id": "msg_42"},
+    {"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": "select 1"},
+    {"type": "custom_tool_call_output", "call_id": "c", "output": "1"},
+    {"type": "provider_item", "format": "gemini", "payload": {"executableCode": {}}},
+]
+OTHERS = st.sampled_from(_OTHERS)
 USER_ITEMS = _kinds(MESSAGES, MESSAGES, MESSAGES, CALLS, OUTPUTS, OUTPUTS, REASONING, OTHERS)
 
 _ANSWER_TEXT = st.sampled_from(["Sure.", "Looking."])
@@ -170,7 +169,7 @@ APPENDS = st.lists(st.one_of(USER_ITEMS.map(lambda item: Append([item])), _answe
 TOOLS = st.lists(
     NAMES.filter(bool).map(lambda name: {"type": "function", "name": name, "parameters": {"type": "object"}}),
     max_size=3,
-    unique_by=lambda tool: tool["name"],
+    unique_by=lambda tool: str(tool["name"]),
 )
 CHOICES = st.sampled_from([None, "auto", "none", {"type": "function", "name": "lookup"}])
 SETTINGS = st.fixed_dictionaries(

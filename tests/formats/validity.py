@@ -119,7 +119,9 @@ def reasoning_is_followed(payload: Json) -> Iterator[str]:
     items = payload.get("input", [])
     for item, follower in zip(items, [*items[1:], {}], strict=False):
         kind = follower.get("type")
-        is_led_to = kind in ANSWERS or kind == "reasoning" or follower.get("role") == "assistant" or kind == "web_search_call"
+        is_led_to = (
+            kind in ANSWERS or kind == "reasoning" or follower.get("role") == "assistant" or kind == "web_search_call"
+        )
         if item["type"] == "reasoning" and not is_led_to:
             yield f"responses.reasoning-follow: {kind}"
 

@@ -73,5 +73,5 @@ def statements_of(store: Any) -> Iterator[list[str]]:
 def engine_of(store: Any) -> Engine:
     """The engine below a store of either face."""
     runner = getattr(store, "_wrapped", store)._runner
-    engine = runner.engine
+    engine = getattr(runner, "database", runner).engine
     return engine.sync_engine if isinstance(engine, AsyncEngine) else engine

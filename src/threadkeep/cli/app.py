@@ -25,6 +25,7 @@ app.command("demo")(demo.demo)
 @app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
+    *,
     url: Annotated[
         str,
         typer.Option("--url", metavar="URL", envvar=URL_VARIABLE, help="Database: sqlite, postgresql, mysql, mariadb."),

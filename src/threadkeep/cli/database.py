@@ -9,12 +9,12 @@ import typer
 from threadkeep.cli.output import print_json, print_text
 from threadkeep.cli.place import AsJson, Tenant, Url, connected, is_absent, place_of
 
-commands = typer.Typer(help="Set up and upgrade the tables.", no_args_is_help=False)
+commands = typer.Typer(help="Set up and upgrade the tables.")
 
 
 @commands.command("upgrade")
-def upgrade(context: typer.Context, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
-    """Bring the database to the newest schema; make the tables where there are none."""
+def upgrade(context: typer.Context, *, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Make the tables, or bring them to the newest schema."""
     from threadkeep import schema
 
     place = place_of(context, url, tenant, is_json=as_json)
@@ -31,8 +31,8 @@ def upgrade(context: typer.Context, url: Url = None, tenant: Tenant = None, as_j
 
 
 @commands.command("current")
-def current(context: typer.Context, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
-    """Print the revision of the database's schema; `none` where there are no tables."""
+def current(context: typer.Context, *, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Print the revision of the schema, or `none`."""
     from threadkeep import schema
 
     place = place_of(context, url, tenant, is_json=as_json)
@@ -47,8 +47,11 @@ def current(context: typer.Context, url: Url = None, tenant: Tenant = None, as_j
 
 
 @commands.command("check")
-def check(context: typer.Context, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
-    """Succeed if the database has the schema that this version needs; else say which command to run."""
+def check(context: typer.Context, *, url: Url = None, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Succeed if the schema is the one of this version.
+
+    Otherwise the error says which command to run.
+    """
     from threadkeep import schema
     from threadkeep.errors import SchemaMissing
 
@@ -66,6 +69,7 @@ def check(context: typer.Context, url: Url = None, tenant: Tenant = None, as_jso
 @commands.command("sql")
 def sql(
     context: typer.Context,
+    *,
     dialect: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +80,10 @@ def sql(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the SQL that `db upgrade` runs on an empty database, without touching any."""
+    """Print the SQL of an upgrade, without running it.
+
+    It is what `db upgrade` runs on an empty database.
+    """
     from threadkeep import schema
 
     place = place_of(context, url, tenant, is_json=as_json)

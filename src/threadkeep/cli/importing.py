@@ -6,9 +6,9 @@ import codecs
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import batched  # type: ignore[attr-defined]
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
@@ -19,3 +19,141 @@ from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
+
+STDIN: Final = "-"
+Source = tuple[str, BinaryIO]  # a name for messages, and the open file
+
+
+def import_sessions(
+    context: typer.Context,
+    *,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="A session, a list of sessions, or one per line, as JSON; - is stdin.",
+            show_default=False,
+        ),
+    ],
+    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose conversations they will be.")] = None,
+    label: Labels = None,
+    url: Url = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make conversations of sessions and print their ids.
+
+    All files are checked before anything is written. Conversations are written a few hundred at a time; if that fails
+    half-way, the ids of those that were written are printed.
+    """
+    from threadkeep.store.shelf import in_batches
+
+    place = place_of(context, url, tenant, is_json=as_json)
+    labels, ids = labels_of(label), list[str]()
+    with ExitStack() as files_to_close:
+        sources = [(name, files_to_close.enter_context(seekable(name))) for name in files]
+        with progress("checking") as advance:
+            count = sum(1 for _ in counted(sources, advance))
+        try:
+            with opened(place) as store, progress("importing", count) as advance:
+                for batch in in_batches(sessions_of(sources)):
+                    ids.extend(store.save_many(batch, user_id=user, labels=labels))
+                    advance(len(batch))
+        finally:
+            if place.is_json:
+                print_json({"ids": ids})
+            elif ids:
+                print_text("\n".join(ids))
+
+
+def counted(sources: Sequence[Source], advance: Any) -> Iterator[Session]:
+    """The sessions of all sources, each reported to a progress bar."""
+    for session in sessions_of(sources):
+        advance(1)
+        yield session
+
+
+def seekable(name: str) -> BinaryIO:
+    """A file to be read twice; stdin as a temporary copy.
+
+    Raises:
+        InvalidOption: it cannot be opened.
+    """
+    if name == STDIN:
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        return copy
+    try:
+        found = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
+        found.peek(1)
+    except OSError as error:
+        raise InvalidOption(f"Cannot read {name!r}: {error.strerror or error}.") from error
+    if not found.seekable():  # a pipe under a name
+        with found:
+            copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+            shutil.copyfileobj(found, copy)
+        return copy
+    return found
+
+
+def sessions_of(sources: Sequence[Source]) -> Iterator[Session]:
+    """The sessions of all sources, in order, from their beginning.
+
+    Raises:
+        CannotParse: something is not JSON.
+        InvalidOption, InvalidItem: something is no session; the message names the file and place.
+    """
+    for name, file in sources:
+        file.seek(0)
+        for place, value in json_values(file, "stdin" if name == STDIN else name):
+            if isinstance(value, list):
+                for index, one in enumerate(value):
+                    yield _session(one, f"{place}[{index}]")
+            else:
+                yield _session(value, place)
+
+
+def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    """The values of a JSON document, or of a document with one of them per line, each with its place.
+
+    Raises:
+        CannotParse: something is not JSON.
+    """
+    from threadkeep.domain.jsontext import loads
+
+    is_first = True
+    for number, line in enumerate(file, 1):
+        text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if not text.strip():
+            continue
+        place = f"{name}, line {number}"
+        try:
+            value = loads(text)
+        except ValueError as error:
+            rest = file.read() if is_first else b""
+            if not rest.strip():
+                raise CannotParse(f"{place} is not JSON: {error}.") from error
+            yield name, _document(text + rest, name)
+            return
+        yield place, value
+        is_first = False
+
+
+def _document(text: bytes, name: str) -> Any:
+    from threadkeep.domain.jsontext import loads
+
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise CannotParse(
+            f"{name} is not JSON: {error}. It must be one JSON document, or one session on each line."
+        ) from error
+
+
+def _session(value: Any, place: str) -> Session:
+    from threadkeep.domain.session import Session
+
+    try:
+        return Session.from_dict(value)
+    except (InvalidOption, InvalidItem) as error:
+        raise type(error)(f"{place}: {error}") from error

@@ -26,6 +26,7 @@ COLUMNS: Final = (
 
 def ls(
     context: typer.Context,
+    *,
     user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Only conversations of this user.")] = None,
     label: Labels = None,
     status: Annotated[

@@ -15,7 +15,8 @@ import typer
 
 Cell = str | int | datetime | None
 
-UNKNOWN: Final = "–"
+UNKNOWN: Final = "-"
+PIPE_WIDTH: Final = 200  # of aligned tables where there is no terminal
 # Control characters that a terminal would obey; stored texts come from anywhere.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BREAKS: Final = {"\t": "\\t", "\n": "\\n"}
@@ -62,9 +63,15 @@ def print_json(value: Any) -> None:
     typer.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], total: Sequence[Cell] | None = None) -> None:
-    """Print a table: with rules and aligned on a terminal, else tab-separated with a line of titles and no `total`."""
-    if not is_terminal():
+def print_table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    total: Sequence[Cell] | None = None,
+    *,
+    is_aligned: bool | None = None,
+) -> None:
+    """Print a table: aligned (by default on a terminal), else tab-separated with a line of titles and no `total`."""
+    if not (is_terminal() if is_aligned is None else is_aligned):
         typer.echo("\t".join(column.title for column in columns))
         for row in rows:
             typer.echo("\t".join(_plain(cell) for cell in row))
@@ -74,16 +81,18 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], total
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD if is_terminal() else None, pad_edge=False, header_style="bold")
     for column in columns:
-        side = "right" if column.is_number else "left"
-        table.add_column(column.title, justify=side, no_wrap=column.is_kept or column.is_number, overflow="fold")
+        is_whole = column.is_kept or column.is_number
+        table.add_column(
+            column.title, justify="right" if column.is_number else "left", no_wrap=is_whole, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(_readable(cell)) for cell in row))
     if total is not None:
         table.add_section()
-        table.add_row(*(Text(_readable(cell), style="bold") if cell is not None else Text("") for cell in total))
-    Console(highlight=False).print(table)
+        table.add_row(*(Text(_readable(cell), style="bold") for cell in total))
+    Console(highlight=False, width=None if is_terminal() else PIPE_WIDTH).print(table)
 
 
 def iso(at: datetime) -> str:

@@ -30,7 +30,7 @@ class Program(TyperGroup):
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except PARSER_ERRORS as error:
-            _complain(one_line(error.format_message()) if hasattr(error, "format_message") else str(error))
+            _complain(_usage_text(error))
             code = USAGE
         except typer.Abort:
             code = INTERRUPTED
@@ -44,17 +44,24 @@ class Program(TyperGroup):
         except BrokenPipeError as error:
             _silence()
             raise typer.Exit(BROKEN_PIPE) from error
-        except (ThreadkeepError, OSError, *_database_errors()) as error:
+        except _expected() as error:
             _complain(error_text(error))
             raise typer.Exit(exit_code(error)) from error
         return found
 
 
-def _database_errors() -> tuple[type[Exception], ...]:
-    """Asked for when something failed, so that a run without errors does not import it here."""
+def _usage_text(error: Any) -> str:
+    """What the parser complains of, and where the help is."""
+    context = getattr(error, "ctx", None)
+    hint = "" if context is None else f" Try: {context.command_path} --help"
+    return one_line(error.format_message()) + hint
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """Errors that are no defects; a traceback would not help. Asked for only when something failed."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    return (SQLAlchemyError,)
+    return ThreadkeepError, SQLAlchemyError, OSError
 
 
 def _complain(text: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def render(
     context: typer.Context,
+    *,
     id: Id,
     format: FormatName,
     upto: Annotated[
@@ -32,9 +33,10 @@ def render(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the next request for a provider; what it cannot say, and what was mended, goes to stderr.
+    """Print the next request for a provider, as JSON.
 
-    With --json the report is part of the output: payload, losses, repairs, stable and head.
+    What it cannot say (losses) and what was mended (repairs) goes to stderr. With --json the report is part of the
+    output: payload, losses, repairs, stable and head.
     """
     place = place_of(context, url, tenant, is_json=as_json)
     with opened(place) as store:

@@ -12,7 +12,6 @@ from uuid import UUID
 from threadkeep.errors import NotFound
 
 CONVERSATION_PREFIX: Final = "conv_"
-_TEXT_LENGTH: Final = len(CONVERSATION_PREFIX) + 32
 EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of milliseconds last until 2059
 _NODE_BITS: Final = 14
 _COUNTER_BITS: Final = 9
@@ -68,11 +67,11 @@ def public_id_bytes(text: object) -> bytes:
     """
     if isinstance(text, str) and text.startswith(CONVERSATION_PREFIX):
         try:
-            return (
-                UUID(hex=text.removeprefix(CONVERSATION_PREFIX)).bytes if len(text) == _TEXT_LENGTH else _refuse(text)
-            )
+            found = UUID(hex=text.removeprefix(CONVERSATION_PREFIX)).bytes
         except ValueError:
-            pass
+            return _refuse(text)
+        if public_id_text(found) == text:  # one id has one spelling
+            return found
     return _refuse(text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Final, Never
+from typing import Any, Final, Never
 
 import orjson
 
@@ -25,7 +25,14 @@ def sent_arguments(item: JsonObject, context: Context) -> str:
         else:
             context.mend("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
         return EMPTY
-    return EMPTY if arguments is None else dumps(arguments).decode()
+    return arguments_text(arguments)
+
+
+def arguments_text(value: Any) -> str:
+    """The arguments of a call as a provider gave them, as text: some give an object, some nothing."""
+    if isinstance(value, str):
+        return value
+    return EMPTY if value is None else dumps(value).decode()
 
 
 def is_json(text: str) -> bool:

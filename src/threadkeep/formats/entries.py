@@ -69,11 +69,17 @@ def snapshot_of(session: Session | Snapshot) -> Snapshot:
         entry_of(item.to_object(), position=position, turn=turns[position] if position < len(turns) else None)
         for position, item in enumerate(session.items)
     ]
-    return Snapshot(settings=settings, tools=session.tools, entries=entries, state=_state(settings, session))
+    return Snapshot(
+        settings=settings,
+        tools=session.tools,
+        entries=entries,
+        state=initial_state(settings, session.response_boundary - 1),
+    )
 
 
-def _state(settings: JsonObject, session: Session) -> ServerState | None:
+def initial_state(settings: JsonObject, boundary: int = -1) -> ServerState | None:
+    """The server state that the settings name; None when they name none."""
     previous = settings.get("previous_response_id")
     if previous is None and settings.get("conversation") is None:
         return None
-    return ServerState(previous_response_id=previous, boundary=session.response_boundary - 1)
+    return ServerState(previous_response_id=previous, boundary=boundary)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.reports import Context
 
 How = Callable[[Any, Context], Any]
 DEFAULTS: Final[tuple[Any, ...]] = (False, "", [], {})  # values that ask for nothing
+
+_METADATA_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
+_METADATA_RULE: Final = "the format takes 16 pairs of texts, keys to 64 and values to 512 characters"
 
 
 class Field(NamedTuple):
@@ -63,16 +66,21 @@ def render_fields(rows: Iterable[Row], settings: JsonObject, context: Context) -
     return body
 
 
-def one_of(*values: Any) -> How:
-    """Passes these values on; others are a loss."""
-
-    def kept(value: Any, context: Context) -> Any:
-        if value in values:
-            return value
-        context.lose("option", str(value), f"The value {value!r} has no counterpart.")
-        return None
-
-    return kept
+def metadata(value: Any, context: Context) -> Any:
+    """Metadata within the limits of OpenAI: 16 pairs of texts, keys of 64 and values of 512 characters."""
+    if not isinstance(value, dict):
+        return value
+    found: JsonObject = {}
+    for key, inner in value.items():
+        text = dumps(inner).decode() if isinstance(inner, int | float) else inner
+        if isinstance(text, str) and len(key) <= _METADATA_KEY and len(text) <= _METADATA_VALUE:
+            found[key] = text
+        elif inner is not None:
+            context.lose("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
+    for key in list(found)[_METADATA_PAIRS:]:
+        del found[key]
+        context.lose("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
+    return found
 
 
 def _place(body: JsonObject, target: str, value: Any) -> None:

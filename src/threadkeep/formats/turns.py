@@ -31,7 +31,7 @@ _position = attrgetter("position")
 
 @dataclass(slots=True)
 class Pairing:
-    """Which output answers which call, all by position.
+    """Which output answers which call; keys are positions.
 
     Attributes:
         made: all calls, in order.
@@ -41,7 +41,7 @@ class Pairing:
         unanswered: calls that get a placeholder.
         sent: the last position that a recorded request has shown.
         orphans: outputs whose calls are all answered.
-        unknown: outputs of which no call is here.
+        unknown: first outputs of an id that no call here has.
     """
 
     made: list[Entry] = field(default_factory=list)
@@ -50,8 +50,8 @@ class Pairing:
     late: dict[int, Entry] = field(default_factory=dict)
     unanswered: dict[int, Entry] = field(default_factory=dict)
     sent: int = -1
-    orphans: list[int] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
+    orphans: list[Entry] = field(default_factory=list)
+    unknown: list[Entry] = field(default_factory=list)
 
     def pending(self) -> set[int]:
         """Calls whose output may still come: nothing from their turns on is settled."""
@@ -72,7 +72,9 @@ def paired(entries: Sequence[Entry]) -> Pairing:
             found.made.append(entry)
             waiting.setdefault((CALLS[kind], entry.call_id or ""), []).append(entry)
         elif kind in OUTPUTS:
-            _answer(found, waiting.get((OUTPUTS[kind], entry.call_id or "")), entry)
+            key = (OUTPUTS[kind], entry.call_id or "")
+            _answer(found, waiting.get(key), entry)
+            waiting.setdefault(key, [])
     left = [*found.late.values(), *(call for calls in waiting.values() for call in calls)]
     found.unanswered = {call.position: call for call in sorted(left, key=_position)}
     return found
@@ -80,9 +82,9 @@ def paired(entries: Sequence[Entry]) -> Pairing:
 
 def _answer(found: Pairing, calls: list[Entry] | None, output: Entry) -> None:
     if calls is None:
-        found.unknown.append(output.position)
+        found.unknown.append(output)
     elif not calls:
-        found.orphans.append(output.position)
+        found.orphans.append(output)
     else:
         call = calls.pop()
         if found.sent >= call.position:

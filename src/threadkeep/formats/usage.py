@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.usage import figure
+from threadkeep.domain.usage import NormalizedUsage, figure
 
 
 def count_at(source: JsonObject, *paths: str) -> int | None:
@@ -19,18 +19,35 @@ def count_at(source: JsonObject, *paths: str) -> int | None:
     return None
 
 
-def inclusive(*, taken: int | None, given: int | None, reasoning: int | None, total: int | None) -> JsonObject:
+def inclusive(
+    *,
+    taken: int | None,
+    given: int | None,
+    total: int | None,
+    reasoning: int | None = None,
+    cached: int | None = None,
+    written: int | None = None,
+) -> NormalizedUsage:
     """Input, output and total such that everything counts once.
 
-    Some hosts count reasoning outside the output, or media outside the input: where the stated total is larger than
-    the parts, reasoning that fills the gap belongs to the output, and what is still missing to the input.
+    Most servers include cached input in the input and reasoning in the output. Where their figures show that they do
+    not, it is made so: what the stated total has beyond its parts is reasoning outside the output, and else input
+    outside the input (media); and when more is cached than was taken in, the cached tokens were not counted.
     """
     if taken is not None and given is not None and total is not None:
         gap = total - taken - given
         if reasoning and gap >= reasoning:
             given, gap = given + reasoning, gap - reasoning
-        if gap > 0:
-            taken += gap
-    if total is None and taken is not None and given is not None:
+        taken += max(gap, 0)
+    if taken is not None and (apart := (cached or 0) + (written or 0)) > taken:
+        taken += apart
+    if taken is not None and given is not None:
         total = taken + given
-    return {"input_tokens": taken, "output_tokens": given, "reasoning_tokens": reasoning, "total_tokens": total}
+    return NormalizedUsage(
+        input_tokens=taken,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=given,
+        reasoning_tokens=reasoning,
+        total_tokens=total,
+    )

@@ -14,11 +14,13 @@ from threading import Lock
 from typing import Any, Final
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries.conversations import config_of, configs_of, tool_definitions_of, tool_set_of
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.errors import NotFound
 
 CACHED: Final = 2_000  # options and tool sets that a store remembers
 
@@ -95,13 +97,20 @@ def settings_text(settings: Mapping[str, Any]) -> Text:
 
 
 def store_settings(connection: Connection, tenant: int, texts: Sequence[Text], now: datetime) -> None:
-    """Make sure that these options are stored; in hash order, so that two writers cannot wait for each other."""
+    """Make sure that these options are stored; in hash order, so that two writers cannot wait for each other.
+
+    Raises:
+        NotFound: the tenant was deleted.
+    """
     rows = [
         {"tenant_id": tenant, "hash": hash_, "config": text, "created_at": now}
         for hash_, text in sorted({text.hash: text.text for text in texts}.items())
     ]
     check_sizes(connection, rows, "the session options")
-    connection.execute(insert_missing(connection, configs), rows)
+    try:
+        connection.execute(insert_missing(connection, configs), rows)
+    except IntegrityError as error:  # what is there already is no error, so it is the key of the tenant
+        raise NotFound("The tenant of this store is gone: it was deleted.") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,19 @@ from typing import Any, Final, Protocol, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import IsolationLevel
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session as OrmSession
 
 from threadkeep.db.dialects import is_mysql, is_transient
+from threadkeep.errors import Conflict
 
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 60.0  # how long a use case is repeated after deadlocks and busy databases
 LOST_LIMIT: Final = 5  # how often after a lost connection
 RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
+CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
 
 
 class Replayed(Exception):
@@ -53,6 +55,7 @@ class Attempts:
     started: float = field(default_factory=time.monotonic)
     lost: int = 0
     races: int = 0
+    clashes: int = 0
     count: int = 0
     is_committing: bool = False
 
@@ -70,6 +73,10 @@ class Attempts:
             self.lost += 1
             if self.lost > LOST_LIMIT:
                 raise error
+        elif isinstance(error, IntegrityError):
+            self.clashes += 1
+            if self.clashes > CLASH_LIMIT:
+                raise error
         else:
             raise error
         return random.uniform(0, min(0.002 * 2**self.count, 0.25))  # noqa: S311 - jitter, no secret
@@ -78,11 +85,14 @@ class Attempts:
         """Count a lost race; the next attempt finds what was done under the key.
 
         Raises:
-            DBAPIError: it was no race: the key's row cannot be written at all.
+            Conflict: it cannot be found, because the caller's transaction sees the database as it was before.
         """
         self.races += 1
         if self.races > RACE_LIMIT:
-            raise raced.__cause__ or raced
+            raise Conflict(
+                "The idempotency key was used meanwhile, in a transaction that this one does not see. "
+                "Roll back and try again, or use the isolation level READ COMMITTED."
+            ) from raced.__cause__
 
 
 def _transact(connection: Connection, attempts: Attempts, action: Callable[..., T], *arguments: Any) -> T:

@@ -12,7 +12,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.branches import activate
 from threadkeep.store.actions.changes import Change, Changed, change
 from threadkeep.store.handle import Handle
-from threadkeep.store.place import once, optional_identifier
+from threadkeep.store.place import once, optional_identifier, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import ABOUT, checked_labels, checked_title
 
@@ -80,6 +80,7 @@ class Changes(Handle):
         return self._changing(Change(values={"status": status}, method="archive", once=key), _nothing)
 
     def _activating(self, number: int, idempotency_key: str | None) -> Plan[None]:
+        number = whole("The number of a branch", number)
         key = once(idempotency_key, "set_active_branch", number)
         return self._writing(
             activate, number, key, self._contents, finish=self._taking(_nothing), is_keyed=key is not None

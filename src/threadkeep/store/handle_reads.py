@@ -18,6 +18,7 @@ from threadkeep.store.actions.opening import Opened, get
 from threadkeep.store.actions.reading import body_of, list_responses
 from threadkeep.store.actions.usage import Question, usage_of_conversation
 from threadkeep.store.handle import Handle
+from threadkeep.store.place import MAX_POSITION, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import View, page_size, position_of_page, render_options
 
@@ -60,7 +61,7 @@ class Reads(Handle):
         return self._reading(stored_items, Window(limit=None))
 
     def _getting_item(self, position: int) -> Plan[StoredItem]:
-        return self._reading(stored_item, position)
+        return self._reading(stored_item, whole("position", position, MAX_POSITION))
 
     def _listing_responses(self, after: int | str | None, limit: int) -> Plan[Page[StoredResponse]]:
         start, size = position_of_page(after), page_size(limit)
@@ -68,10 +69,10 @@ class Reads(Handle):
         def finish(found: list[StoredResponse]) -> Page[StoredResponse]:
             return Page(found, str(found[-1].number) if len(found) == size else None)
 
-        return self._reading(list_responses, -1 if start is None else start, size, finish=finish)
+        return self._reading(list_responses, -1 if start is None else whole("after", start), size, finish=finish)
 
     def _reading_body(self, number: int) -> Plan[bytes]:
-        return self._reading(body_of, number)
+        return self._reading(body_of, whole("number", number))
 
     def _listing_branches(self, after: int | str | None, limit: int) -> Plan[Page[Branch]]:
         start, size = position_of_page(after), page_size(limit)
@@ -79,10 +80,11 @@ class Reads(Handle):
         def finish(found: list[Branch]) -> Page[Branch]:
             return Page(found, str(found[-1].number) if len(found) == size else None)
 
-        return self._reading(list_branches, -1 if start is None else start, size, finish=finish)
+        return self._reading(list_branches, -1 if start is None else whole("after", start), size, finish=finish)
 
     def _opening_branch(self, number: int) -> Plan[Opened]:
-        return Plan(get, (self._place.scope, "id", self._place.key, self._contents, number))
+        branch = whole("The number of a branch", number)
+        return Plan(get, (self._place.scope, "id", self._place.key, self._contents, branch))
 
     def _reporting(self, by: Sequence[str]) -> Plan[Any]:
         question = Question(by=tuple(by), conversation=self._place.key)

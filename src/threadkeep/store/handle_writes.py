@@ -17,7 +17,7 @@ from threadkeep.store.actions.opening import Opened
 from threadkeep.store.actions.responses import Stored, record_attempt, store_answer
 from threadkeep.store.answers import Call, ParsedBody, answer_of, attempt_of, failure_of, parsed_body
 from threadkeep.store.handle import Handle
-from threadkeep.store.place import once
+from threadkeep.store.place import MAX_POSITION, once, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import How, append_of
 
@@ -99,6 +99,7 @@ class Writes(Handle):
         return self._writing(record_attempt, attempt, key, is_keyed=key is not None)
 
     def _forking(self, at: int | None, idempotency_key: str | None) -> Plan[tuple[Opened, bool]]:
+        at = None if at is None else whole("at", at, MAX_POSITION)
         key = once(idempotency_key, "fork", [self.branch, at])
         return self._writing(fork_and_open, at, key, self._contents, is_keyed=key is not None)
 

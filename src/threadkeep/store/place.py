@@ -11,6 +11,8 @@ from threadkeep.domain.jsontext import canonical
 from threadkeep.errors import InvalidOption, NotFound
 
 TENANT_WIDE: Final = 0  # stands for a conversation in `appends` where a key belongs to the tenant
+MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
+MAX_POSITION: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,17 @@ def identifier(option: str, value: object) -> str:
             "Use a shorter id, or a hash of it."
         )
     return value
+
+
+def whole(option: str, value: object, limit: int = MAX_NUMBER) -> int:
+    """A number to look something up by; one beyond its column is cut to `limit`, because nothing is there either.
+
+    Raises:
+        InvalidOption: it is no whole number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(f"{option} is a whole number, not {value!r}.")
+    return max(-limit, min(value, limit))
 
 
 def optional_identifier(option: str, value: object) -> str | None:

@@ -16,7 +16,7 @@ from threadkeep.store.actions.conversations import Filter, NewConversation
 from threadkeep.store.actions.items import MAX_PAGE, Append
 from threadkeep.store.actions.numbers import Guard
 from threadkeep.store.drafts import drafted
-from threadkeep.store.place import identifier, once, optional_identifier
+from threadkeep.store.place import MAX_POSITION, identifier, once, optional_identifier, whole
 
 OnConflict = Literal["raise", "append", "branch"]
 
@@ -109,8 +109,8 @@ def guard_of(how: How) -> Guard:
     if unknown:
         raise InvalidOption(f"There is no option {min(unknown)!r}; there are {', '.join(How.__annotations__)}.")
     expected = how.get("expected_head")
-    if expected is not None and (isinstance(expected, bool) or not isinstance(expected, int)):
-        raise InvalidOption(f"expected_head is a position, not {expected!r}.")
+    if expected is not None:
+        expected = whole("expected_head", expected, MAX_POSITION)
     return Guard(expected, how.get("on_conflict", "raise"))
 
 
@@ -225,10 +225,13 @@ def page_name(at: datetime, key: int) -> str:
 
 def _page_key(name: str) -> tuple[datetime, int]:
     try:
-        at, key = base64.urlsafe_b64decode(name.encode()).decode().split(" ")
-        return datetime.fromisoformat(at), int(key)
+        text, number = base64.urlsafe_b64decode(name.encode()).decode().split(" ")
+        at, key = datetime.fromisoformat(text), int(number)
     except (ValueError, AttributeError, binascii.Error) as error:
         raise InvalidOption(f"after={name!r} is not the `next` of a page.") from error
+    if at.tzinfo is None or not 0 <= key < 2**63:
+        raise InvalidOption(f"after={name!r} is not the `next` of a page.")
+    return at, key
 
 
 def position_of_page(after: str | int | None) -> int | None:
@@ -239,7 +242,9 @@ def position_of_page(after: str | int | None) -> int | None:
     """
     if after is None:
         return None
+    if not isinstance(after, str):
+        return whole("after", after, MAX_POSITION)
     try:
         return int(after)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise InvalidOption(f"{after!r} is not a position, nor the `next` of a page.") from error

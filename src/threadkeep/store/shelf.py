@@ -21,7 +21,7 @@ from threadkeep.store.actions.opening import Opened, create_and_open, create_bat
 from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
 from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
-from threadkeep.store.place import Scope, identifier, once
+from threadkeep.store.place import Scope, identifier, once, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import About, listing_of, new_conversation, page_name
 
@@ -75,7 +75,8 @@ class Shelf:
         return Plan(create_batch, (self._scope, new, key), is_write=True, is_keyed=key is not None)
 
     def _getting(self, id: str, branch: int | None = None) -> Plan[Opened]:
-        return Plan(get, (self._scope, "public_id", public_id_bytes(id), self._contents, branch))
+        number = None if branch is None else whole("branch", branch)
+        return Plan(get, (self._scope, "public_id", public_id_bytes(id), self._contents, number))
 
     def _finding(self, external_id: str) -> Plan[Opened | None]:
         return Plan(find, (self._scope, "external_id", identifier("external_id", external_id), self._contents))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.arguments import arguments_text
 from threadkeep.formats.chat_completion.fields import MESSAGE_KEYS, NAME, REASONING_KEYS
 from threadkeep.formats.native import block, split_native
 
@@ -113,20 +114,18 @@ def call_item(call: Any) -> JsonObject:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type") not in (None, "function"):
         return {**block(call, NAME), "origin": NAME}
-    arguments = function.get("arguments")
     found: JsonObject = {
         "type": "function_call",
         "call_id": str(call.get("id") or ""),
         "name": str(function.get("name") or ""),
-        "arguments": arguments
-        if isinstance(arguments, str)
-        else "{}"
-        if arguments is None
-        else dumps(arguments).decode(),
+        "arguments": arguments_text(function.get("arguments")),
         "origin": NAME,
     }
-    strange = {key: value for key, value in call.items() if key not in _CALL_KEYS and not says_nothing(value)}
-    inner = {key: value for key, value in function.items() if key not in _FUNCTION_KEYS and value is not None}
-    if strange or inner:
-        found["native"] = {NAME: strange | ({"function": inner} if inner else {})}
-    return found
+    strange = _strange(call, _CALL_KEYS)
+    if inner := _strange(function, _FUNCTION_KEYS):
+        strange["function"] = inner
+    return {**found, "native": {NAME: strange}} if strange else found
+
+
+def _strange(thing: JsonObject, known: frozenset[str]) -> JsonObject:
+    return {key: value for key, value in thing.items() if key not in known and not says_nothing(value)}

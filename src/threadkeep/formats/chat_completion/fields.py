@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.fields import DEFAULTS, Dropped, Elsewhere, Field, Row, Spread
+from threadkeep.formats.fields import DEFAULTS, Dropped, Elsewhere, Field, Row, Spread, metadata
 from threadkeep.formats.names import is_valid_name
 from threadkeep.formats.reports import Context
 
@@ -116,7 +116,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("prompt_cache_options", "prompt_cache_options"),
     Field("moderation", "moderation"),
     Field("user", "user"),
-    Field("metadata", "metadata"),
+    Field("metadata", "metadata", metadata),
     Spread("text", ("response_format", "verbosity"), text),
     Field("reasoning", "reasoning_effort", reasoning_effort),
     Elsewhere("tool_choice", "tool_choice, when there are tools"),

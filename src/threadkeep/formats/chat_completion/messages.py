@@ -11,15 +11,22 @@ Source: OpenAI's API reference, "Chat Completions", messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry
 from threadkeep.formats.arguments import sent_arguments
 from threadkeep.formats.chat_completion.content import OWN_PARTS, PARTS, wire_parts
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
+from threadkeep.formats.chat_completion.shapes import (
+    item_of,
+    message_keys,
+    output_content,
+    own_content,
+    with_native_call,
+)
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
@@ -43,7 +50,7 @@ class Writer:
     def __init__(self, pairing: Pairing, context: Context) -> None:
         self.messages: list[JsonObject] = []
         self._pairing, self._context = pairing, context
-        self._orphans = {*pairing.orphans, *pairing.unknown}
+        self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
         self._pending = pairing.pending()
         self._unsettled: int | None = None  # index of the first message that a later output may change
         self._open: JsonObject | None = None
@@ -105,10 +112,12 @@ class Writer:
 
     def _tool_message(self, call_id: str, output: Entry) -> JsonObject:
         self._context.position = output.position
-        item = _item_of(output)
+        item = item_of(output)
         if item.get("status") in ("failed", "incomplete"):
             self._context.lose("status", "status", f"The format has no status {item['status']!r} of an output.")
-        found = {"role": "tool", "tool_call_id": call_id, "content": _output(item.get("output"), self._context)}
+        mappers = PARTS["user" if output.origin == NAME else "tool"]
+        content = output_content(item.get("output"), mappers, self._context)
+        found = {"role": "tool", "tool_call_id": call_id, "content": content}
         return self._with_native(item, found) if "native" in item else found
 
     def _with_native(self, item: JsonObject, message: JsonObject) -> JsonObject:
@@ -139,7 +148,7 @@ class Writer:
         content = wire_parts(item.get("content") or (), mappers, self._context, "content")
         if not content and not native_keys(item, NAME):
             return
-        keys = _own_content(content, item) if is_own else {"content": content or None}
+        keys = own_content(content, item) if is_own else {"content": content or None}
         if "native" in item:
             keys = self._with_native(item, keys)
         self._join(keys, entry)
@@ -208,7 +217,7 @@ class Writer:
     def _output_in_time(self, entry: Entry) -> None:
         """It is written behind its call when that message is closed, which an output does."""
         if self._open is not None:
-            is_here = self._pairing.calls[entry.position].position >= self._first_call
+            is_here = bool(self._calls) and self._pairing.calls[entry.position].position >= self._first_call
             self.close()
         else:
             is_here = self.messages[-1]["role"] == "tool"
@@ -239,52 +248,6 @@ class Writer:
     def nothing(self, _item: JsonObject, entry: Entry) -> None:
         """An item that the format has no form for."""
         self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
-
-
-def _item_of(entry: Entry) -> JsonObject:
-    """The item; one that says nothing beyond its payload is read from that alone."""
-    if entry.rest is not None or entry.codec or entry.payload is None:
-        return entry.item()
-    found: JsonObject = orjson.loads(entry.payload)
-    return found
-
-
-def message_keys(keys: JsonObject) -> JsonObject:
-    """Keys of an assistant message as they are sent; of audio the service takes the id alone."""
-    found = {key: value for key, value in keys.items() if key != "role"}
-    audio = found.get("audio")
-    if isinstance(audio, dict) and "id" in audio:
-        found["audio"] = {"id": audio["id"]}
-    return found
-
-
-def with_native_call(call: JsonObject, keys: JsonObject) -> JsonObject:
-    """A call with the keys that it came with, beside the function and in it."""
-    found = {**call, **keys}
-    if isinstance(keys.get("function"), dict) and "function" in call:
-        found["function"] = {**call["function"], **keys["function"]}
-    return found
-
-
-def _own_content(content: list[JsonObject], item: JsonObject) -> JsonObject:
-    """The content of a message that came from this format; a lone refusal and annotations have keys of their own."""
-    annotations = [one for part in item["content"] for one in part.get("annotations") or ()]
-    found: JsonObject = {"annotations": annotations} if annotations else {}
-    if len(content) == 1 and content[0]["type"] == "refusal":
-        return {"content": None, "refusal": content[0]["refusal"], **found}
-    return {"content": content or None, **found}
-
-
-def _output(output: Any, context: Context) -> str | list[JsonObject]:
-    """What a tool returned: text, or text parts; where only media was, a note says so."""
-    if isinstance(output, str):
-        return output
-    if output is None or output == []:
-        return ""
-    if not isinstance(output, list):
-        return dumps(output).decode()
-    parts = wire_parts(output, PARTS["tool"], context, "output")
-    return parts or "[the output cannot be shown here]"
 
 
 # item type -> what writes it

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.chat_completion.answer import items_of
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, NAME, STATUSES
@@ -33,6 +33,19 @@ ECHOED: Final = {
     "service_tier": "service_tier",
     "metadata": "metadata",
 }
+# where servers put the tokens that they read from or wrote to a cache; not all say it as OpenAI does
+CACHED: Final = (
+    "prompt_tokens_details.cached_tokens",
+    "prompt_cache_hit_tokens",
+    "cached_tokens",
+    "num_cached_tokens",
+    "cache_read_input_tokens",
+)
+WRITTEN: Final = (
+    "prompt_tokens_details.cache_write_tokens",
+    "prompt_tokens_details.cache_creation_tokens",
+    "cache_creation_input_tokens",
+)
 _OTHERS: Final = frozenset({"choices", "usage", *ECHOED})
 _CHOICE_KEYS: Final = frozenset({"index", "message", "finish_reason", "error"})
 
@@ -87,32 +100,31 @@ def _ending(choice: JsonObject | None) -> JsonObject:
 
 def _provider_data(body: JsonObject, choice: JsonObject, others: list[Any]) -> JsonObject:
     found = {key: value for key, value in body.items() if key not in _OTHERS and value is not None}
-    if "choices" not in found and others:
+    if others:
         found["choices"] = others
-    strange = {key: value for key, value in choice.items() if key not in _CHOICE_KEYS and value is not None}
-    if isinstance(strange.get("logprobs"), dict):
-        strange["logprobs"] = {k: v for k, v in strange["logprobs"].items() if k != "content" and v is not None}
-    if strange := {key: value for key, value in strange.items() if value not in ({}, [])}:
+    if strange := _choice_data(choice):
         found["choice"] = strange
     return found
 
 
+def _choice_data(choice: JsonObject) -> JsonObject:
+    """What the choice says beside message and ending; log probabilities of its content are on the first text."""
+    found = {key: value for key, value in choice.items() if key not in _CHOICE_KEYS}
+    logprobs = found.get("logprobs")
+    if isinstance(logprobs, dict):
+        found["logprobs"] = {key: value for key, value in logprobs.items() if key != "content" and value is not None}
+    return {key: value for key, value in found.items() if value not in (None, {}, [])}
+
+
 def usage_of(usage: JsonObject) -> Usage:
     """The token counts under the names of Open Responses; every server's own object stays in `raw`."""
-    cached = count_at(
-        usage,
-        "prompt_tokens_details.cached_tokens",
-        "prompt_cache_hit_tokens",
-        "cached_tokens",
-        "num_cached_tokens",
-        "cache_read_input_tokens",
-    )
-    written = count_at(usage, "prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens")
-    figures = inclusive(
+    normalized = inclusive(
         taken=count_at(usage, "prompt_tokens"),
         given=count_at(usage, "completion_tokens"),
         reasoning=count_at(usage, "completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
         total=count_at(usage, "total_tokens"),
+        cached=count_at(usage, *CACHED),
+        written=count_at(usage, *WRITTEN),
     )
     return Usage(
         input_tokens=usage.get("prompt_tokens"),
@@ -121,5 +133,5 @@ def usage_of(usage: JsonObject) -> Usage:
         input_tokens_details=usage.get("prompt_tokens_details"),
         output_tokens_details=usage.get("completion_tokens_details"),
         raw=usage,
-        normalized=NormalizedUsage(**figures, cached_tokens=cached, cache_write_tokens=written),
+        normalized=normalized,
     )

@@ -118,36 +118,37 @@ def _with_known_detail(kept: JsonObject, context: Context, path: str) -> JsonObj
 
 
 def _file(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
-    kept = _kept(part)
     if role == ASSISTANT:
         return _noted(part, role, context, path, ("media", "An assistant message holds no file"))
-    url = str(kept.pop("file_data", None) or kept.get("file_url") or "").strip()
-    media_type = base64_media_type(in_base64(url))
-    if media_type is None and "file_data" not in part:
-        return kept if url or kept.get("file_id") else _sourceless(part, role, context, path)
-    if media_type is None or _is_broken(in_base64(url)) or media_type.startswith(_NO_FILES):
+    url = in_base64(str(part.get("file_data") or part.get("file_url") or "").strip())
+    if base64_media_type(url) is not None:
+        return _file_with_data(part, url, role, context, path)
+    if part.get("file_data"):
+        return _noted(part, role, context, path, ("data_url", "The file_data is no data URL"))
+    if not url and not part.get("file_id"):
+        return _noted(part, role, context, path, ("file_source", "The file has no source"))
+    return _kept(part)
+
+
+def _file_with_data(part: JsonObject, url: str, role: str, context: Context, path: str) -> JsonObject:
+    media_type = str(base64_media_type(url))
+    if _is_broken(url) or media_type.startswith(_NO_FILES):
         return _noted(part, role, context, path, ("data_url", "The format takes no such file_data"))
     if media_type.startswith("image/"):
         context.mend("file_as_image", path, f"A file of type {media_type} was sent as an image.")
-        return {"type": "input_image", "image_url": in_base64(url)}
-    if kept.pop("file_url", None) and "file_data" in part:
+        return {"type": "input_image", "image_url": url}
+    if part.get("file_url") and part.get("file_data"):
         context.lose("file_source", path, "The file has both file_data and file_url; only the data was sent.")
-    return _with_data(part, kept, in_base64(url))
+    return _with_data(part, url)
 
 
-def _with_data(part: JsonObject, kept: JsonObject, url: str) -> JsonObject:
+def _with_data(part: JsonObject, url: str) -> JsonObject:
     """The file with its data where its source stood."""
     found: JsonObject = {}
-    for key in part:
-        if key in ("file_data", "file_url"):
-            found["file_data"] = url
-        elif key in kept:
-            found[key] = kept[key]
+    for key, value in _kept(part).items():
+        is_source = key in ("file_data", "file_url")
+        found["file_data" if is_source else key] = url if is_source else value
     return found
-
-
-def _sourceless(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
-    return _noted(part, role, context, path, ("file_source", "The file has no source"))
 
 
 def _video(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.fields import Elsewhere, Field, Row
+from threadkeep.formats.fields import Elsewhere, Field, Row, metadata
 from threadkeep.formats.names import is_valid_name
 from threadkeep.formats.reports import Context
 
@@ -19,7 +19,7 @@ ITEM_STATUSES: Final = frozenset({"in_progress", "completed", "incomplete"})
 PHASES: Final = frozenset({"commentary", "final_answer"})
 DETAILS: Final = frozenset({"low", "high", "auto", "original"})
 
-# item type -> its keys; created_by stands in answers only
+# item type -> its keys
 ITEM_KEYS: Final = {
     "message": frozenset({"type", "role", "content", "id", "status", "phase"}),
     "function_call": frozenset(
@@ -30,6 +30,8 @@ ITEM_KEYS: Final = {
     "compaction": frozenset({"type", "id", "encrypted_content", "created_by"}),
     "item_reference": frozenset({"type", "id"}),
 }  # fmt: skip
+# item type -> its keys in an answer
+ANSWER_KEYS: Final = {kind: keys | {"created_by"} for kind, keys in ITEM_KEYS.items()}
 # part type -> its keys
 PART_KEYS: Final = {
     "input_text": frozenset({"type", "text", "prompt_cache_breakpoint"}),
@@ -65,6 +67,8 @@ ANNOTATIONS: Final = frozenset({"url_citation", "file_citation", "container_file
 
 # reasoning keys that other formats have
 FOREIGN_REASONING: Final = {"budget_tokens": "the effort says how much", "display": "use summary", "type": "use effort"}
+# stream options that other formats need and this one fulfils anyway
+FOREIGN_STREAM_OPTIONS: Final = frozenset({"include_usage"})
 LEAST_OUTPUT_TOKENS: Final = 16
 
 # status of a response -> its canonical status
@@ -147,7 +151,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("image", "image"),
     Field("user", "user"),
     Field("include", "include"),
-    Field("metadata", "metadata"),
+    Field("metadata", "metadata", metadata),
     Field("text", "text", text),
     Field("reasoning", "reasoning", reasoning),
     Elsewhere("tool_choice", "tool_choice, when the chosen tool is offered"),

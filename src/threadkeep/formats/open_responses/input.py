@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from threadkeep.domain.jsontext import decode, dumps
+from threadkeep.domain.jsontext import JsonObject, decode, dumps
 from threadkeep.domain.wire import Entry, ServerState
 from threadkeep.formats.names import hashed
 from threadkeep.formats.open_responses.fields import IDLESS
@@ -100,13 +100,19 @@ def _planned(entries: Sequence[Entry], pairing: Pairing, *, knows_more: bool) ->
 
 def _leave_out_orphans(plan: Plan, entries: Sequence[Entry], pairing: Pairing, *, knows_more: bool) -> None:
     """Outputs whose call is not sent; what the provider keeps may hold a call that is not here."""
-    for position in pairing.orphans:
-        plan.left_out[position] = ("orphan_output", "A tool output was left out: its call has an output already.")
+    for output in pairing.orphans:
+        plan.left_out[output.position] = (
+            "orphan_output",
+            "A tool output was left out: its call has an output already.",
+        )
     references = (entry.position for entry in entries if entry.type == "item_reference")
     known_from = -1 if knows_more else min(references, default=None) if pairing.unknown else None
-    for position in pairing.unknown:
-        if known_from is None or position < known_from:
-            plan.left_out[position] = ("orphan_output", "A tool output was left out: there is no call with its id.")
+    for output in pairing.unknown:
+        if known_from is None or output.position < known_from:
+            plan.left_out[output.position] = (
+                "orphan_output",
+                "A tool output was left out: there is no call with its id.",
+            )
     for position, call in [*pairing.calls.items(), *pairing.late.items()]:
         if call.payload is None:
             plan.left_out[position] = ("orphan_output", "A tool output was left out: its call cannot be sent.")
@@ -151,7 +157,7 @@ def _id_text(payload: bytes | None) -> bytes:
 
 def _use_call_ids_once(plan: Plan, pairing: Pairing) -> None:
     """The service refuses a call id that comes twice; the later call and its output get a hash of it."""
-    used: set[str] = set()
+    used = {sized_call_id(output.call_id) for output in pairing.unknown if output.position not in plan.left_out}
     for call in pairing.made:
         if call.payload is None:
             continue
@@ -167,23 +173,27 @@ def _use_call_ids_once(plan: Plan, pairing: Pairing) -> None:
 def _sent(entry: Entry, plan: Plan, context: Context) -> Iterator[bytes]:
     """An item as the plan wants it sent."""
     position = entry.position
+    is_changed = position in plan.call_ids or position in plan.idless
     if position in plan.left_out:
         code, detail = plan.left_out[position]
         (context.lose if code == "orphan_output" else context.mend)(code, "", detail)
     elif position in plan.late:
         yield from _late(entry, plan.late[position], context)
-    elif (
-        entry.rest is None and entry.payload is not None and not (position in plan.call_ids or position in plan.idless)
-    ):
+    elif entry.rest is None and entry.payload is not None and not is_changed:
         yield entry.payload
     elif (item := wire_item(entry.item(), context)) is not None:
-        if position in plan.call_ids:
-            context.mend("duplicate_call_id", "call_id", f"The call id {item['call_id']!r} was sent before.")
-            item = {**item, "call_id": plan.call_ids[position]}
-        if position in plan.idless:
-            context.mend("duplicate_id", "id", f"The id {item['id']!r} was sent before and was left out here.")
-            item = {key: value for key, value in item.items() if key != "id"}
-        yield dumps(item)
+        yield dumps(_with_own_ids(item, position, plan, context) if is_changed else item)
+
+
+def _with_own_ids(item: JsonObject, position: int, plan: Plan, context: Context) -> JsonObject:
+    """An item without the ids that an earlier one has."""
+    if position in plan.call_ids:
+        context.mend("duplicate_call_id", "call_id", f"The call id {item['call_id']!r} was sent before.")
+        item = {**item, "call_id": plan.call_ids[position]}
+    if position in plan.idless:
+        context.mend("duplicate_id", "id", f"The id {item['id']!r} was sent before and was left out here.")
+        item = {key: value for key, value in item.items() if key != "id"}
+    return item
 
 
 def _late(output: Entry, call: Entry, context: Context) -> Iterator[bytes]:

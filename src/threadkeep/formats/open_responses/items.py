@@ -19,11 +19,21 @@ from threadkeep.formats.arguments import sent_arguments
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import OURS, native_keys, own_block, report_foreign
 from threadkeep.formats.open_responses.content import own_parts, wire_parts
-from threadkeep.formats.open_responses.fields import ITEM_KEYS, ITEM_STATUSES, NAME, PHASES, PREFIXES, ROLES
+from threadkeep.formats.open_responses.fields import (
+    ANSWER_KEYS,
+    ITEM_KEYS,
+    ITEM_STATUSES,
+    NAME,
+    PHASES,
+    PREFIXES,
+    ROLES,
+)
 from threadkeep.formats.reports import Context
 
 Mapper = Callable[[JsonObject, Context], JsonObject | None]
 _LONGEST_CALL_ID: Final = 64
+# item type -> its key with content parts
+LISTS: Final = {"message": "content", "function_call_output": "output"}
 
 
 def wire_item(item: JsonObject, context: Context) -> JsonObject | None:
@@ -60,17 +70,17 @@ def sized_call_id(call_id: object) -> str:
 def _own(item: JsonObject, context: Context) -> JsonObject | None:
     """An item that came from this format; `summary` stands though empty, which is how the format writes it."""
     kind = item["type"]
-    known = ITEM_KEYS.get(kind)
+    if kind == "provider_item":
+        return _block(item, context)
+    known = ANSWER_KEYS.get(kind)
     kept = {key: value for key, value in item.items() if key not in OURS and (known is None or key in known)}
-    for key in ("content", "output"):
-        if known is not None and kind != "reasoning" and isinstance(kept.get(key), list):
-            kept[key] = own_parts(kept[key])
+    parts = LISTS.get(kind)
+    if parts is not None and isinstance(kept.get(parts), list):
+        kept[parts] = own_parts(kept[parts])
     if kind == "function_call":
         kept["arguments"] = sent_arguments(item, context)
     elif kind == "reasoning":
         kept.setdefault("summary", [])
-    elif kind == "provider_item":
-        return _block(item, context)
     return kept | native_keys(item, NAME)
 
 

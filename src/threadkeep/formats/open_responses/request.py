@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.wire import Rendered, RenderOptions, ServerState, Snapshot
 from threadkeep.errors import CannotRender
-from threadkeep.formats.entries import snapshot_of
+from threadkeep.formats.entries import initial_state, snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
-from threadkeep.formats.open_responses.fields import FIELDS, NAME
+from threadkeep.formats.open_responses.fields import FIELDS, FOREIGN_STREAM_OPTIONS, NAME
 from threadkeep.formats.open_responses.input import input_of
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.reports import Context
@@ -38,7 +38,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     """
     snapshot = snapshot_of(session)
     entries = upto(snapshot.entries, options.upto)
-    state = None if options.server_state == "none" else snapshot.state
+    state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
     context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
     body = _body(snapshot, state, context)
     elements, stable = input_of(entries, state, context)
@@ -61,8 +61,8 @@ def _body(snapshot: Snapshot, state: ServerState | None, context: Context) -> Js
     if state is None:
         body.pop("previous_response_id", None)
         body.pop("conversation", None)
-    if settings.get("stream_options") is not None and settings.get("stream") is not None:
-        body["stream_options"] = settings["stream_options"]
+    if options := _stream_options(settings):
+        body["stream_options"] = options
     if tools := wire_tools(snapshot.tools, context):
         body["tools"] = tools
     if (choice := tool_choice(settings.get("tool_choice"), context)) is not None:
@@ -71,6 +71,14 @@ def _body(snapshot: Snapshot, state: ServerState | None, context: Context) -> Js
     body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
     _check(body)
     return body
+
+
+def _stream_options(settings: JsonObject) -> JsonObject:
+    """Stream options, which say nothing where `stream` is not set."""
+    options = settings.get("stream_options")
+    if not isinstance(options, dict) or settings.get("stream") is None:
+        return {}
+    return {key: value for key, value in options.items() if key not in FOREIGN_STREAM_OPTIONS}
 
 
 def _state_keys(state: ServerState | None) -> JsonObject:

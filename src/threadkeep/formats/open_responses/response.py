@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.arguments import arguments_text
 from threadkeep.formats.envelopes import json_body, provider_error, shortened
 from threadkeep.formats.native import block, split_native
-from threadkeep.formats.open_responses.fields import ITEM_KEYS, NAME, PART_KEYS, STATUSES
+from threadkeep.formats.open_responses.fields import ANSWER_KEYS, NAME, PART_KEYS, STATUSES
 from threadkeep.formats.statuses import status_of
 from threadkeep.formats.usage import count_at, inclusive
 
@@ -34,8 +35,6 @@ ECHOED: Final = frozenset(
 )  # fmt: skip
 _OTHERS: Final = frozenset({"status", "output", "usage", "text", "extra"})
 _EVENTS: Final = ("response.", "error")
-# item type -> its keys in an answer
-_KNOWN: Final = {kind: keys | {"created_by"} for kind, keys in ITEM_KEYS.items()}
 
 
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
@@ -95,7 +94,7 @@ def provider_data(body: JsonObject) -> JsonObject:
 def item_object(item: JsonObject) -> JsonObject:
     """An output item as it is kept."""
     kind = item.get("type")
-    known = _KNOWN.get(kind) if isinstance(kind, str) else None
+    known = ANSWER_KEYS.get(kind) if isinstance(kind, str) else None
     if known is None:
         return {**item, "origin": NAME}
     found = dict(split_native(item, known, NAME))
@@ -105,8 +104,8 @@ def item_object(item: JsonObject) -> JsonObject:
         found.setdefault("role", "assistant")
     elif kind == "function_call_output" and isinstance(item.get("output"), list):
         found["output"] = [_part(part) for part in item["output"]]
-    elif kind == "function_call" and not isinstance(item.get("arguments"), str):
-        found["arguments"] = "{}" if item.get("arguments") is None else dumps(item["arguments"]).decode()
+    elif kind == "function_call":
+        found["arguments"] = arguments_text(item.get("arguments"))
     return found
 
 
@@ -136,16 +135,13 @@ def _is_whole(part: JsonObject) -> bool:
 
 def usage_of(usage: JsonObject) -> Usage:
     """The token counts; input and output include what came from the cache and what was reasoning."""
-    figures = inclusive(
+    normalized = inclusive(
         taken=count_at(usage, "input_tokens"),
         given=count_at(usage, "output_tokens"),
         reasoning=count_at(usage, "output_tokens_details.reasoning_tokens", "reasoning_tokens"),
         total=count_at(usage, "total_tokens"),
-    )
-    normalized = NormalizedUsage(
-        **figures,
-        cached_tokens=count_at(usage, "input_tokens_details.cached_tokens"),
-        cache_write_tokens=count_at(usage, "input_tokens_details.cache_write_tokens"),
+        cached=count_at(usage, "input_tokens_details.cached_tokens"),
+        written=count_at(usage, "input_tokens_details.cache_write_tokens"),
     )
     names = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
     return Usage(

@@ -42,12 +42,12 @@ def create_many(connection: Connection, scope: Scope, new: Sequence[NewConversat
     """Create conversations in a few statements; returns their public ids."""
     now = datetime.now(UTC)
     prepared = [_prepared(scope, one, now) for one in new]
+    store_settings(connection, scope.tenant, [one.config for one in prepared], now)
     for one, made in zip(new, prepared, strict=True):
         keys.record(
             connection, scope.tenant, TENANT_WIDE, one.once, now,
             kind="conversation", public_id=made.row["public_id"].hex(),
         )  # fmt: skip
-    store_settings(connection, scope.tenant, [one.config for one in prepared], now)
     tools = [one.tools for one in prepared if one.tools is not None]
     if tools:
         store_tools(connection, scope.tenant, tools, now)

@@ -1,0 +1,45 @@
+"""What is said in the demo, read from the package's data."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, Final, TypedDict
+
+from threadkeep.domain.jsontext import JsonObject
+
+OPEN_RESPONSES: Final = "open_responses"
+
+# wire format -> what is known of the call beside its answer
+PROVIDERS: Final[dict[str, dict[str, Any]]] = {
+    OPEN_RESPONSES: {"provider": "openai", "latency_ms": 4_180},
+    "chat_completion": {"provider": "openrouter", "latency_ms": 1_020},
+}
+
+
+class Script(TypedDict):
+    """What everybody but the providers says."""
+
+    conversation: JsonObject
+    tools: list[JsonObject]
+    question: list[JsonObject]
+    tool_outputs: dict[str, str]  # by the function's name
+    models: dict[str, str]  # by wire format
+    follow_up: str
+
+
+def script() -> Script:
+    """The options, tools, question and tool outputs of the demo."""
+    from threadkeep.domain.jsontext import dumps, loads
+
+    found: Script = loads(_text("demo"))
+    found["tool_outputs"] = {name: dumps(output).decode() for name, output in found["tool_outputs"].items()}
+    return found
+
+
+def body_of(format: str) -> bytes:
+    """The body of a provider's answer, byte for byte."""
+    return _text(f"answer_{format}")
+
+
+def _text(name: str) -> bytes:
+    return files("threadkeep.cli").joinpath("data", f"{name}.json").read_bytes()

@@ -1,0 +1,107 @@
+"""db, and opening a database."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.bodies import SESSION
+from tests.cli.runs import Cli
+from tests.databases import Database
+from threadkeep import Session, Store, schema
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Cli:
+    """A SQLite file that does not exist."""
+    return Cli(f"sqlite:///{tmp_path / 'new.db'}")
+
+
+def test_a_database_without_tables_is_upgraded(empty_database: Database) -> None:
+    cli = Cli(empty_database.url)
+    assert cli("db", "current").out == "none\n"
+    assert "threadkeep db upgrade" in cli("db", "check", code=7).err
+    assert cli("db", "upgrade", "--json").json == {"before": None, "revision": schema.HEAD}
+    assert cli("db", "current", "--json").json == {"revision": schema.HEAD, "newest": schema.HEAD}
+    assert schema.HEAD in cli("db", "check").out
+    assert "already" in cli("db", "upgrade").out
+    assert cli("ls").rows == []
+
+
+def test_a_server_must_be_upgraded_before_it_is_used(empty_database: Database) -> None:
+    cli = Cli(empty_database.url)
+    if empty_database.kind == "sqlite":
+        assert cli("ls").rows == []
+    else:
+        assert "threadkeep db upgrade" in cli("ls", code=7).err
+
+
+def test_to_look_makes_no_file(nowhere: Cli, tmp_path: Path) -> None:
+    assert nowhere("db", "current").out == "none\n"
+    nowhere("db", "check", code=7)
+    nowhere("db", "sql")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_sqlite_file_is_announced(nowhere: Cli) -> None:
+    assert nowhere("ls").err.startswith(f"threadkeep: made a new database, {nowhere.url}\n")
+    assert "made a new database" not in nowhere("ls").err
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql", "mariadb"])
+def test_sql_of_every_dialect(nowhere: Cli, dialect: str) -> None:
+    found = nowhere("db", "sql", "--dialect", dialect, "--json").json
+    assert found["dialect"] == dialect
+    assert "CREATE TABLE" in found["sql"]
+    assert found["sql"].strip() == nowhere("db", "sql", "--dialect", dialect).out.strip()
+
+
+def test_sql_is_for_the_dialect_of_the_url() -> None:
+    assert Cli("mariadb://root@nowhere/x")("db", "sql", "--json").json["dialect"] == "mariadb"
+    assert "oracle" in Cli("oracle://x")("db", "sql", code=2).err
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "message"),
+    [
+        ("nonsense", 2, "not a database URL"),
+        ("oracle://me@here/x", 2, "SQLite, PostgreSQL, MySQL and MariaDB"),
+        ("sqlite:////nowhere/at/all/x.db", 1, "The database says: unable to open database file"),
+        ("postgresql://me:secret@127.0.0.1:1/x", 1, "The database says: connection failed"),
+        ("mysql://me:secret@127.0.0.1:1/x", 1, "The database says: (2003"),
+    ],
+)
+@pytest.mark.parametrize("command", [["ls"], ["db", "upgrade"], ["db", "check"], ["import", "-"]])
+def test_databases_that_cannot_be_used(url: str, code: int, message: str, command: list[str]) -> None:
+    if url.startswith("sqlite") and command == ["db", "check"]:
+        code, message = 7, "no tables"
+    found = Cli(url)(*command, code=code)
+    assert message in found.err
+    assert re.fullmatch(r"threadkeep: [^\n]+\n", found.err)
+    assert "secret" not in found.err
+
+
+def test_a_database_of_a_newer_release_is_left_alone(empty_database: Database) -> None:
+    cli = Cli(empty_database.url)
+    cli("db", "upgrade")
+    with empty_database.engine().begin() as connection:
+        connection.exec_driver_sql("UPDATE threadkeep_version SET version_num = 'v9_0_0_a'")
+    for command in (["ls"], ["db", "check"], ["db", "upgrade"]):
+        assert "v9_0_0_a" in cli(*command, code=7).err
+
+
+def test_the_commands_work_on_every_database(database: Database) -> None:
+    name = "cli"
+    with Store(database.url, tenants=True) as store:
+        store.create_tenant(name).save(Session.from_dict(SESSION), user_id="ada")
+    cli = Cli(database.url)
+    (row,) = cli("--tenant", name, "ls").rows
+    answer = '{"id":"c","model":"m","choices":[{"message":{"content":"Paris"}}],"usage":{"prompt_tokens":3}}'
+    cli("--tenant", name, "append", row["id"], "-", "-f", "chat_completion", input=answer)
+    assert "Paris" in cli("--tenant", name, "show", row["id"]).out
+    assert "Paris" in cli("--tenant", name, "render", row["id"], "-f", "open_responses").out
+    assert cli("--tenant", name, "usage", "--by", "day,user_id").rows[0]["input_tokens"] == "3"
+    assert len(cli("--tenant", name, "import", "-", input='{"input":"hi"}').out.split()) == 1
+    cli("show", row["id"], code=3)

@@ -1,0 +1,152 @@
+"""import and append."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.bodies import ANSWER, REFUSED, SESSION
+from tests.cli.runs import PROGRAM, Cli
+
+LINE = json.dumps(SESSION)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (LINE, 1),
+        (json.dumps(SESSION, indent=2), 1),
+        (f"\ufeff\n{LINE}\n", 1),
+        (f"[{LINE}, {LINE}]", 2),
+        (json.dumps([SESSION, SESSION], indent=2), 2),
+        (f"{LINE}\n\n{LINE}\n{LINE}", 3),
+        (f"[{LINE}]\n[{LINE},{LINE}]\n", 3),
+        ("", 0),
+    ],
+)
+def test_import_takes_a_session_a_list_and_lines(cli: Cli, tmp_path: Path, text: str, count: int) -> None:
+    file = tmp_path / "sessions.json"
+    file.write_text(text, encoding="utf-8")
+    ids = cli("import", str(file)).out.split()
+    assert len(set(ids)) == count
+    assert cli("import", "-", "--json", input=text.encode()).json["ids"] != ids or count == 0
+    assert len(cli("ls").rows) == 2 * count
+
+
+def test_imported_conversations_belong_to_somebody(cli: Cli) -> None:
+    (stored,) = cli("import", "-", "--user", "ada", "--label", "from=backup", input=LINE).out.split()
+    row = cli("ls", "--user", "ada", "--label", "from=backup").rows[0]
+    assert row["id"] == stored
+    assert cli("render", stored, "-f", "open_responses").json["instructions"] == "Be brief."
+
+
+def test_import_keeps_the_order_of_many(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_text("".join(json.dumps({**SESSION, "input": f"no. {number}"}) + "\n" for number in range(450)))
+    ids = cli("import", str(file), "-", input=LINE).out.split()
+    with cli.store() as store:
+        texts = [
+            store.get_conversation(stored).get_item(0).item.to_dict()["content"][0]["text"]
+            for stored in (ids[0], ids[449])
+        ]
+    assert texts == ["no. 0", "no. 449"]
+    assert len(ids) == 451
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ('{"model":', 5, "stdin, line 1 is not JSON"),
+        (f"{LINE}\n{{broken\n", 5, "stdin, line 2 is not JSON"),
+        ('{\n"model": 1,\n', 5, "stdin is not JSON"),
+        (f'{LINE}\n{{"modle": "x"}}', 2, "stdin, line 2: There is no option 'modle'"),
+        (f"[{LINE}, 7]", 2, "stdin, line 1[1]: 7 is no session"),
+        ('{"input": [{"type": 5}]}', 2, "stdin, line 1: input[0]"),
+        (b"\xff\xfe", 5, "stdin, line 1 is not JSON"),
+    ],
+)
+def test_one_bad_session_and_nothing_is_imported(cli: Cli, text: str | bytes, code: int, message: str) -> None:
+    found = cli("import", "-", input=text, code=code)
+    assert found.out == ""
+    assert found.err.startswith(f"threadkeep: {message}")
+    assert cli("ls").rows == []
+
+
+def test_files_that_cannot_be_read(cli: Cli, tmp_path: Path, stored: str) -> None:
+    missing = str(tmp_path / "missing.json")
+    for args in (["import", missing], ["import", str(tmp_path)], ["append", stored, missing, "-f", "open_responses"]):
+        assert cli(*args, code=2).err.startswith("threadkeep: Cannot read ")
+
+
+def test_a_long_import_shows_its_progress_on_a_terminal(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_text(f"{LINE}\n" * 300)
+    assert "importing" in cli.on_terminal("import", str(file))
+    assert cli.spawn("import", str(file)).err == ""
+
+
+def test_append_adds_an_answer(cli: Cli, stored: str, tmp_path: Path) -> None:
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(ANSWER, indent=1))
+    found = cli(
+        "append", stored, str(file), "--format", "open_responses", "--provider", "openai", "--latency-ms", "812.5"
+    )
+    assert found.rows == [
+        {
+            "id": stored,
+            "status": "completed",
+            "model": "gpt-5.4",
+            "items": "2",
+            "calls": "1",
+            "input_tokens": "12",
+            "output_tokens": "5",
+            "replayed": "no",
+        }
+    ]
+    with cli.store() as store:
+        assert store.get_conversation(stored).response_body(0) == file.read_bytes()
+    assert cli("usage", "--by", "provider").rows[0]["provider"] == "openai"
+
+
+def test_the_same_key_appends_once(cli: Cli, stored: str) -> None:
+    args = ["append", stored, "-", "-f", "open_responses", "--key", "turn-1"]
+    first, second = (cli(*args, "--json", input=json.dumps(ANSWER)).json for _ in range(2))
+    assert (first["replayed"], second["replayed"]) == (False, True)
+    assert first["response"]["output"] == second["response"]["output"]
+    assert len(cli("show", stored, "--json").json["items"]) == 3
+    assert "used before" in cli(*args, input=json.dumps({**ANSWER, "id": "resp_2"}), code=4).err
+
+
+def test_a_lost_race_is_a_conflict_or_a_branch(cli: Cli, stored: str) -> None:
+    args = ["append", stored, "-", "-f", "open_responses", "--expected-head", "-1"]
+    assert "position 0" in cli(*args, input=json.dumps(ANSWER), code=4).err
+    cli(*args, "--on-conflict", "branch", input=json.dumps(ANSWER))
+    assert len(cli("show", stored, "--json").json["items"]) == 1
+
+
+def test_an_answer_that_is_an_error_stands_in_the_ledger(cli: Cli, stored: str) -> None:
+    found = cli("append", stored, "-", "-f", "open_responses", input=json.dumps(REFUSED), code=5)
+    assert found.err == "threadkeep: The provider returned an error: rate_limit_exceeded: Rate limit reached.\n"
+    assert [row["status"] for row in cli("usage", "--by", "status").rows] == ["failed"]
+
+
+def test_an_interrupted_run_ends_without_a_traceback(cli: Cli, stored: str) -> None:
+    command = [*PROGRAM, "append", stored, "-", "-f", "open_responses"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b" " * 1_000_000)  # more than a pipe holds: when this returns, it is being read
+        for _ in range(100):  # a signal just before a blocking read is only seen after the next one
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+                break
+        assert process.returncode == 130
+        assert process.stderr.read().strip() == b""

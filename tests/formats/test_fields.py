@@ -1,0 +1,65 @@
+"""The field tables: complete, and each option only once."""
+
+from __future__ import annotations
+
+import pytest
+
+from threadkeep.domain.content import PARTS
+from threadkeep.domain.items import ITEMS
+from threadkeep.domain.options import OPTIONS
+from threadkeep.formats.chat_completion import content as chat_content
+from threadkeep.formats.chat_completion import fields as chat_fields
+from threadkeep.formats.chat_completion import messages as chat_messages
+from threadkeep.formats.fields import Dropped, Elsewhere, Field, Row, Spread, render_fields
+from threadkeep.formats.open_responses import content as responses_content
+from threadkeep.formats.open_responses import fields as responses_fields
+from threadkeep.formats.open_responses import items as responses_items
+from threadkeep.formats.reports import Context
+
+TABLES = {"open_responses": responses_fields.FIELDS, "chat_completion": chat_fields.FIELDS}
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_every_option_has_exactly_one_row(name: str) -> None:
+    assert sorted(row.option for row in TABLES[name]) == sorted(OPTIONS)
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_every_row_says_what_becomes_of_its_option(name: str) -> None:
+    """So that the compatibility page can be printed from the tables."""
+    for row in TABLES[name]:
+        text = {Field: "target", Dropped: "reason", Elsewhere: "what", Spread: "targets"}[type(row)]
+        assert getattr(row, text)
+
+
+def test_every_item_type_has_a_mapper() -> None:
+    assert ITEMS.keys() <= responses_items.ITEMS.keys()
+    assert ITEMS.keys() <= chat_messages.WRITERS.keys()
+
+
+def test_every_part_type_has_a_mapper() -> None:
+    assert PARTS.keys() <= responses_content.PARTS.keys()
+    for mappers in chat_content.PARTS.values():
+        assert PARTS.keys() <= mappers.keys()
+
+
+def test_rows_place_values_and_report_what_is_dropped() -> None:
+    rows: tuple[Row, ...] = (
+        Field("temperature", "config.sampling.temperature"),
+        Field("top_p", "config.topP", lambda value, _context: value or None),
+        Spread("top_logprobs", ("a", "b"), lambda value, _context: {"a": True, "b": value}),
+        Dropped("background", "there is none"),
+        Dropped("truncation", "there is none", silent=("disabled",)),
+        Elsewhere("tools", "elsewhere"),
+    )
+    context = Context()
+    settings = {
+        "temperature": 0,
+        "top_p": 0,
+        "top_logprobs": 2,
+        "background": True,
+        "truncation": "disabled",
+        "tools": 1,
+    }
+    assert render_fields(rows, settings, context) == {"config": {"sampling": {"temperature": 0}}, "a": True, "b": 2}
+    assert [(loss.code, loss.path) for loss in context.losses] == [("option", "background")]

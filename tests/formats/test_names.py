@@ -1,0 +1,58 @@
+"""Names and media: what is sent in place of what a provider refuses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from threadkeep.formats.media import file_name, in_base64, is_textual, note
+from threadkeep.formats.names import Names, hashed, is_valid_name
+
+
+@given(tools=st.lists(st.text(max_size=70), max_size=6), name=st.text(max_size=70))
+def test_every_name_that_is_sent_is_valid_and_stands_for_one_tool(tools: list[str], name: str) -> None:
+    names = Names(tools)
+    sent = [names.wire(tool) for tool in dict.fromkeys(tools)]
+    assert all(is_valid_name(one) for one in [*sent, names.wire(name)])
+    assert len(set(sent)) == len(sent)
+    assert Names(tools).wire(name) == names.wire(name)
+
+
+def test_a_valid_name_is_never_changed_and_a_cleaned_one_gives_way() -> None:
+    assert Names(["my.tool", "my_tool"]).wire("my_tool") == "my_tool"
+    assert Names(["my.tool"]).wire("my.tool") == "my_tool"
+    assert Names().wire("ä").endswith(hashed("ä"))
+    assert Names().wire(None) == Names().wire("")
+
+
+def test_the_same_text_at_two_places_has_two_hashes() -> None:
+    assert hashed("a") != hashed("a", 1) != hashed("a", 2)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("data:text/plain,a%20b", "data:text/plain;base64,YSBi"),
+        ("data:,hi", "data:text/plain;base64,aGk="),
+        ("data:text/plain;base64,aGk=", "data:text/plain;base64,aGk="),
+        ("data:;base64,aGk=", "data:;base64,aGk="),
+        ("data:text/plain", "data:text/plain"),
+        ("https://img.example.org", "https://img.example.org"),
+    ],
+)
+def test_data_urls_are_brought_into_base64(url: str, expected: str) -> None:
+    assert in_base64(url) == expected
+
+
+@pytest.mark.parametrize("media_type", ["text/html", "application/json", "image/svg+xml", "application/vnd.x+json"])
+def test_textual_types(media_type: str) -> None:
+    assert is_textual(media_type)
+    assert not is_textual("application/pdf")
+
+
+def test_notes_name_what_is_missing_in_short() -> None:
+    assert note({"type": "input_file", "file_data": "data:a/b;base64,AAAA"}) == "[file not included: a/b]"
+    assert note({"type": "input_image"}) == "[image not included: no source]"
+    assert note({"type": "input_image", "image_url": "https://" + "x" * 300}) == "[image not included: long URL]"
+    assert file_name("text/csv") == "file.csv"

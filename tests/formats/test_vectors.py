@@ -1,0 +1,102 @@
+"""The cases of the reference behaviour, one test each; where they are wrong is said in DIFFERENT."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from threadkeep import errors
+from threadkeep.domain.items import items_from
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.formats import get_format
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+FORMATS = ("open_responses", "chat_completion")
+ERRORS = {
+    "UnsupportedFormatError": errors.CannotRender,
+    "InvalidItemError": errors.InvalidItem,
+    "UnexpectedPayloadError": errors.CannotParse,
+    "ErrorResponseError": errors.ProviderError,
+}
+# quirks of the reference system for which there is a better rule
+DIFFERENT = {
+    "chat_completion/req/call-then-user": "an unanswered call gets a placeholder",
+    "chat_completion/req/tool-output-image-only": "an output without a call is dropped",
+    "chat_completion/req/tool-output-empty-array": "the same",
+    "chat_completion/req/parallel-tool-calls-without-tools": "the service takes it with tools only",
+    "chat_completion/resp/finish-unknown": "an unknown word means completed",
+    "chat_completion/resp/missing-model": "a body without a model is read",
+}
+
+
+def cases(name: str) -> list[Any]:
+    """The cases of a file that are not listed as different."""
+    with (VECTORS / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        found = [json.loads(line) for line in lines]
+    return [pytest.param(case, id=case["id"]) for case in found if case["id"] not in DIFFERENT]
+
+
+def without_ours(thing: Any) -> Any:
+    """Items without what the reference does not keep: origin, native keys, blocks of one provider."""
+    if isinstance(thing, dict):
+        return {key: without_ours(value) for key, value in thing.items() if key not in ("origin", "native")}
+    if isinstance(thing, list):
+        kept = [one for one in thing if not (isinstance(one, dict) and one.get("type") == "provider_item")]
+        return [without_ours(one) for one in kept]
+    return thing
+
+
+def seen_of(response: Response, key: str) -> Any:
+    """A figure of a response as the cases name it."""
+    readers: dict[str, Callable[[], Any]] = {
+        "text": lambda: response.text,
+        "items": lambda: without_ours([item.to_dict() for item in response.output]),
+        "provider_data": lambda: response.provider_data,
+        "usage": lambda: response.usage and response.usage.to_dict(),
+    }
+    return readers.get(key, lambda: getattr(response, key))()
+
+
+@pytest.mark.parametrize("case", [case for name in FORMATS for case in cases(f"{name}_request")])
+def test_a_session_becomes_this_request(case: dict[str, Any]) -> None:
+    session, format_name = Session.from_dict(case["session"]), case["id"].partition("/")[0]
+    if "error" in case:
+        with pytest.raises(ERRORS[case["error"].partition(":")[0]]):
+            session.request_payload(format_name, strict=True)
+    else:
+        assert session.request_payload(format_name) == case["payload"]
+
+
+@pytest.mark.parametrize("case", [case for name in FORMATS for case in cases(f"{name}_response")])
+def test_a_body_becomes_this_response(case: dict[str, Any]) -> None:
+    wire_format = get_format(case["id"].partition("/")[0])
+    if "error" in case:
+        with pytest.raises(ERRORS[case["error"].partition(":")[0]]):
+            wire_format.parse_response(case["body"])
+        return
+    response = wire_format.parse_response(case["body"])
+    assert {key: seen_of(response, key) for key in case["expect"]} == case["expect"]
+
+
+@pytest.mark.parametrize("case", cases("core_flows"))
+def test_a_conversation_of_several_steps_becomes_this_request(case: dict[str, Any]) -> None:
+    session = Session.from_dict(case["session"])
+    for step in case["steps"]:
+        if "response" in step:
+            session.add_response(step["response"], step["format"])
+        else:
+            session.add_items(items_from(step["input"]))
+    assert session.request_payload(case["format"]) == case["payload"]
+
+
+def test_only_quirks_are_different() -> None:
+    about: dict[str, str] = {}
+    for path in VECTORS.glob("*_re*.jsonl"):
+        with path.open(encoding="utf-8") as lines:
+            about |= {case["id"]: case["about"] for case in map(json.loads, lines)}
+    assert all(about[name].startswith("quirk:") for name in DIFFERENT)

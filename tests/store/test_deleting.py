@@ -1,0 +1,164 @@
+"""Deleting: gone at once, purged in batches; the ledger stays."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.factories import a_message, a_picture, an_answer, noise
+from tests.store.watching import Tables
+from threadkeep import NotFound, Session
+from threadkeep.store.actions.purging import purge_batch
+
+OF_A_CONVERSATION = {
+    "conversations", "conversation_labels", "branches", "items", "item_blobs", "responses", "response_bodies",
+}  # fmt: skip
+
+
+@pytest.fixture
+def full(store: Any) -> Any:
+    """A conversation with rows in every table."""
+    conversation = store.create_conversation(
+        model="m", input="Hi", labels={"a": "b"}, external_id="x", tools=[{"type": "function", "name": "t"}]
+    )
+    conversation.user([a_picture(noise(20_000))], idempotency_key="key")
+    conversation.add_response(an_answer("Hello"), "open_responses")
+    conversation.fork().user("more")
+    return conversation
+
+
+def test_a_full_conversation_has_rows_in_every_table(full: Any, tables: Tables) -> None:
+    assert all(count for name, count in tables.counts().items())
+
+
+def test_nothing_is_left_but_the_ledger(store: Any, full: Any, tables: Tables) -> None:
+    store.delete_conversation(full.id)
+    counts = tables.counts()
+    assert {name for name in OF_A_CONVERSATION if counts[name]} == set()
+    assert (counts["blobs"], counts["appends"]) == (0, 0)
+    assert counts["usage_records"] == 1
+    assert store.usage()[0].input_tokens == 10
+
+
+def test_it_is_gone_for_everybody_at_once(store: Any, elsewhere: Any, full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """… before its rows are."""
+    other = elsewhere.get_conversation(full.id)
+    other.render("open_responses")
+
+    def interrupted(*_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("threadkeep.store.shelf.purge_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.delete_conversation(full.id)
+    for look in (
+        lambda: store.get_conversation(full.id),
+        lambda: other.render("open_responses"),
+        lambda: other.user("Hi"),
+        lambda: other.add_response(an_answer("Hi"), "open_responses"),
+        lambda: full.transcript(),
+        lambda: store.delete_conversation(full.id),
+    ):
+        with pytest.raises(NotFound):
+            look()
+    assert store.find_conversation(external_id="x") is None
+    assert not list(store.list_conversations(status=None))
+    assert store.create_conversation(external_id="x").external_id == "x"
+
+
+def test_an_interrupted_purge_is_finished_later(
+    store: Any, tables: Tables, full: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full.add_items([a_message(str(number)) for number in range(2_500)])
+    kept = store.create_conversation(input="stays")
+    calls = iter(range(100))
+
+    def interrupted(*arguments: Any) -> bool:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return purge_batch(*arguments)
+
+    monkeypatch.setattr("threadkeep.store.shelf.purge_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.delete_conversation(full.id)
+    monkeypatch.undo()
+    assert 0 < tables.counts()["items"] < 2_500
+    assert store.purge_deleted() == 1
+    counts = tables.counts()
+    assert (counts["items"], counts["conversations"], counts["blobs"]) == (1, 1, 0)
+    assert store.purge_deleted() == 0
+    assert len(kept.transcript()) == 1
+
+
+def test_media_of_others_stays(store: Any, tables: Tables) -> None:
+    picture = a_picture(noise(20_000))
+    one, two = (store.create_conversation(model="m") for _ in range(2))
+    for conversation in (one, two):
+        conversation.user([picture])
+    assert tables.counts()["blobs"] == 1
+    store.delete_conversation(one.id)
+    assert tables.counts()["blobs"] == 1
+    assert two.transcript()[0].item.content[0].to_dict()["url"] == picture["image_url"]
+    store.delete_conversation(two.id)
+    assert tables.counts()["blobs"] == 0
+
+
+def test_media_is_collected_while_others_store_the_same(stores: Any, tenant: str) -> None:
+    """The collector and a writer of the same picture may meet; nobody is refused and no picture is lost."""
+    store = stores.get("sync").for_tenant(tenant)
+    picture = a_picture(noise(9_000))
+
+    def come_and_go(number: int) -> None:
+        for _ in range(8):
+            conversation = store.create_conversation(model="m")
+            conversation.user([picture])
+            assert conversation.transcript()[0].item.content[0].to_dict()["url"] == picture["image_url"]
+            store.delete_conversation(conversation.id)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(come_and_go, range(6)))
+
+
+def test_one_of_two_deletions_wins(stores: Any, tenant: str) -> None:
+    store = stores.get("sync").for_tenant(tenant)
+    conversation = store.create_conversation(input="Hi")
+
+    def delete(_: int) -> str:
+        try:
+            store.delete_conversation(conversation.id)
+        except NotFound:
+            return "not found"
+        return "deleted"
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(delete, range(6)))
+    assert results.count("deleted") == 1
+
+
+def test_a_tenant_is_deleted_with_everything(stores: Any, face: str, tenant: str, full: Any, tables: Tables) -> None:
+    root = stores.get(face)
+    other = root.create_tenant(f"other {tenant}")
+    kept = other.create_conversation(input="stays")
+    root.delete_tenant(tenant)
+    assert set(tables.counts().values()) == {0}
+    with pytest.raises(NotFound):
+        root.for_tenant(tenant)
+    with pytest.raises(NotFound):
+        root.delete_tenant(tenant)
+    with pytest.raises(NotFound):
+        full.user("Hi")
+    assert len(kept.transcript()) == 1
+    assert not list(root.create_tenant(tenant).list_conversations(status=None))
+
+
+def test_nothing_is_created_for_a_tenant_that_is_gone(stores: Any, face: str, tenant: str, store: Any) -> None:
+    """A store that another process keeps open."""
+    stores.get(face, "elsewhere").delete_tenant(tenant)
+    for key in (None, "key"):
+        with pytest.raises(NotFound):
+            store.create_conversation(model="m", idempotency_key=key)
+    with pytest.raises(NotFound):
+        store.save_many([Session(model="m")], idempotency_key="key")
+    assert not list(store.list_conversations())

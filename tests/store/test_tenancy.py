@@ -1,0 +1,272 @@
+"""Tenants and users: what belongs to others is not found, by any method."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.factories import a_call, a_message, an_answer, an_error
+from tests.store.faces import Blocking
+from tests.store.watching import Tables
+from threadkeep import Conversation, InvalidOption, NotFound, Session, Store, ToolRegistry
+from threadkeep.store.place import Scope
+
+REGISTRY = ToolRegistry()
+REGISTRY.register("look_up")
+
+# Every public method of a conversation, called as by somebody who may not.
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "user": lambda c: c.user("Hi"),
+    "assistant": lambda c: c.assistant("Hi"),
+    "system": lambda c: c.system("Hi", idempotency_key="new"),
+    "developer": lambda c: c.developer("Hi", expected_head=0),
+    "add_item": lambda c: c.add_item(a_call(), expected_head=7, on_conflict="branch"),
+    "add_items": lambda c: c.add_items([a_message(), a_message()], expected_head=0, on_conflict="append"),
+    "add_function_call_output": lambda c: c.add_function_call_output(call_id="c", output="x", idempotency_key="used"),
+    "add_response": lambda c: c.add_response(an_answer("Hi"), "open_responses"),
+    "add_response of an error": lambda c: c.add_response(an_error(), "open_responses"),
+    "add_response elsewhere": lambda c: c.add_response(an_answer("Hi"), "open_responses", expected_head=7),
+    "record_attempt": lambda c: c.record_attempt("open_responses", error="lost"),
+    "render": lambda c: c.render("open_responses"),
+    "request_payload": lambda c: c.request_payload("chat_completion"),
+    "request_body": lambda c: c.request_body("open_responses"),
+    "session": lambda c: c.session(),
+    "clone_config": lambda c: c.clone_config(),
+    "items": lambda c: c.items(),
+    "get_item": lambda c: c.get_item(0),
+    "transcript": lambda c: c.transcript(),
+    "responses": lambda c: c.responses(),
+    "response_body": lambda c: c.response_body(0),
+    "usage": lambda c: c.usage(),
+    "fork": lambda c: c.fork(at=0),
+    "on_branch": lambda c: c.on_branch(1),
+    "branches": lambda c: c.branches(),
+    "set_active_branch": lambda c: c.set_active_branch(1),
+    "update": lambda c: c.update(title="Mine", user_id=None),
+    "json_output": lambda c: c.json_output({"type": "object"}),
+    "think": lambda c: c.think(effort="high"),
+    "register_tool": lambda c: c.register_tool("look_up"),
+    "register_tools": lambda c: c.register_tools(REGISTRY),
+    "use_tools": lambda c: c.use_tools(registry=REGISTRY),
+    "remove_tool": lambda c: c.remove_tool("look_up"),
+    "clear_tools": lambda c: c.clear_tools(),
+    "archive": lambda c: c.archive(),
+    "unarchive": lambda c: c.unarchive(),
+}
+
+# Methods of a store that take an id.
+BY_ID: dict[str, Callable[[Any, str], Any]] = {
+    "get_conversation": lambda store, id: store.get_conversation(id, branch=0),
+    "copy_conversation": lambda store, id: store.copy_conversation(id),
+    "delete_conversation": lambda store, id: store.delete_conversation(id),
+}
+# The others: what they show or make is tested one by one below.
+OTHERS = {
+    "close", "create_conversation", "create_tenant", "delete_tenant", "find_conversation", "for_tenant", "for_user",
+    "list_conversations", "purge_deleted", "save", "save_many", "usage", "within",
+}  # fmt: skip
+
+
+def methods_of(kind: type) -> set[str]:
+    return {name for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+
+
+def test_the_tables_hold_every_method() -> None:
+    assert {name.split()[0] for name in METHODS} == methods_of(Conversation)
+    assert set(BY_ID) | OTHERS == methods_of(Store)
+
+
+def fill(store: Any, **about: Any) -> Any:
+    """A conversation with something for every method to find."""
+    conversation = store.create_conversation(model="m", input="Hi", external_id="x", labels={"a": "b"}, **about)
+    conversation.register_tool("look_up")
+    conversation.add_response(an_answer("Hello"), "open_responses", idempotency_key="used")
+    conversation.fork()
+    return conversation
+
+
+@pytest.fixture
+def full(store: Any) -> Any:
+    return fill(store, user_id="ann")
+
+
+@pytest.fixture
+def stranger(stores: Any, face: str, tenant: str) -> Any:
+    """The store of another tenant."""
+    return stores.get(face).create_tenant(f"stranger {tenant}")
+
+
+def seen_by(handle: Any, scope: Scope) -> Any:
+    """A handle on the same rows for somebody else, which no method of a store gives."""
+    if isinstance(handle, Blocking):
+        return Blocking(seen_by(handle._wrapped, scope), handle._runner)
+    return type(handle)(replace(handle._found, scope=scope), handle._contents, handle._runner)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_another_tenant_finds_nothing(full: Any, stranger: Any, tables: Tables, method: str) -> None:
+    written = tables.written()
+    with pytest.raises(NotFound):
+        METHODS[method](seen_by(full, stranger._scope))
+    assert written() == {}
+    assert set(stranger.usage()[0].to_dict().values() if hasattr(stranger.usage()[0], "to_dict") else []) <= {None, 0}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_another_user_finds_nothing(store: Any, full: Any, tables: Tables, method: str) -> None:
+    written = tables.written()
+    with pytest.raises(NotFound):
+        METHODS[method](seen_by(full, Scope(store._scope.tenant, "ben")))
+    assert written() == {}
+
+
+def test_a_conversation_that_was_given_away_is_lost(store: Any, full: Any) -> None:
+    """A handle of its former user finds it no longer."""
+    handle = store.for_user("ann").get_conversation(full.id)
+    handle.render("open_responses")
+    full.update(user_id="ben")
+    for call in METHODS.values():
+        with pytest.raises(NotFound):
+            call(handle)
+    assert store.for_user("ben").get_conversation(full.id).user_id == "ben"
+
+
+@pytest.mark.parametrize("method", BY_ID)
+def test_a_foreign_id_is_not_found(store: Any, full: Any, stranger: Any, tables: Tables, method: str) -> None:
+    written = tables.written()
+    for other in (stranger, stranger.for_user("ann"), store.for_user("ben")):
+        with pytest.raises(NotFound):
+            BY_ID[method](other, full.id)
+    assert written() == {}
+
+
+def test_what_others_have_is_not_shown(store: Any, full: Any, stranger: Any) -> None:
+    for other in (stranger, stranger.for_user("ann"), store.for_user("ben")):
+        assert other.find_conversation(external_id="x") is None
+        assert not list(other.list_conversations(status=None))
+        assert not list(other.list_conversations(user_id="ann"))
+        assert not list(other.list_conversations(labels={"a": "b"}))
+        assert other.usage(by=("model",)) == []
+        assert other.usage(by=("model",), user_id="ann") == []
+        assert other.usage(by=("model",), conversation_id=full.id) == []
+    own = store.for_user("ann")
+    assert own.find_conversation(external_id="x").id == full.id
+    assert [found.id for found in own.list_conversations(user_id="ann")] == [full.id]
+    assert own.usage(by=("model",), conversation_id=full.id)[0].input_tokens == 10
+
+
+def test_what_others_made_does_not_hinder(store: Any, full: Any, stranger: Any) -> None:
+    """External ids, keys, options and tools are the tenant's own."""
+    other = fill(stranger)
+    assert other.id != full.id
+    assert stranger.find_conversation(external_id="x").id == other.id
+    assert [tool["name"] for tool in other.tools] == ["look_up"]
+    store.delete_conversation(full.id)
+    assert stranger.purge_deleted() == 0
+    assert len(stranger.get_conversation(other.id).transcript()) == 2
+
+
+def test_a_store_of_a_user_makes_conversations_of_that_user(store: Any) -> None:
+    ann = store.for_user("ann")
+    made = [ann.create_conversation(), ann.save(Session()), ann.get_conversation(ann.save_many([Session()])[0])]
+    assert [conversation.user_id for conversation in made] == ["ann"] * 3
+    assert ann.copy_conversation(made[0].id).user_id == "ann"
+    assert ann.create_conversation(user_id="ann").user_id == "ann"
+    for call in (
+        lambda: ann.create_conversation(user_id="ben"),
+        lambda: ann.save(Session(), user_id="ben"),
+        lambda: ann.save_many([Session()], user_id="ben"),
+        lambda: ann.copy_conversation(made[0].id, user_id="ben"),
+        lambda: ann.for_user("ben"),
+        lambda: made[0].update(user_id="ben"),
+        lambda: made[0].update(user_id=None),
+    ):
+        with pytest.raises(InvalidOption):
+            call()
+    assert len(ann.for_user("ann").list_conversations()) == 5
+
+
+def test_a_key_of_one_user_says_nothing_to_another(store: Any) -> None:
+    """The same content under the same key is another user's content all the same."""
+    store.for_user("ann").create_conversation(idempotency_key="key")
+    ids = store.for_user("ann").save_many([Session()], idempotency_key="many")
+    ben = store.for_user("ben")
+    for call in (
+        lambda: ben.create_conversation(idempotency_key="key"),
+        lambda: ben.save_many([Session()], idempotency_key="many"),
+    ):
+        try:
+            assert call() != ids
+        except Exception as error:
+            assert type(error).__name__ == "IdempotencyConflict"  # noqa: PT017 - either is safe
+
+
+def test_the_ledger_shows_the_own_attempts(store: Any) -> None:
+    for user in ("ann", "ben"):
+        fill(store.for_user(user), **{}) if user == "ann" else store.for_user(user).create_conversation().record_attempt(
+            "open_responses", error="lost"
+        )
+    assert [row.keys for row in store.for_user("ann").usage(by=("user_id", "status"))] == [
+        {"user_id": "ann", "status": "completed"}
+    ]
+    assert store.for_user("ben").usage()[0].input_tokens is None
+    assert store.usage()[0].attempts == 2
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["nobody", "Acme", "acme ", " acme", "acme\x00", "e\u0301", "acme\ud800"])
+def test_names_of_tenants_are_exact(stores: Any, face: str, name: str, tenant: str) -> None:
+    """A mistyped name is an error, never a new tenant."""
+    root = stores.get(face)
+    for known in (f"{tenant}acme", f"{tenant}é"):
+        root.create_tenant(known)
+    with pytest.raises(NotFound):
+        root.for_tenant(tenant + name)
+    made = root.create_tenant(tenant + name)
+    conversation = made.create_conversation()
+    assert root.for_tenant(tenant + name).get_conversation(conversation.id).id == conversation.id
+    assert not list(root.for_tenant(f"{tenant}acme").list_conversations())
+
+
+@pytest.mark.parametrize("name", ["", "t" * 256, "é" * 200, None, 7, b"acme"], ids=ascii)
+def test_names_of_tenants_are_short_texts(stores: Any, face: str, name: Any) -> None:
+    root = stores.get(face)
+    for call in (root.create_tenant, root.for_tenant, root.delete_tenant):
+        with pytest.raises(InvalidOption):
+            call(name)
+
+
+def test_names_of_users_are_exact(store: Any) -> None:
+    names = ["acme", "Acme", "acme ", " acme", "é", "e\u0301", "acme\x00", "acme\\", "\ud800", "u" * 255]
+    for name in names:
+        store.for_user(name).create_conversation(title=ascii(name))
+    for name in names:
+        own = store.for_user(name).list_conversations()
+        assert [(found.title, found.user_id) for found in own] == [(ascii(name), name)]
+        assert len(store.list_conversations(user_id=name)) == 1
+
+
+def test_a_tenant_is_made_once(stores: Any, face: str, tenant: str) -> None:
+    with pytest.raises(InvalidOption, match=tenant):
+        stores.get(face).create_tenant(tenant)
+
+
+def test_a_store_with_tenants_has_no_conversations(stores: Any, face: str, store: Any) -> None:
+    root = stores.get(face)
+    for call in (
+        lambda: root.create_conversation(),
+        lambda: root.list_conversations(),
+        lambda: root.usage(),
+        lambda: root.for_user("ann").list_conversations(),
+        lambda: store.for_tenant("other"),
+        lambda: store.create_tenant("other"),
+        lambda: store.delete_tenant("other"),
+    ):
+        with pytest.raises(InvalidOption, match="tenant"):
+            call()
