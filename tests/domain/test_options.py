@@ -87,7 +87,7 @@ REFUSED = [
     ("reasoning", "high"),
     ("stream_options", True),
     ("extra", "seed"),
-    ("tool_choice", {"a", "b"}),
+    ("tool_choice", {"a"}),
 ]
 
 

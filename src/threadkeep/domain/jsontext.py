@@ -26,7 +26,6 @@ MAX_DEPTH: Final = 200  # orjson writes at most 254 levels; a request wraps stor
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # What orjson would read as another value: integers of 19 and more digits, and numbers that are not finite.
 _RISKY = re.compile(rb"\d{19}|NaN|Infinity")
-_LITERALS = re.compile(rb"null")
 
 
 def encode(value: object) -> tuple[bytes, int]:
@@ -39,7 +38,8 @@ def encode(value: object) -> tuple[bytes, int]:
         text = orjson.dumps(value, option=_OPTIONS)
     except TypeError as error:
         return _encode_exactly(value, error), EXACT
-    if _LITERALS.search(text) and _has_unwritable_float(value):
+    # orjson writes numbers that are not finite as null; reading back and comparing is faster than a walk
+    if b"null" in text and orjson.loads(text) != value and _has_unwritable_float(value):
         return _encode_exactly(value, None), EXACT
     if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
         check_depth(value)
