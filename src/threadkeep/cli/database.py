@@ -101,16 +101,11 @@ def dialect_of(url: str, dialect: str | None) -> str:
     Raises:
         InvalidOption: threadkeep does not run on it.
     """
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
     from threadkeep.errors import InvalidOption
+    from threadkeep.store.engines import parsed_url
 
     if dialect is None:
-        try:
-            dialect = make_url(url).get_backend_name()
-        except ArgumentError as error:
-            raise InvalidOption(f"{url!r} is not a database URL. Give one, or --dialect.") from error
+        dialect = parsed_url(url).get_backend_name()
     if dialect not in {"sqlite", "postgresql", "mysql", "mariadb"}:
         raise InvalidOption(f"There is no SQL for {dialect!r}. Dialects: sqlite, postgresql, mysql, mariadb.")
     return dialect

@@ -60,27 +60,35 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
 
 
 def _no_driver(url: URL) -> InvalidOption:
-    return InvalidOption(f"SQLAlchemy has no driver {url.drivername!r}. Write {url.get_backend_name()}:// for the usual one.")
+    return InvalidOption(
+        f"SQLAlchemy has no driver {url.drivername!r}. Write {url.get_backend_name()}:// for the usual one."
+    )
 
 
 def is_sqlite(url: object) -> bool:
     """Whether an AsyncStore for it runs in worker threads."""
     if isinstance(url, Engine):
         return url.dialect.name == "sqlite"
-    return not isinstance(url, AsyncEngine) and _parsed(url).get_backend_name() == "sqlite"
+    return not isinstance(url, AsyncEngine) and parsed_url(url).get_backend_name() == "sqlite"
 
 
-def _parsed(url: Any) -> URL:
+def parsed_url(url: Any) -> URL:
+    """A database URL.
+
+    Raises:
+        InvalidOption: it is none. The message shows nothing of it but its kind, for it may hold a password.
+    """
     try:
         return make_url(url)
     except ArgumentError as error:
+        given = f"a {type(url).__name__}" if not isinstance(url, str) else f"{url.partition(':')[0][:20]!r}…"
         raise InvalidOption(
-            f"{url!r} is not a database URL. Examples: sqlite:///chat.db, postgresql://user@host/db, mariadb://user@host/db."
+            f"This is not a database URL: {given} Examples: sqlite:///chat.db, postgresql://user@host/db."
         ) from error
 
 
 def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
-    target = _parsed(url)
+    target = parsed_url(url)
     backend = target.get_backend_name()
     if backend not in _DRIVERS:
         raise InvalidOption(f"threadkeep runs on SQLite, PostgreSQL, MySQL and MariaDB, not on {backend!r}.")
