@@ -45,6 +45,16 @@ def test_imported_conversations_belong_to_somebody(cli: Cli) -> None:
     assert cli("render", stored, "-f", "open_responses").json["instructions"] == "Be brief."
 
 
+def test_a_repeated_import_with_a_key_makes_no_twins(cli: Cli, tmp_path: Path) -> None:
+    """Also a repeated one prints the ids."""
+    file = tmp_path / "session.json"
+    file.write_text('{"model": "gpt-5.4", "input": "Hello"}')
+    runs = [cli("import", str(file), "--key", "backup-1") for _ in range(2)]
+    assert [run.code for run in runs] == [0, 0]
+    assert runs[0].out == runs[1].out
+    assert cli("ls").out.count("conv_") == 1
+
+
 def test_import_keeps_the_order_of_many(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "many.jsonl"
     file.write_text("".join(json.dumps({**SESSION, "input": f"no. {number}"}) + "\n" for number in range(450)))

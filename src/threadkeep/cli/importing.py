@@ -37,6 +37,10 @@ def import_sessions(
     ],
     user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose conversations they will be.")] = None,
     label: Labels = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Idempotency key: a repeated import goes on where it ended."),
+    ] = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
@@ -56,8 +60,9 @@ def import_sessions(
             count = sum(1 for _ in counted(sources, advance))
         try:
             with opened(place) as store, progress("importing", count) as advance:
-                for batch in in_batches(sessions_of(sources)):
-                    ids.extend(store.save_many(batch, user_id=user, labels=labels))
+                for number, batch in enumerate(in_batches(sessions_of(sources))):
+                    name = None if key is None else f"{key}.{number}"
+                    ids.extend(store.save_many(batch, idempotency_key=name, user_id=user, labels=labels))
                     advance(len(batch))
         finally:
             if place.is_json:

@@ -24,6 +24,7 @@ _TRANSIENT_CODES: Final = frozenset({5, 6})
 
 _PACKET: Final = "threadkeep_packet"
 _PACKET_HEADROOM: Final = 64 * 1024
+_WORST: Final = 4  # bytes that a character takes on the wire at most: in UTF-8, or quoted
 _QUOTED: Final = b"\\'\"\x00\n\r\x1a"  # what the MySQL drivers write as two bytes
 
 
@@ -70,7 +71,7 @@ def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where
         sizes = [len(value) for value in row.values() if isinstance(value, str | bytes)]
         if max(sizes, default=0) > MAX_VALUE:
             raise TooLarge(f"A value of {where} has {max(sizes):,} bytes; at most {MAX_VALUE:,} can be stored.")
-        if limit is not None and sum(sizes) * 2 > limit and _wire_size(row) > limit:
+        if limit is not None and sum(sizes) * _WORST > limit and _wire_size(row) > limit:
             raise TooLarge(
                 f"A row of {where} needs {_wire_size(row):,} bytes on the wire, the server takes {limit:,}: "
                 "raise max_allowed_packet, or store less text in one item."

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db.dialects import returns_updates
+from threadkeep.db.dialects import check_sizes, returns_updates
 from threadkeep.db.queries.conversations import DELETED, changing
 from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.ids import public_id_bytes
@@ -87,6 +87,7 @@ def _updated(connection: Connection, place: Place, values: Mapping[str, Any]) ->
     scope, has_returning = place.scope, returns_updates(connection.dialect)
     statement = changing(*sorted(values), scoped=scope.is_scoped, returning=has_returning)
     parameters = scope.bound(key=place.key, **{f"new_{name}": value for name, value in values.items()})
+    check_sizes(connection, [values], "a conversation")
     try:
         result = connection.execute(statement, parameters)
     except IntegrityError as error:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, insert, update
 
+from threadkeep.db.dialects import check_sizes
 from threadkeep.db.tables import usage_records
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.usage import NormalizedUsage
 from threadkeep.store.place import Place
 
-UNKNOWN = NormalizedUsage()
+UNKNOWN: Final = NormalizedUsage()
+MAX_FIGURE: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +45,32 @@ def insert_attempt(
 ) -> int:
     """The ledger row of an attempt; returns its id."""
     key, figures = new_key(), attempt.figures
-    connection.execute(
-        insert(usage_records),
-        {
-            "tenant_id": place.scope.tenant,
-            "id": key,
-            "day": now.date(),
-            "occurred_at": now,
-            "user_id": user_id,
-            "conversation_id": place.key,
-            "response": response,
-            "tool_set_hash": tool_set_hash,
-            "provider": attempt.provider,
-            "model": attempt.model,
-            "format": attempt.format,
-            "status": attempt.status,
-            "latency_ms": attempt.latency_ms,
-            "input_tokens": figures.input_tokens,
-            "cached_tokens": figures.cached_tokens,
-            "cache_write_tokens": figures.cache_write_tokens,
-            "output_tokens": figures.output_tokens,
-            "reasoning_tokens": figures.reasoning_tokens,
-            "total_tokens": figures.total_tokens,
-            "cost_nano": None,
-            "usage": _json(attempt.usage),
-            "error": _json(attempt.error),
-        },
-    )
+    row = {
+        "tenant_id": place.scope.tenant,
+        "id": key,
+        "day": now.date(),
+        "occurred_at": now,
+        "user_id": user_id,
+        "conversation_id": place.key,
+        "response": response,
+        "tool_set_hash": tool_set_hash,
+        "provider": attempt.provider,
+        "model": attempt.model,
+        "format": attempt.format,
+        "status": attempt.status,
+        "latency_ms": attempt.latency_ms,
+        "input_tokens": _figure(figures.input_tokens),
+        "cached_tokens": _figure(figures.cached_tokens),
+        "cache_write_tokens": _figure(figures.cache_write_tokens),
+        "output_tokens": _figure(figures.output_tokens),
+        "reasoning_tokens": _figure(figures.reasoning_tokens),
+        "total_tokens": _figure(figures.total_tokens),
+        "cost_nano": None,
+        "usage": _json(attempt.usage),
+        "error": _json(attempt.error),
+    }
+    check_sizes(connection, [row], "the usage ledger")
+    connection.execute(insert(usage_records), row)
     return key
 
 
@@ -79,6 +80,11 @@ def name_response(connection: Connection, place: Place, usage: int, response: in
     connection.execute(
         update(usage_records).where(table.tenant_id == place.scope.tenant, table.id == usage).values(response=response)
     )
+
+
+def _figure(value: int | None) -> int | None:
+    """A figure that can be summed; one beyond any provider's is unknown here, and stands in the provider's object."""
+    return value if value is not None and 0 <= value < MAX_FIGURE else None
 
 
 def _json(value: Any) -> str | None:
