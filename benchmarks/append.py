@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.conversations import append_turn, floor_of, stored
+from benchmarks.conversations import TURNS, append_turn, floor_of, stored
 from benchmarks.databases import Database, each_database
-from benchmarks.floor import BODY_COLUMNS, ITEM_COLUMNS, RESPONSE_COLUMNS, USAGE_COLUMNS, Floor, Turn
+from benchmarks.floor import BODY_COLUMNS, ITEM_COLUMNS, PAYLOADS, RESPONSE_COLUMNS, USAGE_COLUMNS, Floor, Turn
 from benchmarks.report import Line
 from benchmarks.scale import Scale
-from benchmarks.timing import Case, run_rounds
+from benchmarks.timing import CALLS, Case, run_rounds
 from threadkeep import Conversation, Store
 
 MUST: Final = {"SQLite FULL": 2.0, "SQLite NORMAL": 3.5, "PostgreSQL": 2.5}
 GROWTH_MUST: Final = 1.25
-TURNS: Final = 3  # in one call
+AT_ONCE: Final = len(TURNS) // (CALLS + 1)  # turns in one call
 # What differs between two copies of a turn: whose it is, when it was, and the counted key.
 _OWN: Final = {"conversation_id", "created_at", "occurred_at", "day", "id"}
 _TABLES: Final = {
@@ -32,9 +33,9 @@ def run(scale: Scale) -> list[Line]:
 
 def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
-        floor, turn = floor_of(database, store)
-        check_same_rows(store, floor, turn)
-        pairs = [(_ours(store, size, scale), _floor(store, floor, turn, size, scale)) for size in scale.sizes]
+        floor, turns = floor_of(database, store)
+        check_same_rows(store, floor, turns[0])
+        pairs = [(_ours(store, size, scale), _floor(store, floor, turns, size, scale)) for size in scale.sizes]
         run_rounds([case for pair in pairs for case in pair], scale.rounds)
         floor.driver.close()
     lines = [
@@ -49,37 +50,43 @@ def _on(database: Database, scale: Scale) -> list[Line]:
 def _ours(store: Store, size: int, scale: Scale) -> Case:
     ids = stored(store, size, scale.rounds)
     handle: list[Conversation] = []
+    new: Iterator[tuple[str, bytes]] = iter(())
 
     def open_next() -> None:
+        nonlocal new
         handle[:] = [store.get_conversation(next(ids))]
         handle[0].request_body("open_responses")
+        new = iter(TURNS)
 
     def call() -> None:
-        for _ in range(TURNS):
-            append_turn(handle[0])
+        for _ in range(AT_ONCE):
+            append_turn(handle[0], next(new))
 
-    return Case("threadkeep", call, each_round=open_next, count=TURNS)
+    return Case("threadkeep", call, each_round=open_next, count=AT_ONCE)
 
 
-def _floor(store: Store, floor: Floor, turn: Turn, size: int, scale: Scale) -> Case:
+def _floor(store: Store, floor: Floor, turns: Sequence[Turn], size: int, scale: Scale) -> Case:
     ids = stored(store, size, scale.rounds)
-    key = [0]
+    key = 0
+    new: Iterator[Turn] = iter(())
 
     def open_next() -> None:
-        key[0] = floor.key_of(next(ids))
-        floor.driver.read("SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s", (floor.tenant, key[0]))
+        nonlocal key, new
+        key = floor.key_of(next(ids))
+        floor.driver.read(PAYLOADS, (floor.tenant, key))
+        new = iter(turns)
 
     def call() -> None:
-        for _ in range(TURNS):
-            floor.append_turn(key[0], turn)
+        for _ in range(AT_ONCE):
+            floor.append_turn(key, next(new))
 
-    return Case("floor", call, each_round=open_next, count=TURNS)
+    return Case("floor", call, each_round=open_next, count=AT_ONCE)
 
 
 def check_same_rows(store: Store, floor: Floor, turn: Turn) -> None:
     """Make sure that the floor writes what the library writes."""
     ours, base = stored(store, 4, 2)
-    append_turn(store.get_conversation(ours))
+    append_turn(store.get_conversation(ours), TURNS[0])
     floor.append_turn(floor.key_of(base), turn)
     for table, (columns, order) in _TABLES.items():
         names = [name for name in columns if name not in _OWN]

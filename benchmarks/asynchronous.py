@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from benchmarks.conversations import USER_TEXT, stored
+from benchmarks.conversations import TURNS, stored
 from benchmarks.databases import Database, each_database
 from benchmarks.report import Line
 from benchmarks.scale import Scale
@@ -60,11 +60,11 @@ def _appends(store: Store, async_store: AsyncStore, runner: asyncio.Runner, scal
 
     def call() -> None:
         for _ in range(REPEATED):
-            handles[0].user(USER_TEXT)
+            handles[0].user(TURNS[0][0])
 
     return (
         Case("sync", call, each_round=open_next, count=REPEATED),
-        Case("async", _looped(runner, lambda: async_handles[0].user(USER_TEXT)), each_round=open_next_async, count=REPEATED),
+        Case("async", _looped(runner, lambda: async_handles[0].user(TURNS[0][0])), each_round=open_next_async, count=REPEATED),
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Final
 
 from benchmarks.data import INSTRUCTIONS, MODEL, USER, conversation_items, response_body, user_text
 from benchmarks.databases import Database
-from benchmarks.floor import Floor, Turn, prepared_turn
-from threadkeep import Session, Store
+from benchmarks.floor import Floor, Turn, prepared_turns
+from threadkeep import Conversation, Session, Store
 
-TURN = 7_000_000  # the turn that is appended, over and over
+# The turns that are appended: as many as one conversation gets, each with ids of its own.
+TURNS: Final = tuple((user_text(turn), response_body(turn)) for turn in range(7_000_000, 7_000_012))
 
 
 def a_session(count: int, seed: int = 0) -> Session:
@@ -23,21 +24,19 @@ def stored(store: Store, count: int, copies: int) -> Iterator[str]:
     return iter(store.save_many(sessions, user_id=USER))
 
 
-def append_turn(conversation: Any) -> None:
+def append_turn(conversation: Conversation, turn: tuple[str, bytes]) -> None:
     """A turn through the library: what the user says, and the provider's answer as it came over the wire."""
-    conversation.user(USER_TEXT)
-    conversation.add_response(ANSWER, "open_responses")
+    text, body = turn
+    conversation.user(text)
+    conversation.add_response(body, "open_responses")
 
 
-USER_TEXT = user_text(TURN)
-ANSWER = response_body(TURN)
-
-
-def floor_of(database: Database, store: Store) -> tuple[Floor, Turn]:
-    """The floor on a database, and a turn with the rows that the library wrote for it."""
+def floor_of(database: Database, store: Store) -> tuple[Floor, list[Turn]]:
+    """The floor on a database, and TURNS as the rows that the library wrote for them."""
     conversation = store.create_conversation(model=MODEL, instructions=INSTRUCTIONS, temperature=0.7, user_id=USER)
-    append_turn(conversation)
+    for turn in TURNS:
+        append_turn(conversation, turn)
     driver = database.driver()
     tenant = driver.read("SELECT id FROM tenants")[0][0]
     floor = Floor(driver, tenant, is_sqlite=database.kind == "sqlite")
-    return floor, prepared_turn(driver, tenant, floor.key_of(conversation.id))
+    return floor, prepared_turns(driver, tenant, floor.key_of(conversation.id))

@@ -96,25 +96,27 @@ class Turn:
     usage: Row
 
 
-def prepared_turn(driver: Driver, tenant: int, conversation: int) -> Turn:
-    """The first turn of a conversation, as its rows are stored."""
+def prepared_turns(driver: Driver, tenant: int, conversation: int) -> list[Turn]:
+    """The turns of a conversation, as their rows are stored."""
 
-    def first(table: str, columns: Sequence[str], place: int, order: str) -> list[tuple[Any, ...]]:
+    def rows(table: str, columns: Sequence[str], place: int, order: str) -> list[tuple[Any, ...]]:
         found = driver.read(
             f"SELECT {', '.join(columns[place:])} FROM {table} WHERE tenant_id = %s AND conversation_id = %s "
-            f"ORDER BY {order} LIMIT 2",
+            f"ORDER BY {order}",
             (tenant, conversation),
         )
         return [tuple(row) for row in found]
 
-    items = first("items", ITEM_COLUMNS, ITEM_PLACE, "position")
-    return Turn(
-        items[0],
-        items[1],
-        first("responses", RESPONSE_COLUMNS, RESPONSE_PLACE, "number")[0],
-        first("response_bodies", BODY_COLUMNS, BODY_PLACE, "number")[0],
-        first("usage_records", USAGE_COLUMNS, USAGE_PLACE, "id")[0],
+    items = rows("items", ITEM_COLUMNS, ITEM_PLACE, "position")
+    parts = zip(
+        items[::2],
+        items[1::2],
+        rows("responses", RESPONSE_COLUMNS, RESPONSE_PLACE, "number"),
+        rows("response_bodies", BODY_COLUMNS, BODY_PLACE, "number"),
+        rows("usage_records", USAGE_COLUMNS, USAGE_PLACE, "response"),
+        strict=True,
     )
+    return [Turn(*found) for found in parts]
 
 
 class Floor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmarks.conversations import floor_of, stored
@@ -32,8 +33,8 @@ def run(scale: Scale) -> list[Line]:
 
 def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
-        floor, turn = floor_of(database, store)
-        sizes = {size: _cases(store, floor, turn, size, scale) for size in scale.sizes}
+        floor, turns = floor_of(database, store)
+        sizes = {size: _cases(store, floor, turns, size, scale) for size in scale.sizes}
         run_rounds([case for cases in sizes.values() for case in cases], scale.rounds)
         floor.driver.close()
     label = "SQLite" if database.kind == "sqlite" else database.label
@@ -48,20 +49,21 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     return lines
 
 
-def _cases(store: Store, floor: Floor, turn: Turn, size: int, scale: Scale) -> tuple[Case, Case, Case]:
+def _cases(store: Store, floor: Floor, turns: Sequence[Turn], size: int, scale: Scale) -> tuple[Case, Case, Case]:
     """The refresh through the library and by hand; and the library's render by a new handle."""
     ids = stored(store, size, 3 * scale.rounds)
     handles: dict[str, Conversation] = {}
     kept: dict[str, KeptItems] = {}
-    keys = {"ours": 0, "base": 0, "full": 0}
+    keys: dict[str, int] = {}
+    new: dict[str, Iterator[Turn]] = {}
 
     def open_ours() -> None:
         handle = handles["ours"] = store.get_conversation(next(ids))
         handle.request_body("open_responses")
-        keys["ours"] = floor.key_of(handle.id)
+        keys["ours"], new["ours"] = floor.key_of(handle.id), iter(turns)
 
     def open_base() -> None:
-        keys["base"] = floor.key_of(next(ids))
+        keys["base"], new["base"] = floor.key_of(next(ids)), iter(turns)
         kept["base"] = KeptItems(floor, keys["base"])
         kept["base"].refresh()
 
@@ -75,13 +77,13 @@ def _cases(store: Store, floor: Floor, turn: Turn, size: int, scale: Scale) -> t
         Case(
             "threadkeep",
             lambda: handles["ours"].request_body("open_responses"),
-            prepare=lambda: floor.append_turn(keys["ours"], turn),
+            prepare=lambda: floor.append_turn(keys["ours"], next(new["ours"])),
             each_round=open_ours,
         ),
         Case(
             "floor",
             lambda: kept["base"].refresh(),
-            prepare=lambda: floor.append_turn(keys["base"], turn),
+            prepare=lambda: floor.append_turn(keys["base"], next(new["base"])),
             each_round=open_base,
         ),
         Case(

@@ -12,7 +12,7 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.synchronize import Barrier
 from typing import Final
 
-from benchmarks.conversations import append_turn, floor_of, stored
+from benchmarks.conversations import TURNS, append_turn, floor_of, stored
 from benchmarks.databases import Database, postgres_database, postgres_missing
 from benchmarks.floor import Floor, Turn
 from benchmarks.report import Line
@@ -43,7 +43,7 @@ def run(scale: Scale) -> list[Line]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.writers", "psycopg"])
     with postgres_database() as database, database.store() as store:
-        floor, turn = floor_of(database, store)
+        floor, turns = floor_of(database, store)
         order = [(spread, by_hand) for spread in MUST for by_hand in (False, True)]
         rates: dict[tuple[int, bool], list[float]] = {one: [] for one in order}
         shuffle = random.Random(WRITERS)
@@ -52,7 +52,7 @@ def run(scale: Scale) -> list[Line]:
             for spread, by_hand in order:
                 ids = list(stored(store, SIZE, spread))
                 tasks = [
-                    Task(database, ids[number % spread], scale.turns, floor.tenant, turn if by_hand else None)
+                    Task(database, ids[number % spread], scale.turns, floor.tenant, turns[0] if by_hand else None)
                     for number in range(WRITERS)
                 ]
                 rates[spread, by_hand].append(_rate(context, tasks))
@@ -86,7 +86,7 @@ def _write(task: Task, barrier: Barrier, times: multiprocessing.SimpleQueue[tupl
     if task.turn is None:
         with Store(task.database.url) as store:
             conversation = store.get_conversation(task.id)
-            times.put(_timed(lambda: append_turn(conversation), task.turns, barrier))
+            times.put(_timed(lambda: append_turn(conversation, TURNS[0]), task.turns, barrier))
     else:
         turn = task.turn
         floor = Floor(task.database.driver(), task.tenant, is_sqlite=False)

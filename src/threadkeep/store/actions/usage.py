@@ -15,7 +15,7 @@ from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.usage import UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.entries import facts_at, facts_of
-from threadkeep.store.place import Place, Scope
+from threadkeep.store.place import Place, Scope, whole
 
 CHUNK: Final = 500  # keys in one statement
 
@@ -28,6 +28,7 @@ GROUPS: Final = {
     name: usage_records.c[name]
     for name in ("day", "model", "provider", "format", "user_id", "conversation_id", "status", "response")
 }
+_KINDS: Final = {"day": date, "response": int, "conversation_id": str | int}  # what else than text is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,12 @@ class Question:
                 raise InvalidOption(f"Usage cannot be grouped or filtered by {name!r}; it can by {', '.join(GROUPS)}.")
         if self.order_by is not None and self.order_by not in {*FIGURES, "attempts"}:
             raise InvalidOption(f"order_by is one of attempts, {', '.join(FIGURES)}, not {self.order_by!r}.")
+        if self.limit is not None and whole("limit", self.limit) < 1:
+            raise InvalidOption(f"limit is a number from 1 on, not {self.limit!r}.")
+        for name, value in self.filters.items():
+            for one in value if isinstance(value, list | tuple) else [value]:
+                if one is not None and not isinstance(one, _KINDS.get(name, str)):
+                    raise InvalidOption(f"Usage cannot be filtered by {name}={one!r}.")
 
 
 def usage(connection: Connection, scope: Scope, question: Question) -> list[UsageRow]:
@@ -92,7 +99,7 @@ def _sums(scope: Scope, question: Question) -> Select[Any]:
         statement = statement.order_by(column.desc(), *groups)
     else:
         statement = statement.order_by(*groups)
-    return statement if question.limit is None else statement.limit(question.limit)
+    return statement if question.limit is None else statement.limit(whole("limit", question.limit))
 
 
 def _times(question: Question) -> list[Any]:

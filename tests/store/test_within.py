@@ -1,0 +1,269 @@
+"""`within`: the same methods inside the caller's transaction; nothing is committed, each happens whole or not at all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session as OrmSession
+
+from tests.databases import DRIVERS, Database
+from tests.factories import a_message, a_picture, an_answer, an_error, noise, texts_of
+from tests.store.faces import Blocking
+from tests.store.watching import Tables
+from threadkeep import (
+    Conflict,
+    HeadConflict,
+    IdempotencyConflict,
+    InvalidItem,
+    InvalidOption,
+    NotFound,
+    ProviderError,
+)
+
+NUMBERS = itertools.count()
+ASYNC_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+asyncmy"}
+
+
+class Host:
+    """An application with a table of its own, in the transaction that the store works in."""
+
+    def __init__(self, connection: Any, store: Any, wait: Callable[[Any], Any]) -> None:
+        self._connection, self.store, self._wait = connection, store, wait
+
+    def run(self, statement: str, **values: Any) -> Any:
+        return self._wait(self._connection.execute(text(statement), values))
+
+    def order(self) -> int:
+        number = next(NUMBERS)
+        self.run("INSERT INTO orders VALUES (:number)", number=number)
+        return number
+
+    def has_order(self, number: int) -> bool:
+        return bool(self.run("SELECT count(*) FROM orders WHERE number = :number", number=number).scalar())
+
+
+Begin = Callable[..., AbstractContextManager[Host]]
+
+
+@pytest.fixture(scope="module")
+def engine(database: Database) -> Iterator[Engine]:
+    """The application's engine, made by its own rules."""
+    url = make_url(database.url)
+    made = create_engine(url.set(drivername=DRIVERS[url.drivername]))
+    with made.begin() as connection:
+        connection.execute(text("CREATE TABLE orders (number integer PRIMARY KEY)"))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture(params=["sync connection", "sync session", "async connection", "async session"])
+def begin(request: pytest.FixtureRequest, database: Database, engine: Engine, stores: Any, tenant: str) -> Begin:
+    """Begins a transaction of the application; it ends by rollback unless `commit` is set."""
+    face, kind = request.param.split()
+    if face == "async" and database.kind == "sqlite":
+        pytest.skip("SQLite under asyncio needs the application's own driver")
+    store = stores.get(face).for_tenant(tenant)
+
+    @contextmanager
+    def begun(*, commit: bool = False, isolation: str | None = None) -> Iterator[Host]:
+        bind = engine.execution_options(isolation_level=isolation) if isolation else engine
+        host: Any = OrmSession(bind) if kind == "session" else bind.connect()
+        try:
+            yield Host(host, store.within(host), lambda result: result)
+            host.commit() if commit else host.rollback()
+        finally:
+            host.close()
+
+    @contextmanager
+    def begun_async(*, commit: bool = False, isolation: str | None = None) -> Iterator[Host]:
+        url, runner = make_url(database.url), store._runner
+        options = {"isolation_level": isolation} if isolation else {}
+        bind = create_async_engine(url.set(drivername=ASYNC_DRIVERS[url.drivername]), **options)
+        host: Any = AsyncSession(bind) if kind == "session" else runner.run(started(bind.connect()))
+        inside = Blocking(store._wrapped.within(host), runner)
+        try:
+            yield Host(host, inside, lambda coroutine: runner.run(coroutine))
+            runner.run(host.commit() if commit else host.rollback())
+        finally:
+            runner.run(host.close())
+            runner.run(bind.dispose())
+
+    return begun if face == "sync" else begun_async
+
+
+async def started(connection: Any) -> Any:
+    return await connection
+
+
+@pytest.fixture
+def plain(stores: Any, tenant: str) -> Any:
+    """The store outside: it sees what is committed."""
+    return stores.get("sync").for_tenant(tenant)
+
+
+@pytest.fixture
+def kept(plain: Any) -> Any:
+    return plain.create_conversation(model="m", input="before", external_id="kept")
+
+
+@pytest.fixture
+def rows(database: Database, plain: Any) -> Iterator[Tables]:
+    with database.engine().connect() as connection:
+        yield Tables(connection, plain._scope.tenant)
+
+
+def everything(store: Any, id: str) -> None:
+    """Every kind of writing."""
+    conversation = store.get_conversation(id)
+    conversation.user([a_picture(noise(9_000))], idempotency_key="key")
+    conversation.add_response(an_answer("Hello"), "open_responses")
+    conversation.update(title="T", labels={"a": "b"}, temperature=0.5)
+    conversation.register_tool("look_up")
+    conversation.fork(at=0).user("edited")
+    conversation.record_attempt("open_responses")
+    store.create_conversation(external_id="new", input="Hi")
+    store.save_many([])
+
+
+def test_the_caller_rolls_back(begin: Begin, kept: Any, rows: Tables, plain: Any) -> None:
+    written = rows.written()
+    with begin() as host:
+        number = host.order()
+        everything(host.store, kept.id)
+        inside = host.store.get_conversation(kept.id)
+        assert texts_of(inside.items(limit=1)) == ["before"]
+        assert (len(inside.transcript()), inside.title, len(inside.branches())) == (3, "T", 2)
+        assert host.store.find_conversation(external_id="new").head == 0
+        assert host.has_order(number)
+        assert inside.request_payload("open_responses")["temperature"] == 0.5
+    assert written() == {}
+    assert texts_of(kept.transcript()) == ["before"]
+    assert plain.find_conversation(external_id="new") is None
+    with begin() as host:
+        assert not host.has_order(number)
+
+
+def test_the_caller_commits(begin: Begin, kept: Any, rows: Tables, plain: Any) -> None:
+    with begin(commit=True) as host:
+        number = host.order()
+        everything(host.store, kept.id)
+    found = plain.get_conversation(kept.id)
+    assert (len(found.transcript()), found.title, len(found.branches())) == (3, "T", 2)
+    assert plain.find_conversation(external_id="new").head == 0
+    assert rows.counts()["blobs"] == 1
+    with begin() as host:
+        assert host.has_order(number)
+
+
+FAILURES: dict[str, tuple[Callable[[Any, Any], Any], type[Exception]]] = {
+    "an item": (lambda store, c: c.add_items([a_message(), 7]), InvalidItem),
+    "a head": (lambda store, c: c.user("Hi", expected_head=7), HeadConflict),
+    "a key": (lambda store, c: c.user("other", idempotency_key="used"), IdempotencyConflict),
+    "an external id": (lambda store, c: store.create_conversation(external_id="kept", input="Hi"), InvalidOption),
+    "a change": (lambda store, c: c.update(external_id="other", title="T"), InvalidOption),
+    "a fork": (lambda store, c: c.fork(at=99), NotFound),
+    "a branch": (lambda store, c: c.user("Hi", expected_head=99, on_conflict="branch"), NotFound),
+    "a conversation": (lambda store, c: store.get_conversation("conv_" + "0" * 32), NotFound),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_an_error_leaves_the_callers_transaction_usable(
+    begin: Begin, plain: Any, kept: Any, rows: Tables, name: str
+) -> None:
+    """… with what it did before, and with nothing of what failed."""
+    plain.create_conversation(external_id="other")
+    kept.user("used", idempotency_key="used")
+    call, error = FAILURES[name]
+    written = rows.written()
+    with begin(commit=True) as host:
+        number = host.order()
+        conversation = host.store.get_conversation(kept.id)
+        conversation.user("one")
+        with pytest.raises(error):
+            call(host.store, conversation)
+        assert host.has_order(number)
+        conversation.user("two")
+    assert written() == {"items": 2}
+    assert texts_of(kept.transcript()) == ["before", "used", "one", "two"]
+
+
+def test_an_error_of_the_database_leaves_nothing_half_written(
+    begin: Begin, kept: Any, rows: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """… although items were written before it."""
+    written = rows.written()
+    with begin(commit=True) as host:
+        conversation = host.store.get_conversation(kept.id)
+        conversation.user("one")
+        monkeypatch.setattr("threadkeep.store.actions.ledger.new_key", lambda: 1)
+        conversation.record_attempt("open_responses")
+        with pytest.raises(IntegrityError):
+            conversation.add_response(an_answer("Hello"), "open_responses")
+        monkeypatch.undo()
+        conversation.user("two")
+    assert written() == {"items": 2, "usage_records": 1}
+    assert texts_of(kept.transcript()) == ["before", "one", "two"]
+
+
+def test_recorded_failures_belong_to_the_caller(begin: Begin, kept: Any, rows: Tables) -> None:
+    for commit in (False, True):
+        written = rows.written()
+        with begin(commit=commit) as host:
+            conversation = host.store.get_conversation(kept.id)
+            with pytest.raises(ProviderError):
+                conversation.add_response(an_error(), "open_responses", idempotency_key="error")
+            with pytest.raises(HeadConflict):
+                conversation.add_response(an_answer("Hi"), "open_responses", expected_head=7, idempotency_key="head")
+        assert written() == ({"usage_records": 2, "appends": 2} if commit else {})
+
+
+def test_a_replay_inside(begin: Begin, plain: Any, kept: Any, rows: Tables) -> None:
+    """… of what was written before, and of what the same transaction wrote."""
+    said = kept.user("Hi", idempotency_key="outside")
+    made = plain.create_conversation(idempotency_key="made")
+    written = rows.written()
+    with begin(commit=True) as host:
+        conversation = host.store.get_conversation(kept.id)
+        again = conversation.user("Hi", idempotency_key="outside")
+        assert (again.replayed, again.position) == (True, said.position)
+        first = conversation.user("Ho", idempotency_key="inside")
+        again = conversation.user("Ho", idempotency_key="inside")
+        assert (first.replayed, again.replayed, again.position) == (False, True, first.position)
+        assert host.store.create_conversation(idempotency_key="made").id == made.id
+    assert written() == {"items": 1, "appends": 1}
+    assert kept.user("Ho", idempotency_key="inside").replayed
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+def test_a_key_that_the_caller_cannot_see(begin: Begin, kept: Any) -> None:
+    """A transaction that sees the past cannot find what was done under the key since; it ends, with a typed error."""
+    with begin(isolation="REPEATABLE READ") as host:
+        host.has_order(0)
+        kept.user("Hi", idempotency_key="key")
+        conversation = host.store.get_conversation(kept.id)
+        with pytest.raises((Conflict, DBAPIError)):  # PostgreSQL refuses it by itself
+            conversation.user("Hi", idempotency_key="key")
+    assert texts_of(kept.transcript()) == ["before", "Hi"]
+
+
+def test_a_store_of_a_user_works_inside(begin: Begin, kept: Any) -> None:
+    with begin() as host:
+        mine = host.store.for_user("ann").create_conversation()
+        assert mine.user_id == "ann"
+        with pytest.raises(NotFound):
+            host.store.for_user("ann").get_conversation(kept.id)
+
+
+def test_closing_leaves_the_connection_to_the_caller(begin: Begin, kept: Any) -> None:
+    with begin() as host:
+        host.store.close()
+        assert host.store.get_conversation(kept.id).user("Hi").position == 1
+        assert not host.has_order(-1)
