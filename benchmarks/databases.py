@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -120,37 +120,20 @@ class Database:
     synchronous: str = "FULL"
 
     def store(self) -> Store:
-        return Store(self._target())
+        return Store(self.url)
 
     def async_store(self) -> AsyncStore:
-        target = self._target()
-        return AsyncStore(target)
+        return AsyncStore(self.url)
 
     def driver(self) -> Driver:
         if self.kind == "postgresql":
             return PostgresDriver(self.url)
         return SqliteDriver(str(make_url(self.url).database), self.synchronous)
 
-    def _target(self) -> str | Engine:
-        if self.kind == "postgresql" or self.synchronous == "FULL":
-            return self.url
-        return _engine(self.url, {"synchronous": self.synchronous})
-
-
-def _engine(url: str, pragmas: Mapping[str, str]) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
-
-    def set_pragmas(connection: Any, _record: object) -> None:
-        for name, value in pragmas.items():
-            connection.execute(f"PRAGMA {name}={value}")
-
-    event.listen(engine, "connect", set_pragmas)
-    return engine
-
 
 def sqlite_database(folder: Path, synchronous: str) -> Database:
     """A new SQLite file."""
-    path = folder / f"{secrets.token_hex(4)}.db"
+    path = folder / f"{synchronous}_{secrets.token_hex(4)}.db"
     database = Database("sqlite", f"SQLite {synchronous}", f"sqlite:///{path}", synchronous)
     database.store().close()
     return database
@@ -163,6 +146,14 @@ def postgres_missing() -> str | None:
     except psycopg.OperationalError as error:
         return str(error).partition("\n")[0]
     return None
+
+
+@event.listens_for(Engine, "connect")
+def _set_synchronous(connection: Any, _record: object) -> None:
+    """Give the library's own connections the setting that the name of the file begins with."""
+    if isinstance(connection, sqlite3.Connection):
+        _, _, path = connection.execute("PRAGMA database_list").fetchone()
+        connection.execute(f"PRAGMA synchronous={Path(path).name.partition('_')[0]}")
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class LossError(CannotRender):
         first = [*losses, *repairs][0]
         more = len(losses) + len(repairs) - 1
         super().__init__(
-            f"Rendering for {format_name} is not exact: {first.code}: {first.detail}"
+            f"Rendering for {format_name} is not exact: {first.code}: {first.detail.rstrip('.')}"
             + (f" (and {more} more)" if more else "")
             + ". Render with strict=False to send it anyway; the losses are reported there."
         )

@@ -47,6 +47,7 @@ COERCED = [
     ("context_management", [{"type": "compaction"}], [{"type": "compaction"}]),
     ("extra", {"gemini": {"a": 1}}, {"gemini": {"a": 1}}),
     ("extra", {}, None),
+    ("extra", {"chat_completions": 1, "bias": {"a": 1}}, {"chat_completions": 1, "bias": {"a": 1}}),
     ("user", "u1", "u1"),
 ]
 
@@ -78,6 +79,8 @@ REFUSED = [
     ("stream", 1),
     ("model", ["gpt"]),
     ("model", True),
+    ("model", 3),
+    ("instructions", 4.5),
     ("instructions", {"text": "a"}),
     ("include", "reasoning.encrypted_content"),
     ("metadata", [("a", "b")]),
@@ -87,6 +90,9 @@ REFUSED = [
     ("reasoning", "high"),
     ("stream_options", True),
     ("extra", "seed"),
+    ("extra", {"chat_completions": {"seed": 1}}),
+    ("extra", {"Open-Response": {"seed": 1}}),
+    ("extra", {"convers": {}}),
     ("tool_choice", {"a"}),
 ]
 

@@ -20,6 +20,9 @@ from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, UsageRow, f
         (True, None),
         ("x", None),
         ("-1", None),
+        (-1, None),
+        (-2.0, None),
+        (10**18, None),
         (None, None),
         ([], None),
     ],
@@ -28,6 +31,13 @@ def test_a_count_is_a_whole_number(value: object, count: int | None) -> None:
     """Unknown is null, never zero."""
     assert figure(value) == count
     assert figure(float("nan")) is figure("9" * 30) is None
+
+
+def test_a_count_that_counts_nothing_is_unknown_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    usage = Usage(input_tokens=-4, output_tokens=5)
+    assert (usage.input_tokens, usage.output_tokens) == (None, 5)
+    assert [(one.name, one.levelname) for one in caplog.records] == [("threadkeep", "WARNING")]
+    assert "-4 tokens" in caplog.text
 
 
 def test_usage_has_the_figures_of_the_provider() -> None:

@@ -245,6 +245,12 @@ def test_a_cut_that_leaves_nothing_is_refused() -> None:
         render(FORMAT, user("Hi"), model=None)
 
 
+def test_instructions_alone_are_nothing_to_send() -> None:
+    with pytest.raises(CannotRender, match="nothing to send"):
+        get_format(FORMAT).render(snapshot(user("Hi"), instructions="Be brief."), RenderOptions(upto=-1))
+    assert len(render(FORMAT, user("Hi", role="system")).payload["messages"]) == 1
+
+
 def test_the_body_is_the_json_of_the_payload_whatever_is_in_it() -> None:
     item = call(arguments='{"a": "\\ud800"}')
     rendered = get_format(FORMAT).render(snapshot(item, output(text="\ud800"), metadata={}))

@@ -182,6 +182,21 @@ def test_stream_events_name_the_assembler() -> None:
             (10, 8, 18),
         ),
         ({"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8, "cached_tokens": 163}, (170, 1, 171)),
+        (
+            {
+                "prompt_tokens": 2168, "completion_tokens": 100, "total_tokens": 2268,
+                "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161},
+            },
+            (2168, 100, 2268),
+        ),
+        (
+            {
+                "prompt_tokens": 5, "completion_tokens": 1,
+                "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5,
+            },
+            (100, 1, 101),
+        ),
+        ({"prompt_tokens": -7, "completion_tokens": 1, "total_tokens": 8}, (None, 1, 8)),
         ({"prompt_tokens": 7, "completion_tokens": 1}, (7, 1, 8)),
         ({"prompt_tokens": 7}, (7, None, None)),
     ],
@@ -200,6 +215,24 @@ def test_cached_tokens_are_found_wherever_servers_put_them(key: str) -> None:
     usage = chat({"content": "Hi"}, usage={"prompt_tokens": 9, "completion_tokens": 1, key: 4}).usage
     assert usage is not None
     assert usage.normalized.cached_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("format_name", "body", "looks_like"),
+    [
+        ("chat_completion", {"id": "resp_1", "output": []}, "open_responses"),
+        ("chat_completion", {"content": [], "role": "assistant"}, "messages"),
+        ("open_responses", {"choices": []}, "chat_completion"),
+        ("open_responses", {"candidates": []}, "gemini"),
+        ("chat_completion", {"output": {"message": {}}, "usage": {}}, "converse"),
+    ],
+)
+def test_a_body_of_another_format_is_named(format_name: str, body: Json, looks_like: str) -> None:
+    with pytest.raises(CannotParse, match=f"looks like one of {looks_like}"):
+        get_format(format_name).parse_response(body)
+    with pytest.raises(CannotParse) as raised:
+        get_format(format_name).parse_response({"id": 1})
+    assert "looks like" not in str(raised.value)
 
 
 KEYS = st.sampled_from(

@@ -13,7 +13,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session as OrmSession
 
-from tests.databases import DRIVERS, Database
+from tests.conftest import not_at_hand, upgraded
+from tests.databases import DATABASES, DRIVERS, Database, Databases, NotAtHand
 from tests.factories import a_message, a_picture, an_answer, an_error, noise, texts_of
 from tests.store.faces import Blocking
 from tests.store.watching import Tables
@@ -52,6 +53,28 @@ class Host:
 Begin = Callable[..., AbstractContextManager[Host]]
 
 
+HOSTS = ("sync connection", "sync session", "async connection", "async session")
+# SQLite under asyncio needs a driver of the application's own choice.
+PLACES = [(kind, host) for kind in DATABASES for host in HOSTS if (kind, host[:5]) != ("sqlite", "async")]
+
+
+@pytest.fixture(scope="module", params=PLACES, ids=" ".join)
+def place(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A kind of database and a kind of host."""
+    found: tuple[str, str] = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def database(place: tuple[str, str], databases: Databases) -> Iterator[Database]:
+    try:
+        made = databases.prepared(place[0], upgraded)
+    except NotAtHand as refusal:
+        not_at_hand(refusal)
+    yield made
+    databases.drop(made)
+
+
 @pytest.fixture(scope="module")
 def engine(database: Database) -> Iterator[Engine]:
     """The application's engine, made by its own rules."""
@@ -63,12 +86,10 @@ def engine(database: Database) -> Iterator[Engine]:
     made.dispose()
 
 
-@pytest.fixture(params=["sync connection", "sync session", "async connection", "async session"])
-def begin(request: pytest.FixtureRequest, database: Database, engine: Engine, stores: Any, tenant: str) -> Begin:
+@pytest.fixture
+def begin(place: tuple[str, str], database: Database, engine: Engine, stores: Any, tenant: str) -> Begin:
     """Begins a transaction of the application; it ends by rollback unless `commit` is set."""
-    face, kind = request.param.split()
-    if face == "async" and database.kind == "sqlite":
-        pytest.skip("SQLite under asyncio needs the application's own driver")
+    face, kind = place[1].split()
     store = stores.get(face).for_tenant(tenant)
 
     @contextmanager
@@ -242,7 +263,7 @@ def test_a_replay_inside(begin: Begin, plain: Any, kept: Any, rows: Tables) -> N
     assert kept.user("Ho", idempotency_key="inside").replayed
 
 
-@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("place", [place for place in PLACES if place[0] != "sqlite"], indirect=True, ids=" ".join)
 def test_a_key_that_the_caller_cannot_see(begin: Begin, kept: Any) -> None:
     """A transaction that sees the past cannot find what was done under the key since; it ends, with a typed error."""
     with begin(isolation="REPEATABLE READ") as host:

@@ -46,9 +46,9 @@ class Place:
     @property
     def shown(self) -> str:
         """The URL without its password."""
-        from sqlalchemy import make_url
+        from threadkeep.store.engines import parsed_url
 
-        return make_url(self.url).render_as_string(hide_password=True)
+        return parsed_url(self.url).render_as_string(hide_password=True)
 
 
 def place_of(context: typer.Context, url: str | None, tenant: str | None, *, is_json: bool) -> Place:
@@ -90,14 +90,14 @@ def connected(place: Place) -> Iterator[Engine]:
 
 
 def is_absent(url: str) -> bool:
-    """Whether it is a SQLite file that does not exist."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
+    """Whether it is a SQLite file that does not exist.
 
-    try:
-        target = make_url(url)
-    except ArgumentError:  # opening it says what is wrong
-        return False
+    Raises:
+        InvalidOption: it is no database URL.
+    """
+    from threadkeep.store.engines import parsed_url
+
+    target = parsed_url(url)
     is_file = target.get_backend_name() == "sqlite" and target.database not in {None, "", ":memory:"}
     return is_file and not str(target.database).startswith("file:") and not Path(str(target.database)).exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ from threadkeep.errors import ThreadkeepError
 PARSER_ERRORS: Final[tuple[type[Exception], ...]] = tuple(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and hasattr(kind, "format_message")
 )
+
+
+# Typer checks values by Pydantic, whose messages begin and end like this.
+WORDS_OF_PARSER: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
 
 
 class Program(TyperGroup):
@@ -54,7 +59,7 @@ def _usage_text(error: Any) -> str:
     """What the parser complains of, and where the help is."""
     context = getattr(error, "ctx", None)
     hint = "" if context is None else f" Try: {context.command_path} --help"
-    return one_line(error.format_message()) + hint
+    return WORDS_OF_PARSER.sub("", one_line(error.format_message())).rstrip(".") + "." + hint
 
 
 def _expected() -> tuple[type[Exception], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -160,14 +160,9 @@ def _parsed(text: str) -> date | datetime:
 
 
 def _zone(tz: str) -> tzinfo:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+    from threadkeep.store.requests import checked_zone
 
-    if tz == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(tz)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidOption(f"There is no time zone {tz!r}.") from error
+    return checked_zone(tz)
 
 
 def _title(name: str) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import TooLarge
 
-MAX_VALUE: Final = 256 * 1024 * 1024  # bytes of one value, on every database
+MAX_VALUE: Final = 256 * 1024 * 1024  # bytes of one row, on every database
 
 # PostgreSQL: serialization_failure, deadlock_detected, lock_not_available
 _TRANSIENT_STATES: Final = frozenset({"40001", "40P01", "55P03"})
@@ -24,6 +24,7 @@ _TRANSIENT_CODES: Final = frozenset({5, 6})
 
 _PACKET: Final = "threadkeep_packet"
 _PACKET_HEADROOM: Final = 64 * 1024
+_SMALL: Final = 256 * 1024  # fits every packet, however it is written
 _WORST: Final = 4  # bytes that a character takes on the wire at most: in UTF-8, or quoted
 _QUOTED: Final = b"\\'\"\x00\n\r\x1a"  # what the MySQL drivers write as two bytes
 
@@ -60,21 +61,22 @@ def insert_missing(connection: Connection, table: Table) -> Insert:
     return statement.on_duplicate_key_update(tenant_id=statement.inserted.tenant_id)
 
 
-def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Refuse rows that the server would not take, before anything is sent.
+def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where: str, columns: Sequence[str]) -> None:
+    """Refuse rows that the server would not take, before anything is sent; `columns` are those of any length.
 
     Raises:
         TooLarge: a value is over MAX_VALUE, or a row over the server's packet limit (MySQL's max_allowed_packet).
     """
-    limit = _packet_limit(connection) if is_mysql(connection.dialect) else None
     for row in rows:
-        sizes = [len(value) for value in row.values() if isinstance(value, str | bytes)]
-        if max(sizes, default=0) > MAX_VALUE:
-            raise TooLarge(f"A value of {where} has {max(sizes):,} bytes; at most {MAX_VALUE:,} can be stored.")
-        if limit is not None and sum(sizes) * _WORST > limit and _wire_size(row) > limit:
+        size = sum(len(value) for name in columns if (value := row[name]) is not None)
+        if size < _SMALL:
+            continue
+        if size > MAX_VALUE:
+            raise TooLarge(f"The row of {where} has {size:,} bytes; at most {MAX_VALUE:,} can be stored.")
+        if is_mysql(connection.dialect) and (needed := _wire_size(row)) > (limit := _packet_limit(connection)):
             raise TooLarge(
-                f"A row of {where} needs {_wire_size(row):,} bytes on the wire, the server takes {limit:,}: "
-                "raise max_allowed_packet, or store less text in one item."
+                f"The row of {where} needs {needed:,} bytes on the wire, the server takes {limit:,}: "
+                "raise max_allowed_packet, or store less text at once."
             )
 
 

@@ -22,6 +22,8 @@ _ESCAPED: Final = re.compile(r"\\(\\|u[0-9a-f]{4})")
 
 def escaped(text: str) -> str:
     r"""A text that every database takes: U+0000, lone surrogates and ``\`` become ``\u0000``, ``\ud800`` and ``\\``."""
+    if text.isascii() and "\\" not in text and "\x00" not in text:  # nearly always
+        return text
     if not _UNSTORABLE.search(text):
         return text
     return _UNSTORABLE.sub(lambda found: "\\\\" if found[0] == "\\" else f"\\u{ord(found[0]):04x}", text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any, Final
 
 import orjson
@@ -24,8 +23,9 @@ EXACT: Final = 1  # only the standard library reads it back unchanged
 MAX_DEPTH: Final = 200  # orjson writes at most 254 levels; a request wraps stored values in a few more
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-# What orjson would read as another value: integers of 19 and more digits, and numbers that are not finite.
-_RISKY = re.compile(rb"\d{19}|NaN|Infinity")
+# Every digit as 0 and everything else as a blank: finds long numbers faster than a regular expression.
+_DIGITS_AS_0: Final = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
+_LONG_NUMBER: Final = b"0" * 19
 
 
 def encode(value: object) -> tuple[bytes, int]:
@@ -43,7 +43,7 @@ def encode(value: object) -> tuple[bytes, int]:
         return _encode_exactly(value, None), EXACT
     if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
         check_depth(value)
-    return text, (EXACT if _RISKY.search(text) else PLAIN)
+    return text, PLAIN
 
 
 def dumps(value: object) -> bytes:
@@ -58,12 +58,17 @@ def loads(text: bytes | str) -> Any:
         ValueError: the text is not JSON, or is nested too deeply to be read.
     """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if _RISKY.search(data):
+    if _is_risky(data):
         return _loads_exactly(data)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         return _loads_exactly(data)
+
+
+def _is_risky(data: bytes) -> bool:
+    """Whether orjson might read another value: integers of 19 and more digits, numbers that are not finite."""
+    return b"NaN" in data or b"Infinity" in data or _LONG_NUMBER in data.translate(_DIGITS_AS_0)
 
 
 def decode(text: bytes, codec: int) -> Any:

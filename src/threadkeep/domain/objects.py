@@ -6,6 +6,7 @@ takes no lone surrogates in keys; nested values are copied, so that the caller's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from reprlib import Repr
 from typing import Any, ClassVar, Final, Self
@@ -16,6 +17,8 @@ from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
 from threadkeep.errors import InvalidItem, InvalidOption
 
 ErrorClass = type[InvalidItem | InvalidOption]
+# what Pydantic's messages say beside what is expected
+_NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?(?:a valid )?|, unable to parse .*$")
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _shown = Repr()
 _shown.maxstring = _shown.maxother = 80
@@ -154,7 +157,7 @@ class TypedObject(BaseModel):
         name = kind if isinstance(kind, str) else cls.__name__
         if first["type"] == "missing":
             return cls._error(f"{place} is missing. Give it: {name} does not work without.")
-        expected = first["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+        expected = _NOISE.sub("", first["msg"])
         return cls._error(f"{place} is {shown(first['input'])}; {name} takes {expected} there.")
 
     @property

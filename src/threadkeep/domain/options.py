@@ -16,15 +16,22 @@ from threadkeep.errors import InvalidItem, InvalidOption
 T = TypeVar("T")
 Coercion = Callable[[str, Any], Any]
 
+FORMAT_NAMES: Final = ("open_responses", "chat_completion", "messages", "gemini", "converse")
+_ALIKE: Final = 0.75  # likeness to the name of a format from which a key of `extra` counts as misspelt
+
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 def _text(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
     raise InvalidOption(f"{name} is {shown(value)}. Give text.")
+
+
+def _identifier(name: str, value: object) -> str:
+    """Text; ids are often numbers elsewhere."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _text(name, str(value) if is_number else value)
 
 
 def _number(name: str, value: object) -> float:
@@ -70,6 +77,18 @@ def _object(name: str, value: object) -> JsonObject:
     return copied
 
 
+def _extra(name: str, value: object) -> JsonObject:
+    """Flat keys, and objects of keys for one format under its name, which must not be misspelt."""
+    found = _object(name, value)
+    for key, inner in found.items():
+        if not isinstance(inner, dict) or key in FORMAT_NAMES:
+            continue
+        close = difflib.get_close_matches(key.lower().replace("-", "_"), FORMAT_NAMES, n=1, cutoff=_ALIKE)
+        if close:
+            raise InvalidOption(f"{name} has an object {shown(key)}, which is no format. Did you mean {close[0]!r}?")
+    return found
+
+
 def _list(name: str, value: object) -> list[Any]:
     copied = _json(name, value)
     if not isinstance(copied, list):
@@ -81,7 +100,7 @@ def _list(name: str, value: object) -> list[Any]:
 OPTIONS: Final[dict[str, Coercion]] = {
     "model": _text,
     "instructions": _text,
-    "previous_response_id": _text,
+    "previous_response_id": _identifier,
     "conversation": _json,
     "temperature": _number,
     "top_p": _number,
@@ -100,19 +119,19 @@ OPTIONS: Final[dict[str, Coercion]] = {
     "text": _object,
     "reasoning": _object,
     "stream_options": _object,
-    "truncation": _text,
-    "service_tier": _text,
-    "safety_identifier": _text,
-    "user": _text,
+    "truncation": _identifier,
+    "service_tier": _identifier,
+    "safety_identifier": _identifier,
+    "user": _identifier,
     "prompt": _object,
-    "prompt_cache_key": _text,
-    "prompt_cache_retention": _text,
+    "prompt_cache_key": _identifier,
+    "prompt_cache_retention": _identifier,
     "prompt_cache_options": _object,
     "context_management": _json,
     "moderation": _json,
     "access_programs": _json,
     "image": _json,
-    "extra": _object,
+    "extra": _extra,
 }
 
 # options that say where the provider keeps the conversation: they belong to its items, not to its configuration
@@ -218,11 +237,15 @@ def thinking(
 
 
 class HasSettings(Protocol):
-    """What `Setting` reads from and writes to."""
+    """What `Setting` reads from."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """The options that are set."""
+
+
+class Updatable(Protocol):
+    """What `Setting` writes to."""
 
     def update(self, **options: Any) -> object:
         """Set options; None takes one out."""
@@ -241,14 +264,14 @@ class Setting(Generic[T]):
     def __get__(self, instance: HasSettings | None, owner: type) -> Self | T | None:
         return self if instance is None else instance.settings.get(self._name)
 
-    def __set__(self, instance: HasSettings, value: object) -> None:
+    def __set__(self, instance: Updatable, value: object) -> None:
         instance.update(**{self._name: value})
 
 
 class OptionAttributes:
-    """Options as attributes, for classes with `settings` and `update`.
+    """Options as attributes, for classes with `settings`, and with `update` where they can be assigned.
 
-    All but two: `user` is a method there (read ``settings["user"]``), and `extra` is a property of its own.
+    All but one: `user` is a method there (read ``settings["user"]``).
     """
 
     __slots__ = ()
@@ -285,3 +308,13 @@ class OptionAttributes:
     moderation = Setting[JsonObject]()
     access_programs = Setting[JsonObject]()
     image = Setting[JsonObject]()
+
+    @property
+    def extra(self: HasSettings) -> JsonObject:
+        """A copy of the keys for single formats; empty when there are none."""
+        return dict(self.settings.get("extra") or {})
+
+    @extra.setter
+    def extra(self: Updatable, value: Mapping[str, Any] | None) -> None:
+        """Assigning replaces them all."""
+        self.update(extra=value)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 OPEN_RESPONSES: Final = "open_responses"
 _LISTS: Final = ("input", "tools", "response_boundary", "turns")  # keys of a session's dict beside the options
-_ONLY_ITEMS: Final = frozenset(ITEMS) - frozenset(PARTS)
+_ALSO_ITEMS: Final = frozenset(ITEMS) & frozenset(PARTS)  # types of both content parts and items
 _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 
 
@@ -82,7 +82,7 @@ class Session(OptionAttributes, ToolList):
         self.response_boundary = 0
         if system is not None:
             self.system(system)
-        if isinstance(input, list | tuple) and all(_is_item(one) for one in input):
+        if isinstance(input, list | tuple) and _are_items(input):
             self.add_items(items_from(input, "input"))
         elif input is not None:
             self._append([message_of("user", input)], None)
@@ -96,15 +96,6 @@ class Session(OptionAttributes, ToolList):
     def settings(self) -> JsonObject:
         """The options that are set, by name."""
         return dict(self._settings)
-
-    @property
-    def extra(self) -> JsonObject:
-        """A copy of the flat keys for single formats; empty when there are none. Assigning replaces them all."""
-        return dict(self._settings.get("extra") or {})
-
-    @extra.setter
-    def extra(self, value: Mapping[str, Any] | None) -> None:
-        self.update(extra=value)
 
     def update(self, **options: Any) -> None:
         """Set options; None takes one out.
@@ -358,11 +349,23 @@ class Session(OptionAttributes, ToolList):
         )
 
 
-def _is_item(value: object) -> bool:
-    """Whether an element of a new session's input is an item, and not a part of one message."""
-    if isinstance(value, Mapping):
-        return "role" in value or value.get("type") in _ONLY_ITEMS
-    return isinstance(value, Item)
+def _are_items(values: Sequence[object]) -> bool:
+    """Whether the elements of a new session's input are items, and not the parts of one message.
+
+    Types that threadkeep does not know are types of items. Types of both stand beside something that is only an item.
+    """
+    looks = [_looks(value) for value in values]
+    return None not in looks and (True in looks or not looks)
+
+
+def _looks(value: object) -> bool | None:
+    """True for an item; False for what may be an item or a part; None for everything else."""
+    if not isinstance(value, Mapping):
+        return True if isinstance(value, Item) else None
+    kind = value.get("type")
+    if "role" in value or (isinstance(kind, str) and kind and kind not in PARTS):
+        return True
+    return False if kind in _ALSO_ITEMS else None
 
 
 def _is_of_model(item: Item) -> bool:

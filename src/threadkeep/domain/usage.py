@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
+from threadkeep.domain.objects import json_copy, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +38,26 @@ class NormalizedUsage:
 
 FIGURES: Final = tuple(one.name for one in fields(NormalizedUsage))
 _DIGITS: Final = 18  # no count has more; all of these fit into 64 bits
+_COUNTS: Final = range(10**_DIGITS)
+
+logger = logging.getLogger("threadkeep")
 
 
 def figure(value: object) -> int | None:
-    """A token count: integers, and whole numbers in other dress; None for everything else."""
+    """A token count: whole numbers in any dress; None, which is unknown, for everything else.
+
+    A number that counts nothing (below zero, beyond 18 digits) is logged.
+    """
     if isinstance(value, bool):
         return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else None
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
         return int(value)
-    return None
+    if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
+        return None
+    if int(value) not in _COUNTS:
+        logger.warning("A provider counted %s tokens; the figure counts as unknown.", shown(value))
+        return None
+    return int(value)
 
 
 @dataclass(frozen=True, init=False)

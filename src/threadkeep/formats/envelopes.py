@@ -14,6 +14,14 @@ from threadkeep.errors import CannotParse, ProviderError
 
 _HTTP: Final = range(100, 600)
 _LONGEST: Final = 200
+# format -> a key that only its bodies have, and the type of its value
+_SIGNS: Final[tuple[tuple[str, str, type], ...]] = (
+    ("chat_completion", "choices", list),
+    ("gemini", "candidates", list),
+    ("converse", "output", dict),
+    ("open_responses", "output", list),
+    ("messages", "content", list),
+)
 # keys under which vendors put the words of an error, the most telling first
 _MESSAGES: Final = ("message", "error", "detail", "msg", "error_description")
 
@@ -49,6 +57,12 @@ def provider_error(body: JsonObject) -> ProviderError | None:
     if isinstance(errors, list) and errors:
         return _error_of(errors[0]) if isinstance(errors[0], dict) else ProviderError(shortened(errors[0]))
     return _error_of(body, is_envelope=False)
+
+
+def other_format(body: JsonObject, name: str) -> str:
+    """A hint for an error message: the format that a body seems to be of, when it is another than that one."""
+    found = next((format_name for format_name, key, kind in _SIGNS if isinstance(body.get(key), kind)), name)
+    return "" if found == name else f" (it looks like one of {found})"
 
 
 def shortened(value: Any) -> str:

@@ -46,5 +46,8 @@ def own_block(thing: JsonObject, name: str, context: Context, path: str) -> Any:
     """The payload of a `provider_item` or `provider_tool` of this format; None, and a loss, for any other."""
     if thing.get("format") == name:
         return thing.get("payload")
-    context.lose("provider_item", path, f"A block of {thing.get('format')} was left out.")
+    payload = thing.get("payload")
+    kind = payload.get("type") if isinstance(payload, dict) else None
+    named = f" of type {kind!r}" if isinstance(kind, str) else ""
+    context.lose("provider_item", path, f"A block of {thing.get('format')}{named} was left out.")
     return None

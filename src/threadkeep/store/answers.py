@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.objects import shown
 from threadkeep.domain.response import Response
 from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError
@@ -40,9 +41,11 @@ def parsed_body(body: Any, format: str, headers: Mapping[str, str] | None) -> Pa
     """Read a provider's body: a dict, JSON text, or an object of the provider's SDK.
 
     Raises:
-        UnknownFormat, CannotParse: it cannot be read; nothing is to be stored.
+        UnknownFormat, CannotParse, InvalidOption: it cannot be read; nothing is to be stored.
     """
     wire = get_format(format)
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidOption(f"headers is a mapping of names to values, not {shown(headers)}.")
     raw, value = _raw(body)
     try:
         return ParsedBody(raw, value, wire.parse_response(value, headers), None)
@@ -101,9 +104,14 @@ def _response_once(parsed: ParsedBody, format: str, how: How) -> Any:
     return None if key is None else once(key, "add_response", {"format": format, "body": parsed.value})
 
 
-def failure_of(parsed: ParsedBody, format: str, how: How, call: Call) -> tuple[Attempt, Any]:
-    """The ledger row of an error envelope, and the key it is written under."""
-    return attempt_of(format, call, error=parsed.error), _response_once(parsed, format, how)
+def failure_of(parsed: ParsedBody, format: str, how: How, call: Call, model: str | None = None) -> tuple[Attempt, Any]:
+    """The ledger row of an error envelope, and the key it is written under.
+
+    `model` is the one that was asked, for envelopes that name none.
+    """
+    named = parsed.value.get("model") if isinstance(parsed.value, dict) else None
+    asked = named if isinstance(named, str) and named else model
+    return attempt_of(format, call, error=parsed.error, model=asked), _response_once(parsed, format, how)
 
 
 def attempt_of(

@@ -31,6 +31,7 @@ class AsyncConversation(Writes, Reads, Changes):
     def __init__(self, found: Opened, contents: Contents, runner: AsyncRunner) -> None:
         super().__init__(found, contents)
         self._runner = runner
+        self._remembers = runner.remembers
 
     async def user(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
         """Like `Conversation.user`."""

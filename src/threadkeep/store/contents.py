@@ -106,7 +106,7 @@ def store_settings(connection: Connection, tenant: int, texts: Sequence[Text], n
         {"tenant_id": tenant, "hash": hash_, "config": text, "created_at": now}
         for hash_, text in sorted({text.hash: text.text for text in texts}.items())
     ]
-    check_sizes(connection, rows, "the session options")
+    check_sizes(connection, rows, "the session options", ("config",))
     try:
         connection.execute(insert_missing(connection, configs), rows)
     except IntegrityError as error:  # what is there already is no error, so it is the key of the tenant
@@ -144,7 +144,7 @@ def store_tools(connection: Connection, tenant: int, found: Sequence[ToolTexts],
         for text, tool in tools.definitions
     }
     rows = [definitions[hash_] for hash_ in sorted(definitions)]
-    check_sizes(connection, rows, "a tool definition")
+    check_sizes(connection, rows, "a tool definition", ("definition",))
     connection.execute(insert_missing(connection, tool_definitions), rows)
     sets = {
         tools.set.hash: {"tenant_id": tenant, "hash": tools.set.hash, "definitions": tools.set.text, "created_at": now}

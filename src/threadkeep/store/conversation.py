@@ -34,6 +34,7 @@ class Conversation(Writes, Reads, Changes):
     def __init__(self, found: Opened, contents: Contents, runner: SyncRunner) -> None:
         super().__init__(found, contents)
         self._runner = runner
+        self._remembers = runner.remembers
 
     def user(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
         """Append a user message: text, a content part, a dict, or a list of them.

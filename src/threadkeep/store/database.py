@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session as OrmSession
 
 from threadkeep.db.dialects import is_mysql, is_transient
+from threadkeep.db.prepared import Prepared
 from threadkeep.errors import Conflict
 
 T = TypeVar("T")
@@ -30,6 +31,9 @@ REPEAT_SECONDS: Final = 60.0  # how long a use case is repeated after deadlocks 
 LOST_LIMIT: Final = 5  # how often after a lost connection
 RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
 CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
+
+
+BEGIN_IMMEDIATE: Final = Prepared(text("BEGIN IMMEDIATE"))
 
 
 class Replayed(Exception):
@@ -98,9 +102,10 @@ class Attempts:
 def _transact(connection: Connection, attempts: Attempts, action: Callable[..., T], *arguments: Any) -> T:
     """Run an action in a transaction of its own."""
     attempts.is_committing = False
+    connection.begin()
     if connection.dialect.name == "sqlite":
         # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        BEGIN_IMMEDIATE.execute(connection, {})
     try:
         result = action(connection, *arguments)
     except Replayed as replayed:
@@ -126,7 +131,7 @@ def _nest_once(connection: Connection, action: Callable[..., T], *arguments: Any
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite" and not driver.in_transaction:
         # The driver has not begun the caller's transaction yet, and releasing an outermost savepoint would commit.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        BEGIN_IMMEDIATE.execute(connection, {})
     savepoint = connection.begin_nested()
     try:
         result = action(connection, *arguments)
@@ -143,7 +148,9 @@ def _nest_once(connection: Connection, action: Callable[..., T], *arguments: Any
 
 
 class SyncRunner(Protocol):
-    """Runs actions and returns their results."""
+    """Runs actions and returns their results; `remembers`: what was read cannot be taken back by a caller."""
+
+    remembers: bool
 
     def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """Run an action that only reads."""
@@ -158,6 +165,8 @@ class SyncRunner(Protocol):
 class AsyncRunner(Protocol):
     """Like `SyncRunner`, without blocking the event loop."""
 
+    remembers: bool
+
     async def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
 
@@ -170,6 +179,8 @@ class AsyncRunner(Protocol):
 
 class Database:
     """Runs actions in transactions of their own and repeats them where that is safe."""
+
+    remembers = True
 
     def __init__(self, engine: Engine, *, is_owned: bool) -> None:
         self.engine = engine
@@ -209,6 +220,8 @@ class Database:
 class HostDatabase:
     """Runs actions inside a transaction that the caller began and will end: no commit, no repetition."""
 
+    remembers = False
+
     def __init__(self, host: Connection | OrmSession) -> None:
         self._host = host
 
@@ -229,6 +242,8 @@ class HostDatabase:
 
 class AsyncDatabase:
     """Like `Database`, through AsyncConnection.run_sync."""
+
+    remembers = True
 
     def __init__(self, engine: AsyncEngine, *, is_owned: bool) -> None:
         self.engine = engine
@@ -269,6 +284,8 @@ class AsyncDatabase:
 class ThreadedDatabase:
     """SQLite under asyncio: each use case as a whole in a worker thread, which is faster than a hop per statement."""
 
+    remembers = True
+
     def __init__(self, database: Database) -> None:
         self.database = database
 
@@ -287,6 +304,8 @@ class ThreadedDatabase:
 
 class AsyncHostDatabase:
     """Runs actions inside the caller's async transaction: no commit, no repetition."""
+
+    remembers = False
 
     def __init__(self, host: AsyncConnection | AsyncSession) -> None:
         self._host = host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
@@ -20,6 +20,9 @@ _DRIVERS: Final = {
     "mysql": ("mysql+pymysql", "mysql+asyncmy", "mysql"),
     "mariadb": ("mariadb+pymysql", "mariadb+asyncmy", "mysql"),
 }
+
+# other ways to write these drivers
+_SPELLINGS: Final = {"sqlite+pysqlite": "sqlite", "postgresql+psycopg_async": "postgresql+psycopg"}
 
 _READY: Final = "threadkeep_ready"
 
@@ -37,8 +40,6 @@ def engine_for(url: str | URL | Engine) -> Engine:
         target, extra = _resolved(url, is_async=False)
         try:
             found = create_engine(target, **_options(target))
-        except NoSuchModuleError as error:
-            raise _no_driver(target) from error
         except ImportError as error:
             raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
     if found.dialect.name == "sqlite":
@@ -53,16 +54,8 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     target, extra = _resolved(url, is_async=True)
     try:
         return create_async_engine(target, **_options(target))
-    except NoSuchModuleError as error:
-        raise _no_driver(target) from error
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
-
-
-def _no_driver(url: URL) -> InvalidOption:
-    return InvalidOption(
-        f"SQLAlchemy has no driver {url.drivername!r}. Write {url.get_backend_name()}:// for the usual one."
-    )
 
 
 def is_sqlite(url: object) -> bool:
@@ -80,21 +73,32 @@ def parsed_url(url: Any) -> URL:
     """
     try:
         return make_url(url)
-    except ArgumentError as error:
-        given = f"a {type(url).__name__}" if not isinstance(url, str) else f"{url.partition(':')[0][:20]!r}…"
+    except (ArgumentError, ValueError) as error:
+        is_port = isinstance(url, str) and not isinstance(error, ArgumentError)
+        given = f"{url.partition(':')[0][:20]!r}…" if isinstance(url, str) else f"a value of type {type(url).__name__}"
+        reason = "its port is no number" if is_port else f"{given} is none"
+        # The cause would show the URL, or pieces of it.
         raise InvalidOption(
-            f"This is not a database URL: {given} Examples: sqlite:///chat.db, postgresql://user@host/db."
-        ) from error
+            f"This is not a database URL: {reason}. Examples: sqlite:///chat.db, postgresql://user@host:5432/db."
+        ) from None
 
 
 def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
     target = parsed_url(url)
     backend = target.get_backend_name()
     if backend not in _DRIVERS:
-        raise InvalidOption(f"threadkeep runs on SQLite, PostgreSQL, MySQL and MariaDB, not on {backend!r}.")
+        hint = " Write postgresql:// instead of postgres://." if backend == "postgres" else ""
+        raise InvalidOption(f"threadkeep runs on SQLite, PostgreSQL, MySQL and MariaDB, not on {backend!r}.{hint}")
     sync_driver, async_driver, extra = _DRIVERS[backend]
-    if "+" not in target.drivername:
-        target = target.set(drivername=async_driver if is_async else sync_driver)
+    driver = async_driver if is_async else sync_driver
+    given = _SPELLINGS.get(target.drivername, target.drivername)
+    if given not in {driver, backend}:
+        wanted = {"sqlite": "Python's own sqlite3"}.get(driver, driver.partition("+")[2])
+        raise InvalidOption(
+            f"threadkeep does not use the driver of {target.drivername}://. "
+            f"{'An AsyncStore' if is_async else 'A Store'} on {backend} uses {wanted}: write {backend}://…"
+        )
+    target = target.set(drivername=driver)
     if extra == "mysql" and "charset" not in target.query:
         target = target.update_query_dict({"charset": "utf8mb4"})
     return target, extra

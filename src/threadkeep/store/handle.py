@@ -8,23 +8,29 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.objects import json_copy
+from threadkeep.domain.options import OPTIONS, OptionAttributes
 from threadkeep.domain.tools import Tool, tools_from
+from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Place
 from threadkeep.store.plans import Plan, as_it_is
+from threadkeep.store.requests import ABOUT
 from threadkeep.store.state import State
 
 T = TypeVar("T")
 
 
-class Handle:
-    """A conversation, pinned to one of its branches. Not to be shared between threads or tasks.
+class Handle(OptionAttributes):
+    """A conversation, pinned to one of its branches. Best one per thread or task; a shared one may read things twice.
 
-    `replayed` is True when an earlier call with the same idempotency key had created it.
+    Session options can be read as attributes (``conversation.temperature``); `update` changes them. `replayed` is True
+    when an earlier call with the same idempotency key had created it.
     """
 
     replayed: bool = False
+    _remembers = True  # whether what was read stays true: not inside the caller's transaction
 
     def __init__(self, found: Opened, contents: Contents) -> None:
         self._found = found
@@ -36,7 +42,12 @@ class Handle:
 
     @cached_property
     def _state(self) -> State:
-        return State(self._found)
+        return State(self._found, remembers=self._remembers)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in OPTIONS or name in ABOUT:
+            raise InvalidOption(f"{name} cannot be assigned, which would store nothing. Call update({name}=...).")
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} branch {self.branch}>"
@@ -59,69 +70,59 @@ class Handle:
     @property
     def external_id(self) -> str | None:
         """The application's own id."""
-        found: str | None = self._state.facts.external_id
+        found: str | None = self._state.found.facts.external_id
         return found
 
     @property
     def user_id(self) -> str | None:
         """Whose conversation it is."""
-        found: str | None = self._state.facts.user_id
+        found: str | None = self._state.found.facts.user_id
         return found
 
     @property
     def title(self) -> str | None:
         """A title for people."""
-        found: str | None = self._state.facts.title
+        found: str | None = self._state.found.facts.title
         return found
 
     @property
     def labels(self) -> dict[str, str]:
         """The application's own labels; never sent to a provider."""
-        text = self._state.facts.labels
+        text = self._state.found.facts.labels
         return {} if text is None else loads(text)
 
     @property
     def status(self) -> str:
         """``active`` or ``archived``."""
-        found: str = self._state.facts.status
+        found: str = self._state.found.facts.status
         return found
 
     @property
     def created_at(self) -> datetime:
         """When it was created, aware, in UTC."""
-        found: datetime = self._state.facts.created_at
+        found: datetime = self._state.found.facts.created_at
         return found
 
     @property
     def last_activity_at(self) -> datetime:
         """When it was last appended to, as far as this handle has read, aware, in UTC."""
-        found: datetime = self._state.facts.last_activity_at
+        found: datetime = self._state.found.facts.last_activity_at
         return found
 
     @property
     def settings(self) -> JsonObject:
         """A copy of the session options that are set."""
-        return dict(self._state.settings)
-
-    @property
-    def model(self) -> str | None:
-        """The model that requests name."""
-        return self._state.settings.get("model")
-
-    @property
-    def instructions(self) -> str | None:
-        """The instructions that lead every request."""
-        return self._state.settings.get("instructions")
+        return {name: json_copy(value, name) for name, value in self._state.found.settings.items()}
 
     @property
     def tool_definitions(self) -> list[Tool]:
         """The tools, as values."""
-        return tools_from(self._state.tools)
+        return tools_from(self._state.found.tools)
 
     @property
     def tools(self) -> list[JsonObject]:
         """A copy of the tool definitions, in order."""
-        return list(self._state.tools)
+        return [{key: json_copy(value, key) for key, value in tool.items()} for tool in self._state.found.tools]
 
     def _reading(self, action: Callable[..., Any], *arguments: Any, finish: Callable[[Any], T] = as_it_is) -> Plan[T]:
         return Plan(action, (self._place, *arguments), finish)

@@ -12,8 +12,8 @@ from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.branches import list_branches
 from threadkeep.store.actions.detaching import detached, options_of
-from threadkeep.store.actions.entries import Loaded, load
 from threadkeep.store.actions.items import Window, stored_item, stored_items
+from threadkeep.store.actions.loading import Loaded, load
 from threadkeep.store.actions.opening import Opened, get
 from threadkeep.store.actions.reading import body_of, list_responses
 from threadkeep.store.actions.usage import Question, usage_of_conversation
@@ -29,7 +29,8 @@ class Reads(Handle):
     """Reading."""
 
     def _loading(self, finish: Callable[[Loaded], T]) -> Plan[T]:
-        return Plan(load, (self._place, self._contents, self._state.known), finish)
+        state = self._state
+        return Plan(load, (self._place, self._contents, state.found, state.next_position), finish)
 
     def _rendering(self, format: str, view: View) -> Plan[Rendered]:
         wire, options = get_format(format), render_options(view)

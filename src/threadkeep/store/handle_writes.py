@@ -83,7 +83,7 @@ class Writes(Handle):
 
     def _failing(self, parsed: ParsedBody, format: str, how: How, call: Call) -> Plan[Response]:
         """An error envelope: its ledger row is written, then the error is raised."""
-        attempt, key = failure_of(parsed, format, how, call)
+        attempt, key = failure_of(parsed, format, how, call, self.model)
 
         def finish(_: bool) -> Response:
             raise parsed.error if parsed.error is not None else AssertionError

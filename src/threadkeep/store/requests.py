@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal, TypedDict
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from threadkeep.domain.items import Item, Message
+from threadkeep.domain.objects import shown
 from threadkeep.domain.session import Session
 from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import InvalidOption
@@ -70,8 +72,8 @@ def render_options(view: View) -> RenderOptions:
     options = RenderOptions(**view)
     if options.server_state not in {"auto", "none"}:
         raise InvalidOption(f'server_state is "auto" or "none", not {options.server_state!r}.')
-    if options.upto is not None and (isinstance(options.upto, bool) or not isinstance(options.upto, int)):
-        raise InvalidOption(f"upto is a position, not {options.upto!r}.")
+    if options.upto is not None and whole("upto", options.upto, MAX_POSITION) < -1:
+        raise InvalidOption(f"upto is a position, or -1 for none, not {shown(options.upto)}.")
     return options
 
 
@@ -122,6 +124,8 @@ def new_conversation(
     Raises:
         InvalidItem, InvalidOption: it cannot be stored.
     """
+    if not isinstance(session, Session):
+        raise InvalidOption(f"{shown(session)} is no Session. Make one with Session(...) or Session.from_dict(...).")
     unknown = set(about) - set(About.__annotations__)
     if unknown:
         raise InvalidOption(f"There is no option {min(unknown)!r}; there are {', '.join(About.__annotations__)}.")
@@ -204,6 +208,35 @@ def listing_of(
         after=None if after is None else _page_key(after),
         limit=page_size(limit),
     )
+
+
+def columns_of(by: object) -> tuple[str, ...]:
+    """What sums of usage are grouped by: one name or several.
+
+    Raises:
+        InvalidOption: it is neither.
+    """
+    if isinstance(by, str):
+        return (by,)
+    if isinstance(by, Iterable):
+        names = tuple(by)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise InvalidOption(f"by is the name of a column, or a list of names, not {shown(by)}.")
+
+
+def checked_zone(tz: object) -> tzinfo:
+    """The time zone of that name.
+
+    Raises:
+        InvalidOption: there is none.
+    """
+    if tz == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(tz)  # type: ignore[arg-type]  # what is no text raises TypeError
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        raise InvalidOption(f"There is no time zone {shown(tz)}. Give a name such as Europe/Paris.") from error
 
 
 def page_size(limit: object) -> int:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from threadkeep.db import schema
 from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.objects import shown
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import UsageRow
@@ -23,7 +23,7 @@ from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Scope, identifier, once, whole
 from threadkeep.store.plans import Plan
-from threadkeep.store.requests import About, listing_of, new_conversation, page_name
+from threadkeep.store.requests import About, checked_zone, columns_of, listing_of, new_conversation, page_name
 
 DEFAULT_TENANT: Final = "default"
 CHOOSE_TENANT: Final = "This store has tenants: choose one with for_tenant(name), or make one with create_tenant(name)."
@@ -92,7 +92,7 @@ class Shelf:
         wanted = listing_of(user_id, labels, status, after, limit)
 
         def finish(found: list[Opened]) -> Page[Opened]:
-            facts: Row[Any] | None = found[-1].facts if len(found) == limit else None
+            facts = found[-1].facts if len(found) == limit else None
             return Page(found, None if facts is None else page_name(facts.last_activity_at, facts.id))
 
         return Plan(list_and_open, (self._scope, wanted, self._contents), finish)
@@ -120,8 +120,9 @@ class Shelf:
         limit: int | None,
         filters: Mapping[str, Any],
     ) -> Plan[list[UsageRow]]:
+        checked_zone(tz)
         question = Question(
-            by=(by,) if isinstance(by, str) else tuple(by),
+            by=columns_of(by),
             since=_bound("since", since, tz),
             until=_bound("until", until, tz),
             filters=filters,
@@ -144,10 +145,7 @@ def _bound(name: str, value: object, tz: str) -> date | datetime | None:
         raise InvalidOption(f"{name} is a date or an aware datetime, not {value!r}.")
     if tz == "UTC":
         return value
-    try:
-        return datetime(value.year, value.month, value.day, tzinfo=ZoneInfo(tz))
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidOption(f"There is no time zone {tz!r}.") from error
+    return datetime(value.year, value.month, value.day, tzinfo=checked_zone(tz))
 
 
 def must_be_set_up(connection: Connection) -> bool:
@@ -159,14 +157,22 @@ def must_be_set_up(connection: Connection) -> bool:
     try:
         schema.check(connection)
     except SchemaMissing:
-        if connection.dialect.name == "sqlite" and schema.is_empty(connection):
+        if connection.dialect.name != "sqlite":
+            raise
+        if schema.is_empty(connection):
             return True
-        raise
+        schema.check(connection)  # somebody else set it up meanwhile, or the tables are another application's
     return False
 
 
 def in_batches(sessions: Iterable[Session], size: int = IMPORTED_AT_ONCE) -> Iterable[list[Session]]:
-    """Sessions in lists of at most `size`."""
+    """Sessions in lists of at most `size`.
+
+    Raises:
+        InvalidOption: this is no iterable of sessions.
+    """
+    if not isinstance(sessions, Iterable):
+        raise InvalidOption(f"{shown(sessions)} is no list of sessions. Give an iterable of Session.")
     batch: list[Session] = []
     for session in sessions:
         batch.append(session)

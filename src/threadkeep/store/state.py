@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 
 from threadkeep.domain.wire import Entry, Snapshot
-from threadkeep.store.actions.entries import Known, Loaded
+from threadkeep.store.actions.loading import Loaded
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.drafts import Draft
 
 
 class State:
-    """The memory of one handle. Only what is new is read; another revision makes it read everything again."""
+    """The memory of one handle. Only what is new is read; another revision makes it read everything again.
 
-    def __init__(self, found: Opened) -> None:
-        self.facts = found.facts
-        self.settings = found.settings
-        self.tools = found.tools
-        self.head = found.head
+    Tasks and threads may share a handle: what one of them reads while another one has read it already is not added
+    twice, and a list of items that was handed out never changes.
+    """
+
+    def __init__(self, found: Opened, *, remembers: bool) -> None:
+        self.found = found
+        self.head = found.lineage.head
         self.entries: list[Entry] = []
-        self.known: Known | None = None
+        self.next_position = 0  # everything below it has been read
+        self._remembers = remembers  # not inside the caller's transaction, which may take items back
+        self._lock = Lock()
 
     def absorb(self, loaded: Loaded) -> Snapshot:
         """Take in what was read; returns what a request is rendered from."""
-        self.facts, self.settings, self.tools = loaded.facts, loaded.settings, loaded.tools
-        if loaded.is_whole:
-            self.entries = list(loaded.entries)
-        else:
-            self.entries.extend(loaded.entries)
-        self.head = self.entries[-1].position if self.entries else -1
-        self.known = Known(loaded.facts.revision, loaded.facts.next_position)
-        return Snapshot(loaded.settings, loaded.tools, self.entries, loaded.state)
+        with self._lock:
+            if loaded.since == 0:
+                self._replace(loaded)
+            elif loaded.next_position > self.next_position:
+                self.entries = [*self.entries, *(e for e in loaded.entries if e.position >= self.next_position)]
+                self.next_position = loaded.next_position
+            entries = self.entries
+            self.head = entries[-1].position if entries else -1
+            found = self.found
+            if not self._remembers:
+                self.entries, self.next_position = [], 0
+        return Snapshot(found.settings, found.tools, entries, loaded.state)
+
+    def _replace(self, loaded: Loaded) -> None:
+        """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""
+        is_older = loaded.next_position < self.next_position
+        if is_older and loaded.conversation.facts.revision == self.found.facts.revision:
+            return
+        self.found, self.entries = loaded.conversation, list(loaded.entries)
+        self.next_position = loaded.next_position
 
     def changed(self, found: Opened) -> None:
         """Take in the row as it is after a change."""
-        self.facts, self.settings, self.tools = found.facts, found.settings, found.tools
+        with self._lock:
+            self.found = found
 
     def appended(
         self, drafts: Sequence[Draft], first: int, revision: int, *, turn: int | None = None, seen: int | None = None
@@ -42,10 +60,13 @@ class State:
         """Remember items that this handle wrote itself, so that they need not be read."""
         if not drafts:
             return
-        self.head = first + len(drafts) - 1
-        if self.known == Known(revision, first):
-            self.entries.extend(
-                draft.entry._replace(position=first + offset, turn=turn, seen=seen)
-                for offset, draft in enumerate(drafts)
-            )
-            self.known = Known(revision, first + len(drafts))
+        with self._lock:
+            self.head = first + len(drafts) - 1
+            is_next = first == self.next_position and first > 0
+            if self._remembers and is_next and revision == self.found.facts.revision:
+                new = (
+                    draft.entry._replace(position=first + offset, turn=turn, seen=seen)
+                    for offset, draft in enumerate(drafts)
+                )
+                self.entries = [*self.entries, *new]
+                self.next_position = first + len(drafts)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Update, and_, bindparam, case, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, Select, and_, bindparam, case, or_, select, update
 
+from threadkeep.db.prepared import Prepared, Reader
 from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
 
 ACTIVE: Final = "active"
@@ -45,55 +46,60 @@ TAKEN: Final = (
     conversations.c.tool_set_hash,
 )
 
+FACTS_READER: Final = Reader(FACTS)
+TAKEN_READER: Final = Reader(TAKEN)
+
 
 @cache
-def conversation_by(column: str, *, scoped: bool) -> Select[Any]:
+def conversation_by(column: str, *, scoped: bool) -> Prepared:
     """One conversation by `id`, `public_id` or `external_id`; parameters: tenant, value and (scoped) user."""
-    where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c[column] == bindparam("value")]
-    return select(*FACTS).where(*where, *_visible(scoped=scoped))
+    value = bindparam("value", type_=conversations.c[column].type)
+    where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c[column] == value]
+    return Prepared(select(*FACTS).where(*where, *visible(scoped=scoped)))
 
 
 @cache
-def reservation(*, root: bool, scoped: bool, expected: bool, returning: bool) -> Update:
+def reservation(*, root: bool, scoped: bool, expected: bool, returning: bool) -> Prepared:
     """The UPDATE that starts every append, response and fork: takes numbers and locks the conversation.
 
     Parameters: tenant, key, items, responses, branches, now; user where scoped, head where expected. `root` moves the
     head of branch 0; it is assigned first, because MySQL shows later assignments the new values of earlier ones.
     """
     table = conversations
-    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *_visible(scoped=scoped)]
+    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
     if expected:
         where.append(table.c.head_position == bindparam("head"))
     values: list[tuple[Any, Any]] = [
         (table.c.next_position, table.c.next_position + bindparam("items")),
         (table.c.next_response, table.c.next_response + bindparam("responses")),
         (table.c.next_branch, table.c.next_branch + bindparam("branches")),
-        (table.c.last_activity_at, bindparam("now")),
+        (table.c.last_activity_at, bindparam("now", type_=table.c.last_activity_at.type)),
     ]
     if root:
         values.insert(0, (table.c.head_position, table.c.next_position + bindparam("items") - 1))
     statement = update(table).where(*where).ordered_values(*values)
-    return statement.returning(*TAKEN) if returning else statement
+    return Prepared(statement.returning(*TAKEN) if returning else statement)
 
 
 @cache
-def changing(*columns: str, scoped: bool, returning: bool) -> Update:
+def changing(*columns: str, scoped: bool, returning: bool) -> Prepared:
     """An UPDATE that is not an append: sets the columns, and the revision grows."""
     table = conversations
-    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *_visible(scoped=scoped)]
+    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
     statement = update(table).where(*where).values(revision=table.c.revision + 1, **values)
-    return statement.returning(*FACTS) if returning else statement
+    return Prepared(statement.returning(*FACTS) if returning else statement)
 
 
 @cache
-def taken(*, scoped: bool) -> Select[Any]:
+def taken(*, scoped: bool) -> Prepared:
     """What the reservation took, for databases without RETURNING."""
     where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c.id == bindparam("key")]
-    return select(*TAKEN).where(*where, *_visible(scoped=scoped))
+    return Prepared(select(*TAKEN).where(*where, *visible(scoped=scoped)))
 
 
-def listing(*, user: bool, statuses: bool, labels: int, after: bool) -> Select[Any]:
+@cache
+def listing(*, user: bool, statuses: bool, labels: int, after: bool) -> Prepared:
     """A page of conversations, newest activity first.
 
     Parameters: tenant, limit; user; status; key_0, value_0 …; after_at, after_id. The page key is spelled so that all
@@ -103,13 +109,15 @@ def listing(*, user: bool, statuses: bool, labels: int, after: bool) -> Select[A
     where = [table.c.tenant_id == bindparam("tenant")]
     if user:
         where.append(table.c.user_id == bindparam("user"))
-    where.append(table.c.status == bindparam("status") if statuses else table.c.status.in_([ACTIVE, ARCHIVED]))
+    where.append(
+        table.c.status == bindparam("status") if statuses else or_(table.c.status == ACTIVE, table.c.status == ARCHIVED)
+    )
     where += [table.c.id.in_(_labelled(number)) for number in range(labels)]
     if after:
         at, key = table.c.last_activity_at, table.c.id
         where.append(and_(at <= bindparam("after_at"), or_(at < bindparam("after_at"), key < bindparam("after_id"))))
     order = (table.c.last_activity_at.desc(), table.c.id.desc())
-    return select(*FACTS).where(*where).order_by(*order).limit(bindparam("limit"))
+    return Prepared(select(*FACTS).where(*where).order_by(*order).limit(bindparam("limit")))
 
 
 @cache
@@ -171,7 +179,7 @@ def branches_of() -> Select[Any]:
 
 
 @cache
-def branch_head(*, expected: bool) -> Update:
+def branch_head(*, expected: bool) -> Prepared:
     """Move the head of a forked branch to `last` when `count` items were added; where expected, only from `head`."""
     where = [
         branches.c.tenant_id == bindparam("tenant"),
@@ -183,7 +191,7 @@ def branch_head(*, expected: bool) -> Update:
     moved = case(
         (bindparam("count", type_=Integer) > 0, bindparam("last", type_=BigInteger)), else_=branches.c.head_position
     )
-    return update(branches).where(*where).values(head_position=moved)
+    return Prepared(update(branches).where(*where).values(head_position=moved))
 
 
 def _labelled(number: int) -> Select[Any]:
@@ -195,7 +203,7 @@ def _labelled(number: int) -> Select[Any]:
     )
 
 
-def _visible(*, scoped: bool) -> list[ColumnElement[bool]]:
+def visible(*, scoped: bool) -> list[ColumnElement[bool]]:
     """Deleted conversations are gone for everybody, those of other users for a scoped store."""
     where = [conversations.c.status != DELETED]
     if scoped:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, bindparam, literal_column, select
+from sqlalchemy import Column, Select, and_, bindparam, literal_column, select
 from sqlalchemy.types import NullType
 
-from threadkeep.db.tables import blobs, item_blobs, items
+from threadkeep.db.prepared import Prepared
+from threadkeep.db.queries.conversations import visible
+from threadkeep.db.tables import blobs, conversations, item_blobs, items
 
 # The columns of domain.wire.Entry, in its order; the texts are read as bytes where the database can.
 _ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "model", "payload", "rest", "codec")
@@ -42,10 +44,31 @@ def _of_branch() -> list[Any]:
 
 
 @cache
-def entries_of(dialect: str) -> Select[Any]:
+def news_of(dialect: str, *, scoped: bool) -> Prepared:
+    """A conversation's revision and next position, with its items on one branch after a position; one row without any.
+
+    One statement sees one state of the database: no item is missed below the next position.
+    """
+    table = conversations.c
+    joined = conversations.outerjoin(
+        items,
+        and_(
+            items.c.tenant_id == table.tenant_id,
+            items.c.conversation_id == table.id,
+            items.c.branch == bindparam("branch"),
+            items.c.position > bindparam("after"),
+        ),
+    )
+    where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
+    columns = [table.revision, table.next_position, *_entry_columns(dialect)]
+    return Prepared(select(*columns).select_from(joined).where(*where).order_by(items.c.position))
+
+
+@cache
+def entries_of(dialect: str) -> Prepared:
     """The items of one branch after one position and up to another, as the formats read them."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
-    return select(*_entry_columns(dialect)).where(*where).order_by(items.c.position)
+    return Prepared(select(*_entry_columns(dialect)).where(*where).order_by(items.c.position))
 
 
 @cache

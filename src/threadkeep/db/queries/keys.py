@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
-from sqlalchemy import Select, Update, bindparam, select, update
+from sqlalchemy import Update, bindparam, select, update
 
+from threadkeep.db.prepared import Prepared
 from threadkeep.db.tables import appends
 
 
 @cache
-def append_of() -> Select[Any]:
+def append_of() -> Prepared:
     """What was done under a key."""
-    return select(appends.c.request_hash, appends.c.outcome).where(
-        appends.c.tenant_id == bindparam("tenant"),
-        appends.c.conversation_id == bindparam("conversation"),
-        appends.c.key == bindparam("name"),
+    return Prepared(
+        select(appends.c.request_hash, appends.c.outcome).where(
+            appends.c.tenant_id == bindparam("tenant"),
+            appends.c.conversation_id == bindparam("conversation"),
+            appends.c.key == bindparam("name"),
+        )
     )
 
 

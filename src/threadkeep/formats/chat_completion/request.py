@@ -41,8 +41,9 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     body = _body(snapshot, context)
     if body.get("model") is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
-    messages, stable = messages_of(entries, snapshot.settings.get("instructions"), context)
-    if not messages:
+    instructions = snapshot.settings.get("instructions")
+    messages, stable = messages_of(entries, instructions, context)
+    if len(messages) == (instructions is not None):
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
     body["messages"] = messages
     rendered = (PlainRendered if is_plain(snapshot) else Rendered)(

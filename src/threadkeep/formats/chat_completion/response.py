@@ -19,7 +19,7 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.chat_completion.answer import items_of
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, NAME, STATUSES
-from threadkeep.formats.envelopes import json_body, provider_error, shortened
+from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
 from threadkeep.formats.statuses import status_of
 from threadkeep.formats.usage import count_at, inclusive
 
@@ -77,7 +77,7 @@ def _choices(body: JsonObject) -> tuple[JsonObject | None, list[Any]]:
     if choices is None:
         if (error := provider_error(body)) is not None:
             raise error
-        raise CannotParse(f"The body has no choices: {shortened(body)}")
+        raise CannotParse(f"The body has no choices{other_format(body, NAME)}: {shortened(body)}")
     if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
         raise CannotParse(f"choices is {shortened(choices)}, not a list of choices. Pass the body as it came.")
     if not choices:

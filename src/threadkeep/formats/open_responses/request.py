@@ -42,7 +42,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
     body = _body(snapshot, state, context)
     elements, stable = input_of(entries, state, context)
-    if not elements and state is None and "prompt" not in body:
+    is_cut_empty = not entries and options.upto is not None
+    if not elements and (state is None or is_cut_empty) and "prompt" not in body:
         raise CannotRender("There is nothing to send: the conversation has no items. Add a user message first.")
     rendered = Rendered(
         losses=context.losses,

@@ -17,7 +17,7 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.arguments import arguments_text
-from threadkeep.formats.envelopes import json_body, provider_error, shortened
+from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
 from threadkeep.formats.native import block, split_native
 from threadkeep.formats.open_responses.fields import ANSWER_KEYS, NAME, PART_KEYS, STATUSES
 from threadkeep.formats.statuses import status_of
@@ -79,7 +79,8 @@ def _check(body: JsonObject, output: list[Any]) -> None:
         raise error
     for key in ("status", "object"):
         if key not in body:
-            raise CannotParse(f"The body has no output, and its {key} is missing: {shortened(body)}")
+            hint = other_format(body, NAME)
+            raise CannotParse(f"The body has no output, and its {key} is missing{hint}: {shortened(body)}")
 
 
 def provider_data(body: JsonObject) -> JsonObject:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert
+from sqlalchemy import Connection, delete, insert
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes, returns_updates
-from threadkeep.db.queries.conversations import DELETED, changing
+from threadkeep.db.prepared import Record
+from threadkeep.db.queries.conversations import DELETED, FACTS_READER, changing
 from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.jsontext import JsonObject
@@ -82,21 +83,25 @@ def _stored_tools(connection: Connection, tenant: int, tools: Sequence[JsonObjec
     return found.set.hash
 
 
-def _updated(connection: Connection, place: Place, values: Mapping[str, Any]) -> Row[Any]:
+def _updated(connection: Connection, place: Place, values: Mapping[str, Any]) -> Record:
     """Run the UPDATE and read the row as it is now."""
     scope, has_returning = place.scope, returns_updates(connection.dialect)
     statement = changing(*sorted(values), scoped=scope.is_scoped, returning=has_returning)
     parameters = scope.bound(key=place.key, **{f"new_{name}": value for name, value in values.items()})
-    check_sizes(connection, [values], "a conversation")
+    check_sizes(connection, [values], "a conversation", [name for name in ("title", "labels") if name in values])
     try:
-        result = connection.execute(statement, parameters)
+        if has_returning:
+            rows = statement.rows(connection, parameters)
+            found = FACTS_READER.records(connection.dialect, rows)[0] if rows else None
+        else:
+            statement.execute(connection, parameters)
+            found = facts_of(connection, scope, "id", place.key)
     except IntegrityError as error:
         raise_taken([{"external_id": values.get("external_id")}], error)
         raise
-    facts = result.one_or_none() if has_returning else facts_of(connection, scope, "id", place.key)
-    if facts is None:
+    if found is None:
         raise place.missing()
-    return facts
+    return found
 
 
 def _replace_labels(connection: Connection, place: Place, labels: Mapping[str, str]) -> None:
@@ -125,5 +130,5 @@ def find_and_hide(connection: Connection, scope: Scope, id: str, once: Once | No
     keys.record(connection, scope.tenant, TENANT_WIDE, once, datetime.now(UTC), kind="deleted", key=place.key)
     _updated(connection, place, {})
     statement = changing("external_id", "status", scoped=scope.is_scoped, returning=False)
-    connection.execute(statement, scope.bound(key=place.key, new_status=DELETED, new_external_id=None))
+    statement.execute(connection, scope.bound(key=place.key, new_status=DELETED, new_external_id=None))
     return place.key

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Row, insert
+from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.db.queries.conversations import ACTIVE, listing
+from threadkeep.db.prepared import Record, insertion
+from threadkeep.db.queries.conversations import ACTIVE, FACTS_READER, listing
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import new_key, new_public_id
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -21,6 +22,8 @@ from threadkeep.store.actions.items import insert_rows
 from threadkeep.store.contents import Text, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.drafts import Draft
 from threadkeep.store.place import TENANT_WIDE, Once, Scope
+
+INSERT_CONVERSATION: Final = insertion(conversations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,9 @@ def create_many(connection: Connection, scope: Scope, new: Sequence[NewConversat
     if tools:
         store_tools(connection, scope.tenant, tools, now)
     rows = [one.row for one in prepared]
-    check_sizes(connection, rows, "a conversation")
+    check_sizes(connection, rows, "a conversation", ("title", "labels"))
     try:
-        connection.execute(insert(conversations), rows)
+        INSERT_CONVERSATION.execute_many(connection, rows)
     except IntegrityError as error:
         raise_taken(rows, error)
         raise
@@ -140,7 +143,7 @@ class Filter:
     limit: int = 50
 
 
-def list_rows(connection: Connection, scope: Scope, wanted: Filter) -> Sequence[Row[Any]]:
+def list_rows(connection: Connection, scope: Scope, wanted: Filter) -> list[Record]:
     """A page of conversations, newest activity first."""
     user = scope.user if scope.user is not None else wanted.user_id
     if scope.user is not None and wanted.user_id not in {None, scope.user}:
@@ -160,4 +163,4 @@ def list_rows(connection: Connection, scope: Scope, wanted: Filter) -> Sequence[
         parameters["after_at"], parameters["after_id"] = wanted.after
     for number, (name, value) in enumerate(sorted(wanted.labels.items())):
         parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
-    return connection.execute(statement, parameters).all()
+    return FACTS_READER.records(connection.dialect, statement.rows(connection, parameters))

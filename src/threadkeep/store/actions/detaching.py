@@ -10,7 +10,9 @@ from threadkeep.db.tables import items
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
-from threadkeep.store.actions.entries import facts_at, load
+from threadkeep.store.actions.entries import facts_at
+from threadkeep.store.actions.loading import load
+from threadkeep.store.actions.opening import get
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Place
 
@@ -21,8 +23,9 @@ def detached(connection: Connection, place: Place, contents: Contents) -> Sessio
     Raises:
         NotFound: it is not there.
     """
-    loaded = load(connection, place, contents, None)
-    session, boundary = _configured(loaded.settings, loaded.tools)
+    found = get(connection, place.scope, "id", place.key, contents, place.branch)
+    loaded = load(connection, place, contents, found, 0)
+    session, boundary = _configured(found.settings, found.tools)
     authors = _authors(connection, place)
     for entry in loaded.entries:
         item = entry.item()

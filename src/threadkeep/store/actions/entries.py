@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
-from threadkeep.db.queries.conversations import branch_of, conversation_by
+from threadkeep.db.prepared import Record
+from threadkeep.db.queries.conversations import FACTS_READER, branch_of, conversation_by
 from threadkeep.db.queries.items import blobs_of, entries_of
 from threadkeep.db.tables import responses
+from threadkeep.db.types import unescaped
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.wire import Entry, ServerState
 from threadkeep.errors import NotFound
-from threadkeep.store.contents import Contents
 from threadkeep.store.drafts import SPLICED, spliced
 from threadkeep.store.place import Place, Scope
 
+TEXTS: Final = (Entry._fields.index("payload"), Entry._fields.index("rest"))
+WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin", "model"))
 SERVER_STATE = ("previous_response_id", "conversation")
 
 
@@ -46,34 +49,13 @@ class Lineage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a handle has read already."""
-
-    revision: int
-    next_position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A conversation as of now: its row, options, tools, and the items that the handle did not have."""
-
-    facts: Row[Any]
-    settings: JsonObject
-    tools: Sequence[JsonObject]
-    lineage: Lineage
-    entries: Sequence[Entry]
-    is_whole: bool  # False: `entries` only holds what is new
-    state: ServerState | None
-
-
-def facts_of(connection: Connection, scope: Scope, column: str, value: Any) -> Row[Any] | None:
+def facts_of(connection: Connection, scope: Scope, column: str, value: Any) -> Record | None:
     """The row of a conversation by id, public_id or external_id; None when this scope has none."""
-    statement = conversation_by(column, scoped=scope.is_scoped)
-    return connection.execute(statement, scope.bound(value=value)).one_or_none()
+    rows = conversation_by(column, scoped=scope.is_scoped).rows(connection, scope.bound(value=value))
+    return FACTS_READER.records(connection.dialect, rows)[0] if rows else None
 
 
-def facts_at(connection: Connection, place: Place) -> Row[Any]:
+def facts_at(connection: Connection, place: Place) -> Record:
     """The row of the conversation at a place.
 
     Raises:
@@ -85,7 +67,7 @@ def facts_at(connection: Connection, place: Place) -> Row[Any]:
     return facts
 
 
-def lineage_of(connection: Connection, place: Place, facts: Row[Any]) -> Lineage:
+def lineage_of(connection: Connection, place: Place, facts: Record) -> Lineage:
     """The lineage of the branch at a place.
 
     Raises:
@@ -100,48 +82,44 @@ def lineage_of(connection: Connection, place: Place, facts: Row[Any]) -> Lineage
     return Lineage(tuple((number, end) for number, end in loads(row.lineage)), row.head_position)
 
 
-def load(connection: Connection, place: Place, contents: Contents, known: Known | None) -> Loaded:
-    """Read a conversation, or what is new of it: the row first, then the items below its next position."""
-    facts = facts_at(connection, place)
-    lineage = lineage_of(connection, place, facts)
-    is_whole = known is None or known.revision != facts.revision
-    after = -1 if is_whole or known is None else known.next_position - 1
-    upto = facts.next_position - 1
-    entries = [
-        entry for part in lineage.ranges(place.branch, after, upto) for entry in read_entries(connection, place, *part)
-    ]
-    settings = contents.settings(connection, place.scope.tenant, facts.config_hash)
-    return Loaded(
-        facts,
-        settings,
-        contents.tools(connection, place.scope.tenant, facts.tool_set_hash),
-        lineage,
-        entries,
-        is_whole,
-        server_state(connection, place, lineage, settings),
-    )
-
-
 def read_entries(connection: Connection, place: Place, branch: int, after: int, upto: int) -> list[Entry]:
     """The items of one range, media in place."""
-    dialect = connection.dialect.name
     parameters = {"tenant": place.scope.tenant, "key": place.key, "branch": branch, "after": after, "upto": upto}
-    rows = connection.execute(entries_of(dialect), parameters).all()
+    rows = entries_of(connection.dialect.name).rows(connection, parameters)
     return entries_from(connection, place, rows)
 
 
-def entries_from(connection: Connection, place: Place, rows: Sequence[Any]) -> list[Entry]:
-    """Entries of rows that begin with an entry's columns, media in place."""
-    width = len(Entry._fields)
+def entries_from(connection: Connection, place: Place, rows: Iterable[Sequence[Any]]) -> list[Entry]:
+    """Entries of rows of an entry's columns as the driver gives them, media in place."""
     if connection.dialect.name == "sqlite":
-        found = [Entry._make(row[:width]) for row in rows]
+        found = [new_entry(Entry, row) for row in rows]
     else:
-        found = [_encoded(Entry._make(row[:width])) for row in rows]
+        found = [new_entry(Entry, _as_bytes(row)) for row in rows]
+    for place_in_list, entry in enumerate(found):
+        if entry.call_id is not None and "\\" in entry.call_id:
+            found[place_in_list] = entry._replace(call_id=unescaped(entry.call_id))
     flagged = [entry.position for entry in found if entry.codec & SPLICED]
     if not flagged:
         return found
     parameters = {"tenant": place.scope.tenant, "key": place.key, "after": min(flagged) - 1, "upto": max(flagged)}
     return spliced(found, connection.execute(blobs_of(), parameters))
+
+
+new_entry: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = (
+    tuple.__new__
+)  # an Entry, without a check of its width
+
+
+def _as_bytes(row: Sequence[Any]) -> list[Any]:
+    """The columns of an entry, texts as bytes; what MySQL stores as bytes as text."""
+    found = list(row)
+    for place in TEXTS:
+        if isinstance(found[place], str):
+            found[place] = found[place].encode()
+    for place in WORDS:
+        if isinstance(found[place], bytes):
+            found[place] = found[place].decode()
+    return found
 
 
 def server_state(connection: Connection, place: Place, lineage: Lineage, settings: JsonObject) -> ServerState | None:
@@ -170,11 +148,3 @@ def server_state(connection: Connection, place: Place, lineage: Lineage, setting
     initial = settings.get("previous_response_id")
     start = settings.get("response_boundary", 0) - 1
     return ServerState(previous or initial, start if boundary is None else boundary)
-
-
-def _encoded(entry: Entry) -> Entry:
-    payload, rest = entry.payload, entry.rest
-    return entry._replace(
-        payload=None if payload is None else payload.encode(),  # type: ignore[attr-defined]  # text, on this database
-        rest=None if rest is None else rest.encode(),  # type: ignore[attr-defined]
-    )

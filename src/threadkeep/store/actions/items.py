@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, insert
 
 from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.prepared import insertion
 from threadkeep.db.queries.items import stored_item_of, stored_items_of
 from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
@@ -23,6 +24,7 @@ from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft, media_rows
 from threadkeep.store.place import Once, Place
 
+INSERT_ITEM: Final = insertion(items_table)
 MAX_PAGE: Final = 1_000
 ALL: Final = 2**31 - 1
 
@@ -104,7 +106,7 @@ def insert_rows(connection: Connection, rows: Sequence[dict[str, Any]], drafts: 
     """Rows of items and their media; blobs first, in hash order, so that two writers cannot wait for each other."""
     if not rows:
         return
-    check_sizes(connection, rows, "an item")
+    check_sizes(connection, rows, "an item", ("payload", "rest"))
     contents, links = {}, []
     for row, draft in zip(rows, drafts, strict=True):
         if draft.media:
@@ -114,9 +116,12 @@ def insert_rows(connection: Connection, rows: Sequence[dict[str, Any]], drafts: 
             links += linked
     if contents:
         ordered = [contents[hash_] for hash_ in sorted(contents)]
-        check_sizes(connection, ordered, "the media of an item")
+        check_sizes(connection, ordered, "the media of an item", ("content",))
         connection.execute(insert_missing(connection, blobs), ordered)
-    connection.execute(insert(items_table), rows)
+    if len(rows) == 1:
+        INSERT_ITEM.execute(connection, rows[0])
+    else:
+        INSERT_ITEM.execute_many(connection, rows)
     if links:
         connection.execute(insert(item_blobs), links)
 

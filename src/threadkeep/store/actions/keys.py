@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from threadkeep.db.prepared import insertion
 from threadkeep.db.queries.keys import append_of, new_outcome
 from threadkeep.db.tables import appends
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import IdempotencyConflict
 from threadkeep.store.database import Raced
 from threadkeep.store.place import Once
+
+INSERT_APPEND: Final = insertion(appends)
 
 
 def outcome_of(connection: Connection, tenant: int, conversation: int, once: Once | None) -> JsonObject | None:
@@ -25,12 +28,13 @@ def outcome_of(connection: Connection, tenant: int, conversation: int, once: Onc
     if once is None:
         return None
     parameters = {"tenant": tenant, "conversation": conversation, "name": once.key}
-    row = connection.execute(append_of(), parameters).one_or_none()
-    if row is None:
+    rows = append_of().rows(connection, parameters)
+    if not rows:
         return None
-    if bytes(row.request_hash) != once.request_hash:
+    request_hash, text = rows[0]
+    if bytes(request_hash) != once.request_hash:
         raise IdempotencyConflict(once.key)
-    outcome: JsonObject = loads(row.outcome)
+    outcome: JsonObject = loads(text)
     return outcome
 
 
@@ -53,7 +57,7 @@ def record(
         "created_at": now,
     }
     try:
-        connection.execute(insert(appends), row)
+        INSERT_APPEND.execute(connection, row)
     except IntegrityError as error:
         raise Raced from error
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, update
 
 from threadkeep.db.dialects import check_sizes
+from threadkeep.db.prepared import insertion
 from threadkeep.db.tables import usage_records
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -16,6 +17,7 @@ from threadkeep.domain.usage import NormalizedUsage
 from threadkeep.store.place import Place
 
 UNKNOWN: Final = NormalizedUsage()
+INSERT_RECORD: Final = insertion(usage_records)
 MAX_FIGURE: Final = 2**53
 
 
@@ -69,8 +71,8 @@ def insert_attempt(
         "usage": _json(attempt.usage),
         "error": _json(attempt.error),
     }
-    check_sizes(connection, [row], "the usage ledger")
-    connection.execute(insert(usage_records), row)
+    check_sizes(connection, [row], "the usage ledger", ("usage", "error"))
+    INSERT_RECORD.execute(connection, row)
     return key
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, insert
 
 from threadkeep.db.dialects import returns_updates
-from threadkeep.db.queries.conversations import branch_head, reservation, taken
+from threadkeep.db.queries.conversations import TAKEN_READER, branch_head, reservation, taken
 from threadkeep.db.queries.items import position_of
 from threadkeep.db.tables import branches
 from threadkeep.domain.jsontext import dumps
@@ -165,15 +165,15 @@ def _reserve(
     parameters = scope.bound(key=place.key, now=now, **amounts)
     if is_expected:
         parameters["head"] = expected
-    result = connection.execute(statement, parameters)
     if has_returning:
-        row = result.one_or_none()
-    elif result.rowcount:
-        row = connection.execute(taken(scoped=scope.is_scoped), scope.bound(key=place.key)).one()
+        rows = statement.rows(connection, parameters)
+    elif statement.execute(connection, parameters):
+        rows = taken(scoped=scope.is_scoped).rows(connection, scope.bound(key=place.key))
     else:
-        row = None
-    if row is None:
+        rows = ()
+    if not rows:
         return None
+    row = TAKEN_READER.records(dialect, rows)[0]
     branch = row.next_branch - 1 if is_elsewhere else place.branch
     return Taken(
         row.next_position - amounts["items"], amounts["items"], row.next_response - 1, branch, row.revision,
@@ -189,7 +189,7 @@ def _move_head(connection: Connection, place: Place, found: Taken, expected: int
     }  # fmt: skip
     if expected is not None:
         parameters["head"] = expected
-    moved = connection.execute(branch_head(expected=expected is not None), parameters).rowcount
+    moved = branch_head(expected=expected is not None).execute(connection, parameters)
     if not moved and expected is None:
         raise NotFound(f"The conversation {place.public_id} has no branch {place.branch}. branches() lists them.")
     return bool(moved)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
+from threadkeep.db.prepared import Record
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import NotFound
 from threadkeep.store.actions.conversations import Filter, NewConversation, create_many, list_rows
-from threadkeep.store.actions.entries import facts_of, lineage_of
+from threadkeep.store.actions.entries import Lineage, facts_of, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import Replayed
 from threadkeep.store.place import TENANT_WIDE, Once, Place, Scope
+
+NO_LINEAGE: Final = Lineage((), -1)
 
 
 @dataclass(slots=True)
@@ -25,11 +28,11 @@ class Opened:
     """A conversation as it was found: enough for a handle, no items yet."""
 
     scope: Scope
-    facts: Row[Any]
+    facts: Record
     settings: JsonObject
     tools: Sequence[JsonObject]
     branch: int
-    head: int
+    lineage: Lineage
 
     def place(self) -> Place:
         """Where it is."""
@@ -60,15 +63,14 @@ def get(
 
 
 def opened(
-    connection: Connection, scope: Scope, facts: Row[Any], contents: Contents, branch: int | None = None
+    connection: Connection, scope: Scope, facts: Record, contents: Contents, branch: int | None = None
 ) -> Opened:
     """A conversation whose row was read."""
     number: int = facts.active_branch if branch is None else branch
     settings = contents.settings(connection, scope.tenant, facts.config_hash)
     tools = contents.tools(connection, scope.tenant, facts.tool_set_hash)
-    found = Opened(scope, facts, settings, tools, number, facts.head_position)
-    if number:
-        found.head = lineage_of(connection, found.place(), facts).head
+    found = Opened(scope, facts, settings, tools, number, NO_LINEAGE)
+    found.lineage = lineage_of(connection, found.place(), facts) if number else Lineage((), facts.head_position)
     return found
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
 from threadkeep.db.dialects import check_sizes
+from threadkeep.db.prepared import insertion
 from threadkeep.db.tables import response_bodies, responses
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.errors import HeadConflict
@@ -25,7 +26,9 @@ from threadkeep.store.place import Once, Place
 
 PLAIN: Final = 0
 ZLIB: Final = 1
-_WORTH_PACKING: Final = 512  # bytes; shorter bodies are kept as they are
+_WORTH_PACKING: Final = 2048  # bytes; shorter bodies are kept as they are
+INSERT_RESPONSE: Final = insertion(responses)
+INSERT_BODY: Final = insertion(response_bodies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,10 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
     outcome = keys.outcome_of(connection, place.scope.tenant, place.key, answer.once)
     if outcome is not None and outcome["kind"] != "head_conflict":
         raise Replayed(_replay(outcome))
-    insert_items(connection, place, answer.drafts, found, now, seen=answer.input_to)
+    shown = _shown(place, answer, found)
+    insert_items(connection, place, answer.drafts, found, now, seen=shown)
     number = found.response
-    _insert_response(connection, place, answer, found, now)
+    _insert_response(connection, place, answer, found, shown, now)
     made = {"kind": "response", "number": number, "first": found.first, "branch": found.branch}
     if outcome is None:
         insert_attempt(
@@ -121,12 +125,22 @@ def _replay(outcome: JsonObject) -> Stored:
     return Stored(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
 
 
-def _insert_response(connection: Connection, place: Place, answer: Answer, found: Taken, now: datetime) -> None:
+def _shown(place: Place, answer: Answer, found: Taken) -> int:
+    """The last position that the request showed: on a branch that was made for the answer, none behind its fork."""
+    expected = answer.guard.expected_head
+    if found.branch != place.branch and expected is not None:
+        return min(answer.input_to, expected)
+    return min(answer.input_to, found.first - 1)
+
+
+def _insert_response(
+    connection: Connection, place: Place, answer: Answer, found: Taken, shown: int, now: datetime
+) -> None:
     key = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": found.response}
     row: dict[str, Any] = {
         **key,
         "branch": found.branch,
-        "input_to": answer.input_to,
+        "input_to": shown,
         "from_position": found.first,
         "to_position": found.last,
         "view": None if answer.view is None else dumps(answer.view).decode(),
@@ -137,9 +151,10 @@ def _insert_response(connection: Connection, place: Place, answer: Answer, found
     }
     codec, body = packed(answer.body)
     raw = {**key, "codec": codec, "body": body, "created_at": now}
-    check_sizes(connection, [row, raw], "a response")
-    connection.execute(insert(responses), row)
-    connection.execute(insert(response_bodies), raw)
+    check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
+    check_sizes(connection, [raw], "the raw body of a response", ("body",))
+    INSERT_RESPONSE.execute(connection, row)
+    INSERT_BODY.execute(connection, raw)
 
 
 def packed(body: bytes) -> tuple[int, bytes]:

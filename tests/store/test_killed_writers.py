@@ -1,0 +1,73 @@
+"""A writer that is killed leaves no part of a turn, and a retry with the same key gives exactly one."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from typing import Any
+
+from tests.conftest import is_set
+from tests.databases import Database
+from tests.factories import texts_of
+from tests.processes import forked, pipe
+from tests.store.watching import Tables
+from tests.store.writers import answer_for_ever, turn
+
+KILLS = 200 if is_set("THREADKEEP_LONG") else 20
+LONGEST = 0.03  # seconds that a writer lives at most, once it writes
+
+
+def last_started(receiver: Any) -> int:
+    """The number of the turn that the killed writer was at."""
+    number = -1
+    try:
+        while receiver.poll(0.2):
+            number = receiver.recv()
+    except EOFError:
+        pass
+    return number
+
+
+def check(tables: Tables, answers: int) -> None:
+    """Every turn has all of its rows, and nothing else is there."""
+    items = tables.rows("items", "position")
+    responses = tables.rows("responses", "number")
+    ranges = [(row["from_position"], row["to_position"]) for row in responses]
+    assert [position for first, last in ranges for position in range(first, last + 1)] == [row["position"] for row in items]
+    assert {last - first for first, last in ranges} <= {3}
+    numbers = [row["number"] for row in responses]
+    assert numbers == list(range(len(responses)))
+    assert [row["number"] for row in tables.rows("response_bodies", "number")] == numbers
+    assert sorted(row["response"] for row in tables.rows("usage_records", "id")) == numbers
+    assert tables.counts()["appends"] == len(responses)
+    [conversation] = tables.rows("conversations", "id")
+    assert (conversation["next_position"], conversation["next_response"]) == (len(items), len(responses))
+    assert conversation["head_position"] == len(items) - 1
+    assert len(responses) == answers
+
+
+def test_a_killed_writer_leaves_no_part_of_a_turn(database: Database, stores: Any, tenant: str) -> None:
+    store = stores.get("sync").for_tenant(tenant)
+    conversation = store.create_conversation(model="m")
+    dice, first, in_time = random.Random(0), 0, 0
+    with database.engine().connect() as connection:
+        tables = Tables(connection, store._scope.tenant)
+        for _ in range(KILLS):
+            receiver, sender = pipe()
+            writer = forked(answer_for_ever, database.url, tenant, conversation.id, first, sender)
+            sender.close()
+            assert receiver.poll(60)
+            time.sleep(dice.uniform(0, LONGEST))
+            writer.kill()
+            writer.join()
+            number = last_started(receiver)
+            receiver.close()
+            retried = turn(store.get_conversation(conversation.id), number)
+            in_time += retried.replayed
+            assert turn(store.get_conversation(conversation.id), number).replayed
+            check(tables, answers=number + 1)
+            first = number + 1
+    said = Counter(text.split()[0] for text in texts_of(store.get_conversation(conversation.id).transcript()))
+    assert said == {str(number): 4 for number in range(first)}
+    assert in_time < KILLS, "no writer was killed in the middle of a turn"

@@ -1,0 +1,204 @@
+"""Lost connections and busy databases: a use case is repeated where it cannot happen twice."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event, make_url, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from tests.databases import Database
+from tests.factories import an_answer, texts_of
+from tests.store.watching import Tables, engine_of
+from threadkeep import Store
+
+SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "read": lambda store, c: c.transcript(),
+    "get": lambda store, c: store.get_conversation(c.id),
+    "write": lambda store, c: c.user("Hi"),
+    "keyed": lambda store, c: c.user("Hi", idempotency_key="key"),
+    "answer": lambda store, c: c.add_response(an_answer("Hi"), "open_responses"),
+    "change": lambda store, c: c.update(title="T"),
+    "create": lambda store, c: store.create_conversation(model="m"),
+}
+
+
+def kill_all(database: Database) -> None:
+    """End all connections to the test's database, as a restart of the server does."""
+    with database.engine().connect() as connection:
+        if database.kind == "postgresql":
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            )
+        else:
+            found = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> connection_id()"
+            for (number,) in connection.execute(text(found)).all():
+                connection.exec_driver_sql(f"KILL {number}")
+    time.sleep(0.02)  # until the other side hears of it
+
+
+@contextmanager
+def killed_at(store: Any, database: Database, beginning: str) -> Iterator[list[str]]:
+    """End the connections just before the first statement that begins like this."""
+    done: list[str] = []
+
+    def kill(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith(beginning) and not done:
+            done.append(statement)
+            kill_all(database)
+
+    event.listen(engine_of(store), "before_cursor_execute", kill)
+    try:
+        yield done
+    finally:
+        event.remove(engine_of(store), "before_cursor_execute", kill)
+
+
+@SERVERS
+@pytest.mark.parametrize("name", CALLS)
+def test_connections_that_were_lost_are_made_anew(database: Database, store: Any, conversation: Any, name: str) -> None:
+    kill_all(database)
+    CALLS[name](store, conversation)
+    kill_all(database)
+    assert len(conversation.transcript()) == (1 if name in {"write", "keyed", "answer"} else 0)
+
+
+@SERVERS
+@pytest.mark.parametrize("beginning", ["UPDATE conversations", "INSERT INTO items", "INSERT INTO usage_records"])
+def test_a_connection_lost_in_the_middle_is_no_matter(
+    database: Database, store: Any, conversation: Any, tables: Tables, beginning: str
+) -> None:
+    """The server has taken the transaction back, so it can be repeated without a key."""
+    conversation.user("before")
+    with killed_at(store, database, beginning) as done:
+        conversation.add_response(an_answer("Hi"), "open_responses")
+    assert done
+    assert texts_of(store.get_conversation(conversation.id).transcript()) == ["before", "Hi"]
+    with database.engine().connect() as connection:
+        counts = Tables(connection, store._scope.tenant).counts()
+    assert (counts["items"], counts["responses"], counts["usage_records"]) == (2, 1, 1)
+
+
+@contextmanager
+def commits(store: Any, *, happen: bool) -> Iterator[None]:
+    """The next COMMIT loses the connection: before the server hears of it, or after."""
+    dialect = engine_of(store).dialect
+    commit, is_disconnect, error = dialect.do_commit, dialect.is_disconnect, dialect.loaded_dbapi.OperationalError
+
+    def lost(connection: Any) -> None:
+        dialect.do_commit = commit
+        if happen:
+            commit(connection)
+        connection.rollback()
+        raise error(2013, "Lost connection to server during query")
+
+    dialect.do_commit = lost
+    dialect.is_disconnect = lambda e, *_: isinstance(e, error)
+    try:
+        yield
+    finally:
+        dialect.do_commit, dialect.is_disconnect = commit, is_disconnect
+
+
+@pytest.mark.parametrize("happen", [True, False])
+def test_a_connection_lost_at_commit_is_asked_again_with_a_key(
+    store: Any, conversation: Any, tables: Tables, happen: bool
+) -> None:
+    """Nobody knows whether it was committed; the key tells."""
+    with commits(store, happen=happen):
+        said = conversation.user("Hi", idempotency_key="one")
+    with commits(store, happen=happen):
+        response = conversation.add_response(an_answer("Ho"), "open_responses", idempotency_key="two")
+    assert (said.position, response.text) == (0, "Ho")
+    assert texts_of(conversation.transcript()) == ["Hi", "Ho"]
+    counts = tables.counts()
+    assert (counts["items"], counts["responses"], counts["usage_records"], counts["appends"]) == (2, 1, 1, 2)
+    assert conversation.render("open_responses").head == 1
+
+
+@pytest.mark.parametrize("happen", [True, False])
+def test_a_connection_lost_at_commit_is_told_without_a_key(store: Any, conversation: Any, happen: bool) -> None:
+    """Repeating could say it twice."""
+    with commits(store, happen=happen), pytest.raises(DBAPIError):
+        conversation.user("Hi")
+    assert len(conversation.transcript()) == int(happen)
+    assert conversation.user("more").position == int(happen)
+
+
+@contextmanager
+def locked(database: Database, seconds: float) -> Iterator[None]:
+    """Somebody else writes to the SQLite file for a while."""
+    path = make_url(database.url).database
+    begun = threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(str(path), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            begun.set()
+            time.sleep(seconds)
+            other.execute("ROLLBACK")
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait(10)
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@SQLITE
+def test_a_busy_file_is_waited_for(database: Database, conversation: Any) -> None:
+    with locked(database, 0.3):
+        assert conversation.user("Hi").position == 0
+        assert len(conversation.transcript()) == 1
+
+
+@SQLITE
+def test_readers_do_not_wait_for_a_writer(database: Database, conversation: Any) -> None:
+    conversation.user("Hi")
+    with locked(database, 1.0):
+        started = time.monotonic()
+        assert len(conversation.transcript()) == 1
+        assert time.monotonic() - started < 0.8
+
+
+@SQLITE
+def test_a_busy_error_repeats_the_use_case(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """… where SQLite itself does not wait."""
+    monkeypatch.setattr("threadkeep.store.engines.BUSY_SECONDS", 0)
+    with Store(database.url) as store:
+        conversation = store.create_conversation(model="m")
+        with locked(database, 0.3):
+            assert conversation.user("Hi").position == 0
+        monkeypatch.setattr("threadkeep.store.database.REPEAT_SECONDS", 0.05)
+        with locked(database, 0.5), pytest.raises(OperationalError, match="locked"):
+            conversation.user("Ho")
+        assert conversation.user("Hu").position == 1
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_a_lock_that_takes_too_long_repeats_the_use_case(database: Database, store: Any, conversation: Any) -> None:
+    def impatient(connection: Any, _record: Any, _proxy: Any) -> None:
+        connection.cursor().execute("SET SESSION innodb_lock_wait_timeout = 1")
+
+    event.listen(engine_of(store), "checkout", impatient)
+    try:
+        with database.engine().connect() as other:
+            other.execute(text("UPDATE conversations SET revision = revision WHERE id = :id"), {"id": conversation._place.key})
+            threading.Timer(1.5, other.rollback).start()
+            assert conversation.user("Hi").position == 0
+    finally:
+        event.remove(engine_of(store), "checkout", impatient)
