@@ -175,6 +175,7 @@ class MariadbServer:
             if shown == "TABLE":
                 self._run(f"INSERT INTO `{target}`.`{table}` SELECT * FROM `{source}`.`{table}`")
         self._run("SET SESSION foreign_key_checks = 1")
+        self._run("USE information_schema")  # so that a test may end all connections to its database
 
     def drop(self, name: str) -> None:
         connections = "SELECT id FROM information_schema.processlist WHERE db = %s AND id <> connection_id()"

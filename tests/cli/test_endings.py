@@ -83,7 +83,13 @@ def test_nothing_to_send_cannot_be_rendered(cli: Cli) -> None:
         (["render"], 2, "Missing argument 'ID'. Try: threadkeep render --help"),
         (["render", "x"], 2, "Missing option '--format'"),
         (["ls", "--nope"], 2, "No such option"),
-        (["ls", "--status", "odd"], 2, "Invalid value for '--status'"),
+        (["ls", "--status", "odd"], 2, "Invalid value for '--status': 'odd' is not one of"),
+        (["ls", "--limit", "x"], 2, "Invalid value for '--limit': Input should be a valid integer. Try: threadkeep ls"),
+        (["--url", "postgresql://u:secret@h:abc/db", "ls"], 2, "not a database URL: its port is no number."),
+        (["--url", "postgres://u:secret@h/db", "ls"], 2, "Write postgresql:// instead of postgres://."),
+        (["--url", "postgresql+psycopg2://u:secret@h/db", "ls"], 2, "A Store on postgresql uses psycopg: write"),
+        (["db", "current", "--url", "nothing"], 2, "not a database URL"),
+        (["usage", "--tz", "Mars"], 2, "There is no time zone 'Mars'"),
         (["ls", "--label", "odd"], 2, "--label 'odd' is not of the form KEY=VALUE"),
         (["ls", "--limit", "0"], 2, "limit is a number from 1"),
         (["ls", "--after", "odd"], 2, "not the `next` of a page"),
@@ -94,6 +100,7 @@ def test_nothing_to_send_cannot_be_rendered(cli: Cli) -> None:
 def test_wrong_commands_end_in_one_line(cli: Cli, args: list[str], code: int, message: str) -> None:
     found = cli(*args, code=code)
     assert message in found.err
+    assert "secret" not in found.err
     assert found.out == ""
     assert not args or len(found.err.splitlines()) == 1
 

@@ -219,6 +219,12 @@ def test_only_lists_are_lists_of_items(value: Any) -> None:
         items_from(value)
 
 
+def test_refusals_speak_plainly() -> None:
+    with pytest.raises(InvalidItem) as caught:
+        item_from({"type": "message", "role": 3, "content": "x"})
+    assert str(caught.value) == "item.role is 3; message takes a string there."
+
+
 @pytest.mark.parametrize(
     ("given_arguments", "text"),
     [

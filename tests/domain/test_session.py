@@ -51,10 +51,23 @@ def test_a_session_begins_with_system_and_input() -> None:
         ([{"type": "input_text", "text": "a"}, "b"], ["user"]),
         ({"text": "a"}, ["user"]),
         ([{"role": "user", "content": "a"}, Message("assistant", "b")], ["user", "assistant"]),
+        ([{"type": "provider_item", "format": "gemini", "payload": 1}], ["user"]),
+        ([{"type": "input_text", "text": "a"}, {"type": "martian", "x": 1}], ["user"]),
     ],
 )
 def test_input_is_content_or_items(given_input: Any, roles: list[str]) -> None:
     assert [item.role for item in Session(input=given_input).items] == roles  # type: ignore[attr-defined]
+
+
+def test_input_of_items_takes_every_type() -> None:
+    items: list[dict[str, Any]] = [
+        {"role": "user", "content": "hi"},
+        {"type": "mcp_call", "id": "mcp_1", "name": "roll"},
+        {"type": "provider_item", "format": "gemini", "payload": {"a": 1}},
+        {"type": "reasoning", "summary": []},
+    ]
+    assert [item.type for item in Session(input=items).items] == ["message", *(item["type"] for item in items[1:])]
+    assert [item.type for item in Session(input=items[1:2]).items] == ["mcp_call"]
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
@@ -327,3 +340,9 @@ def test_bodies_are_parsed_by_the_format(echo: str) -> None:
     session = Session(input="a")
     assert session.add_response(b'{"text": "hi"}', echo, headers={"id": "r1"}).id == "r1"
     assert len(session.items) == 2
+
+
+@pytest.mark.parametrize("options", [{"upto": -2}, {"upto": "end"}, {"upto": True}, {"server_state": "all"}])
+def test_values_of_rendering_options_are_checked(echo: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match=f"^{next(iter(options))} is "):
+        Session(model="m", input="Hi").render(echo, **options)

@@ -20,7 +20,7 @@ from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, UsageRow, f
         (True, None),
         ("x", None),
         ("-1", None),
-        (-1, None),
+        (-3, None),
         (-2.0, None),
         (10**18, None),
         (None, None),

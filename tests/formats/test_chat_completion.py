@@ -245,6 +245,14 @@ def test_a_cut_that_leaves_nothing_is_refused() -> None:
         render(FORMAT, user("Hi"), model=None)
 
 
+def test_a_block_of_another_format_is_lost_by_its_type() -> None:
+    block = {"type": "provider_item", "format": "messages", "payload": {"type": "server_tool_use", "id": "s1"}}
+    rendered = render(FORMAT, user("Hi"), block)
+    assert [loss.detail for loss in rendered.losses] == ["A block of messages of type 'server_tool_use' was left out."]
+    with pytest.raises(LossError, match=r"was left out\. Render with strict=False"):
+        render(FORMAT, user("Hi"), block, options=RenderOptions(strict=True))
+
+
 def test_instructions_alone_are_nothing_to_send() -> None:
     with pytest.raises(CannotRender, match="nothing to send"):
         get_format(FORMAT).render(snapshot(user("Hi"), instructions="Be brief."), RenderOptions(upto=-1))

@@ -120,9 +120,11 @@ def test_nothing_to_send_is_refused() -> None:
         render(FORMAT)
     with pytest.raises(CannotRender, match="nothing to send"):
         render(FORMAT, output())
-    for held in ({}, {"state": STATE}):
+    for state in (None, STATE):
         with pytest.raises(CannotRender, match="nothing to send"):
-            get_format(FORMAT).render(snapshot(user("Hi"), instructions="Be brief.", **held), RenderOptions(upto=-1))
+            get_format(FORMAT).render(
+                snapshot(user("Hi"), instructions="Be brief.", state=state), RenderOptions(upto=-1)
+            )
 
 
 def test_reasoning_needs_the_item_it_led_to() -> None:

@@ -17,6 +17,7 @@ from tests.databases import Database
 from tests.factories import an_answer, texts_of
 from tests.store.watching import Tables, engine_of
 from threadkeep import Store
+from threadkeep.store.actions import responses
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -75,14 +76,33 @@ def test_connections_that_were_lost_are_made_anew(database: Database, store: Any
     assert len(conversation.transcript()) == (1 if name in {"write", "keyed", "answer"} else 0)
 
 
+@contextmanager
+def killed_in(database: Database, name: str) -> Iterator[list[str]]:
+    """End the connections just before a step of storing an answer. Nobody listens to the engine's events here."""
+    done: list[str] = []
+    step = getattr(responses, name)
+
+    def kill(*arguments: Any, **options: Any) -> Any:
+        if not done:
+            done.append(name)
+            kill_all(database)
+        return step(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(responses, name, kill)
+        yield done
+
+
 @SERVERS
-@pytest.mark.parametrize("beginning", ["UPDATE conversations", "INSERT INTO items", "INSERT INTO usage_records"])
+@pytest.mark.parametrize(
+    "moment", ["UPDATE conversations", "INSERT INTO items", "INSERT INTO usage_records", "take", "insert_items", "insert_attempt"]
+)
 def test_a_connection_lost_in_the_middle_is_no_matter(
-    database: Database, store: Any, conversation: Any, tables: Tables, beginning: str
+    database: Database, store: Any, conversation: Any, moment: str
 ) -> None:
     """The server has taken the transaction back, so it can be repeated without a key."""
     conversation.user("before")
-    with killed_at(store, database, beginning) as done:
+    with killed_at(store, database, moment) if " " in moment else killed_in(database, moment) as done:
         conversation.add_response(an_answer("Hi"), "open_responses")
     assert done
     assert texts_of(store.get_conversation(conversation.id).transcript()) == ["before", "Hi"]

@@ -106,7 +106,7 @@ def test_failed_attempts_are_counted(store: Any, conversation: Any, tables: Tabl
     assert [(row["status"], row["model"], row["latency_ms"]) for row in rows] == [
         ("failed", MODEL, 30_000),
         ("cancelled", "other", None),
-        ("failed", None, None),
+        ("failed", MODEL, None),
     ]
     assert json.loads(rows[0]["error"]) == {"type": "TimeoutError", "message": "no answer"}
     assert conversation.usage().attempts == 3

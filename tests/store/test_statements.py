@@ -112,8 +112,8 @@ def test_an_unforked_conversation_is_read_by_one_statement(stores: Any, face: st
     handle = stores.get(face).for_tenant(tenant).get_conversation(id)
     with statements_of(handle) as seen:
         handle.render("open_responses")
-    assert sum("FROM items" in statement for statement in seen) == 1
-    assert len(seen) <= 2
+    assert len(seen) == 1
+    assert "items" in seen[0]
 
 
 def test_a_handle_reads_only_what_is_new(stores: Any, face: str, filled: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_handle_reads_only_what_is_new(stores: Any, face: str, filled: Any) ->
     position = other.user("New").position
     with statements_of(handle) as seen:
         assert handle.render("open_responses").head == position
-    assert len(seen) == 2
+    assert len(seen) == 1
     with statements_of(handle) as seen:
         handle.render("open_responses")
     assert len(seen) == 1

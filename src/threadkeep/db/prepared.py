@@ -167,7 +167,7 @@ def _run(connection: Connection, text: str, call: Callable[..., Any], arguments:
         if not isinstance(error, driver_error):
             raise
         pooled = connection.connection
-        is_lost = dialect.is_disconnect(error, pooled.dbapi_connection, None)  # type: ignore[arg-type]
+        is_lost = dialect.is_disconnect(error, pooled.dbapi_connection, None)
         if is_lost:
             connection.invalidate(error)
         raise DBAPIError.instance(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, inspect, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.db.models import Base
 from threadkeep.db.types import MYSQL
@@ -174,7 +174,7 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
         try:
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK_NAME})
             connection.commit()
-        except DBAPIError:
+        except SQLAlchemyError:
             connection.invalidate()  # the lock goes with the connection
 
 

@@ -18,7 +18,7 @@ from threadkeep.errors import InvalidItem, InvalidOption
 
 ErrorClass = type[InvalidItem | InvalidOption]
 # what Pydantic's messages say beside what is expected
-_NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?(?:a valid )?|, unable to parse .*$")
+_NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _shown = Repr()
 _shown.maxstring = _shown.maxother = 80

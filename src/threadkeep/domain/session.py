@@ -278,7 +278,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             UnknownFormat: there is no format of that name.
             CannotRender: no request that the provider would take can be made; LossError with ``strict=True``.
-            InvalidOption: there is no such option of rendering.
+            InvalidOption: there is no such option of rendering, or it has another value.
         """
         for name in options:
             if name not in _RENDER_OPTIONS:

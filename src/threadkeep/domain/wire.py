@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
+from threadkeep.domain.objects import shown
 from threadkeep.domain.overlay import overlaid
-from threadkeep.errors import ItemRefused, LossError, UnknownFormat
+from threadkeep.errors import InvalidOption, ItemRefused, LossError, UnknownFormat
 
 if TYPE_CHECKING:
     from threadkeep.domain.response import Response
@@ -34,7 +35,6 @@ class Entry(NamedTuple):
     seen: int | None = None  # on items of a response: the last position that its request showed
     call_id: str | None = None
     origin: str | None = None  # the format it came in; None: built by the user
-    model: str | None = None  # the model that produced it
     payload: bytes | None = None
     rest: bytes | None = None
     codec: int = 0
@@ -65,15 +65,27 @@ class Snapshot:
     tools: Sequence[JsonObject]
     entries: Sequence[Entry]
     state: ServerState | None = None
+    memo: dict[str, Any] | None = field(default=None, compare=False)  # what formats remember of these very items
 
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """How a request is rendered; see `Conversation.render`."""
+    """How a request is rendered; see `Conversation.render`.
+
+    Raises:
+        InvalidOption: `upto` is no position, or there is no such `server_state`.
+    """
 
     strict: bool = False
     upto: int | None = None
     server_state: Literal["auto", "none"] = "auto"
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.upto, int) and not isinstance(self.upto, bool)
+        if self.upto is not None and not (is_number and self.upto >= -1):
+            raise InvalidOption(f"upto is a position, or -1 for none, not {shown(self.upto)}.")
+        if self.server_state not in ("auto", "none"):
+            raise InvalidOption(f'server_state is "auto" or "none", not {shown(self.server_state)}.')
 
     def view(self, format_name: str) -> JsonObject:
         """The options that shaped a request, to be recorded with its response."""

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 
-def entry_of(
-    item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None, model: str | None = None
-) -> Entry:
+def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None) -> Entry:
     """The stored form of an item object.
 
     Raises:
@@ -43,7 +41,6 @@ def entry_of(
         seen=seen,
         call_id=call_id_of(item),
         origin=origin if isinstance(origin, str) else None,
-        model=model,
         payload=text,
         rest=rest,
         codec=codec | rest_codec,

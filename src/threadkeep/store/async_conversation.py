@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 
 class AsyncConversation(Writes, Reads, Changes):
-    """A conversation in the database; the methods of `Conversation` as coroutines."""
+    """A conversation in the database; the methods of `Conversation` as coroutines, with the same options.
+
+    `how` is `idempotency_key`, `expected_head` and `on_conflict`; `view` is `strict`, `upto` and `server_state`.
+    """
 
     def __init__(self, found: Opened, contents: Contents, runner: AsyncRunner) -> None:
         super().__init__(found, contents)
@@ -158,7 +161,7 @@ class AsyncConversation(Writes, Reads, Changes):
         """Like `Conversation.response_body`."""
         return await self._run(self._reading_body(number))
 
-    async def usage(self, *, by: Sequence[str] = ()) -> Any:
+    async def usage(self, *, by: Sequence[str] | str = ()) -> Any:
         """Like `Conversation.usage`."""
         return await self._run(self._reporting(by))
 

@@ -39,29 +39,35 @@ class Conversation(Writes, Reads, Changes):
     def user(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
         """Append a user message: text, a content part, a dict, or a list of them.
 
+        In `how`: `idempotency_key` (the same key and content writes once), `expected_head` (the position where the
+        branch must end, -1: empty), and `on_conflict`, for when it ends elsewhere ("raise", "append" or "branch").
+
         Raises:
             InvalidItem, InvalidOption, NotFound, HeadConflict, IdempotencyConflict, TooLarge: nothing was written.
         """
         return self._run(self._saying("user", content, how, author_id))
 
     def assistant(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
-        """Append an assistant message; a text becomes `output_text`. As `user`."""
+        """Append an assistant message; a text becomes `output_text`. Options in `how` and errors as `user`."""
         return self._run(self._saying("assistant", content, how, author_id))
 
     def system(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
-        """Append a system message. As `user`."""
+        """Append a system message. Options in `how` and errors as `user`."""
         return self._run(self._saying("system", content, how, author_id))
 
     def developer(self, content: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
-        """Append a developer message. As `user`."""
+        """Append a developer message. Options in `how` and errors as `user`."""
         return self._run(self._saying("developer", content, how, author_id))
 
     def add_item(self, item: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
-        """Append an item of any type: a typed item, or a dict in the way of Open Responses. Errors as `user`."""
+        """Append an item of any type: a typed item, or a dict in the way of Open Responses.
+
+        Options in `how` (`idempotency_key`, `expected_head`, `on_conflict`) and errors as `user`.
+        """
         return self._run(self._adding_one(item, how, author_id))
 
     def add_items(self, items: Iterable[Any], *, author_id: str | None = None, **how: Unpack[How]) -> list[StoredItem]:
-        """Append several items, all or none. Errors as `user`."""
+        """Append several items, all or none; options in `how` and errors as `user`."""
         return self._run(self._adding_many(items, how, author_id))
 
     def add_function_call_output(
@@ -73,7 +79,10 @@ class Conversation(Writes, Reads, Changes):
         status: str | None = None,
         **how: Unpack[How],
     ) -> StoredItem:
-        """Append what a called function returned: text or content parts (`result` is another name of `output`)."""
+        """Append what a called function returned: text or content parts (`result` is another name of `output`).
+
+        Options in `how` (`idempotency_key`, `expected_head`, `on_conflict`) and errors as `user`.
+        """
         return self._run(self._outputting(call_id, output, result, status, how))
 
     def add_response(
@@ -91,7 +100,10 @@ class Conversation(Writes, Reads, Changes):
     ) -> Response:
         """Append a provider's answer in one transaction: items, response, raw body, and a row of the usage ledger.
 
-        `body` is a dict, JSON text, or an object of the provider's SDK; `rendered` is the request it answers.
+        `body` is a dict, JSON text, or an object of the provider's SDK; `rendered` is the request it answers. With an
+        `idempotency_key` (one for each answer, such as its id) the same answer is stored once. Where the branch does
+        not end at `expected_head`, `on_conflict` says what happens: "raise", "append" all the same, or on a new
+        "branch".
 
         Raises:
             ProviderError: the body is an error; its ledger row is written.
@@ -131,6 +143,9 @@ class Conversation(Writes, Reads, Changes):
     def render(self, format: str, **view: Unpack[View]) -> Rendered:
         """Render the next request for a provider, with its losses and repairs; reads only what is new.
 
+        In `view`: `strict` (raise LossError instead of reporting losses), `upto` (show the items up to and including
+        this position), and `server_state` ("auto"; "none" sends the whole history, also where the provider holds it).
+
         Raises:
             UnknownFormat, InvalidOption, NotFound: it cannot be read.
             CannotRender: the provider would refuse any request made of this conversation.
@@ -139,11 +154,11 @@ class Conversation(Writes, Reads, Changes):
         return self._run(self._rendering(format, view))
 
     def request_payload(self, format: str, **view: Unpack[View]) -> JsonObject:
-        """The next request as a dict for the provider's SDK. As `render`."""
+        """The next request as a dict for the provider's SDK. Options (`strict`, `upto` …) and errors as `render`."""
         return (self.render(format, **view)).payload
 
     def request_body(self, format: str, **view: Unpack[View]) -> bytes:
-        """The next request as JSON, UTF-8: the fast way. As `render`."""
+        """The next request as JSON, UTF-8: the fast way. Options (`strict`, `upto` …) and errors as `render`."""
         return (self.render(format, **view)).body
 
     def session(self) -> Session:
@@ -189,7 +204,7 @@ class Conversation(Writes, Reads, Changes):
         """
         return self._run(self._reading_body(number))
 
-    def usage(self, *, by: Sequence[str] = ()) -> Any:
+    def usage(self, *, by: Sequence[str] | str = ()) -> Any:
         """What this conversation used: one UsageRow, or with `by` ("response", "model", "day" …) a list of them."""
         return self._run(self._reporting(by))
 

@@ -63,7 +63,7 @@ def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None
     if isinstance(author, str):  # a column of its own: it is never sent to a provider
         item = {name: value for name, value in item.items() if name != "author_id"}
         author_id = author_id or identifier("author_id", author)
-    entry = entry_of(item, position=-1, model=model)
+    entry = entry_of(item, position=-1)
     texts, media = _without_media(entry)
     call_id, item_id = entry.call_id, _text(item.get("id"))
     columns = {
@@ -77,7 +77,7 @@ def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None
         "name": fitting(item.get("name")),
         "author_id": author_id,
         "origin": entry.origin,
-        "model": fitting(entry.model),
+        "model": fitting(model),
         "payload": texts[0],
         "rest": texts[1],
         "codec": entry.codec | (SPLICED if media else 0),

@@ -69,12 +69,7 @@ def render_options(view: View) -> RenderOptions:
     unknown = set(view) - set(View.__annotations__)
     if unknown:
         raise InvalidOption(f"render has no option {min(unknown)!r}; it has {', '.join(View.__annotations__)}.")
-    options = RenderOptions(**view)
-    if options.server_state not in {"auto", "none"}:
-        raise InvalidOption(f'server_state is "auto" or "none", not {options.server_state!r}.')
-    if options.upto is not None and whole("upto", options.upto, MAX_POSITION) < -1:
-        raise InvalidOption(f"upto is a position, or -1 for none, not {shown(options.upto)}.")
-    return options
+    return RenderOptions(**view)
 
 
 def append_of(method: str, items: Sequence[Item], how: How, author_id: str | None = None) -> Append:

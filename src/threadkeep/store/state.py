@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
+from typing import Any
 
 from threadkeep.domain.wire import Entry, Snapshot
 from threadkeep.store.actions.loading import Loaded
@@ -23,6 +24,7 @@ class State:
         self.head = found.lineage.head
         self.entries: list[Entry] = []
         self.next_position = 0  # everything below it has been read
+        self._memo: dict[str, Any] = {}  # what formats remember of these items; anew when they are read anew
         self._remembers = remembers  # not inside the caller's transaction, which may take items back
         self._lock = Lock()
 
@@ -36,10 +38,10 @@ class State:
                 self.next_position = loaded.next_position
             entries = self.entries
             self.head = entries[-1].position if entries else -1
-            found = self.found
+            found, memo = self.found, self._memo
             if not self._remembers:
-                self.entries, self.next_position = [], 0
-        return Snapshot(found.settings, found.tools, entries, loaded.state)
+                self.entries, self.next_position, self._memo = [], 0, {}
+        return Snapshot(found.settings, found.tools, entries, loaded.state, memo)
 
     def _replace(self, loaded: Loaded) -> None:
         """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""
@@ -48,11 +50,13 @@ class State:
             return
         self.found, self.entries = loaded.conversation, list(loaded.entries)
         self.next_position = loaded.next_position
+        self._memo = {}
 
     def changed(self, found: Opened) -> None:
         """Take in the row as it is after a change."""
         with self._lock:
             self.found = found
+            self._memo = {}
 
     def appended(
         self, drafts: Sequence[Draft], first: int, revision: int, *, turn: int | None = None, seen: int | None = None

@@ -8,18 +8,19 @@ from typing import Any, Final
 from sqlalchemy import Column, Select, and_, bindparam, literal_column, select
 from sqlalchemy.types import NullType
 
-from threadkeep.db.prepared import Prepared
+from threadkeep.db.prepared import Prepared, Reader
 from threadkeep.db.queries.conversations import visible
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
 
 # The columns of domain.wire.Entry, in its order; the texts are read as bytes where the database can.
-_ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "model", "payload", "rest", "codec")
+_ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec")
 _TEXTS: Final = frozenset({"payload", "rest"})
 # Columns whose values are never escaped: their column type would only cost time (not on MySQL, where it decodes).
-_PLAIN: Final = frozenset({"type", "role", "origin", "model"})
+_PLAIN: Final = frozenset({"type", "role", "origin"})
 
 # What a StoredItem shows beside the item itself.
-_STORED: Final = (items.c.branch, items.c.item_id, items.c.author_id, items.c.created_at)
+_STORED: Final = (items.c.branch, items.c.author_id, items.c.created_at)
+STORED_READER: Final = Reader(_STORED)
 
 
 def _column(name: str, dialect: str) -> Any:
@@ -60,7 +61,7 @@ def news_of(dialect: str, *, scoped: bool) -> Prepared:
         ),
     )
     where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
-    columns = [table.revision, table.next_position, *_entry_columns(dialect)]
+    columns = [*_entry_columns(dialect), table.revision, table.next_position]
     return Prepared(select(*columns).select_from(joined).where(*where).order_by(items.c.position))
 
 
@@ -72,21 +73,23 @@ def entries_of(dialect: str) -> Prepared:
 
 
 @cache
-def stored_items_of(dialect: str, *, descending: bool) -> Select[Any]:
+def stored_items_of(dialect: str, *, descending: bool) -> Prepared:
     """A page of one branch's items between two positions (exclusive, inclusive), with what people ask for."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
     order = items.c.position.desc() if descending else items.c.position
-    return select(*_entry_columns(dialect), *_STORED).where(*where).order_by(order).limit(bindparam("limit"))
+    chosen = select(*_entry_columns(dialect), *_STORED).where(*where)
+    return Prepared(chosen.order_by(order).limit(bindparam("limit")))
 
 
 @cache
-def stored_item_of(dialect: str) -> Select[Any]:
+def stored_item_of(dialect: str) -> Prepared:
     """One item by its position."""
-    return select(*_entry_columns(dialect), *_STORED).where(
+    where = [
         items.c.tenant_id == bindparam("tenant"),
         items.c.conversation_id == bindparam("key"),
         items.c.position == bindparam("position"),
-    )
+    ]
+    return Prepared(select(*_entry_columns(dialect), *_STORED).where(*where))
 
 
 @cache

@@ -33,6 +33,7 @@ _NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 class Plan:
     """What becomes of the items that are not simply sent, by position."""
 
+    pairing: Pairing = field(default_factory=Pairing)
     left_out: dict[int, tuple[str, str]] = field(default_factory=dict)  # code and detail
     call_ids: dict[int, str] = field(default_factory=dict)  # another call id than the item's own
     idless: set[int] = field(default_factory=set)  # items sent without their id
@@ -48,13 +49,19 @@ class Plan:
 
 def input_of(entries: Sequence[Entry], state: ServerState | None, context: Context) -> tuple[list[bytes], int]:
     """The elements of `input` as JSON, and how many of them no later append changes."""
-    pairing = paired(entries)
-    plan = _planned(entries, pairing, knows_more=state is not None)
+    plan = planned(entries, knows_more=state is not None)
     shown = entries if state is None else _news(entries, state)
-    elements = [] if state is None else list(_overdue(plan, shown, pairing, context))
+    overdue = [] if state is None else list(_overdue(plan, shown, plan.pairing, context))
+    elements, stable = rendered_elements(shown, plan, context)
+    return [*overdue, *elements], stable
+
+
+def rendered_elements(entries: Sequence[Entry], plan: Plan, context: Context) -> tuple[list[bytes], int]:
+    """The items as the plan wants them sent, and how many of the elements no later append changes."""
     special = plan.positions()
+    elements: list[bytes] = []
     stable = None
-    for entry in shown:
+    for entry in entries:
         if entry.rest is None and entry.payload is not None and entry.position not in special:
             elements.append(entry.payload)
             continue
@@ -84,8 +91,10 @@ def _is_of_answer(entry: Entry, state: ServerState) -> bool:
     return entry.position <= state.boundary and entry.seen is not None
 
 
-def _planned(entries: Sequence[Entry], pairing: Pairing, *, knows_more: bool) -> Plan:
-    plan = Plan(late=pairing.late)
+def planned(entries: Sequence[Entry], *, knows_more: bool = False) -> Plan:
+    """What must be done about the items beyond sending them; `knows_more`: the provider has others."""
+    pairing = paired(entries)
+    plan = Plan(pairing, late=pairing.late)
     _leave_out_orphans(plan, entries, pairing, knows_more=knows_more)
     _leave_out_reasoning(plan, entries)
     _use_ids_once(plan, entries)
@@ -148,6 +157,16 @@ def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
                 plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
         else:
             used.add(item_id)
+
+
+def item_ids(entries: Sequence[Entry]) -> set[bytes]:
+    """The ids of items, as they stand in their payloads."""
+    return {_id_text(entry.payload) for entry in entries if entry.payload is not None and entry.payload.startswith(_ID)}
+
+
+def used_call_ids(plan: Plan) -> set[str]:
+    """The call ids of items, as they are sent."""
+    return {sized_call_id(call.call_id) for call in plan.pairing.made}
 
 
 def _id_text(payload: bytes | None) -> bytes:

@@ -11,7 +11,7 @@ Source: OpenAI's API reference, "Responses"; the Open Responses specification.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.wire import Rendered, RenderOptions, ServerState, Snapshot
@@ -21,6 +21,7 @@ from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
 from threadkeep.formats.open_responses.fields import FIELDS, FOREIGN_STREAM_OPTIONS, NAME
 from threadkeep.formats.open_responses.input import input_of
+from threadkeep.formats.open_responses.settled import joined_input
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import upto
@@ -41,17 +42,21 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
     context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
     body = _body(snapshot, state, context)
-    elements, stable = input_of(entries, state, context)
+    if state is None:
+        text, count, stable = joined_input(entries, context, snapshot.memo if options.upto is None else None)
+    else:
+        elements, stable = input_of(entries, state, context)
+        text, count = b",".join(elements), len(elements)
     is_cut_empty = not entries and options.upto is not None
-    if not elements and (state is None or is_cut_empty) and "prompt" not in body:
-        raise CannotRender("There is nothing to send: the conversation has no items. Add a user message first.")
+    if not count and (state is None or is_cut_empty) and "prompt" not in body:
+        raise CannotRender("There is nothing to send: no item is left. Add a user message first.")
     rendered = Rendered(
         losses=context.losses,
         repairs=context.repairs,
         stable=0 if state is not None else stable,
         head=entries[-1].position if entries else -1,
         view=options.view(NAME),
-        source=_joined(body, elements),
+        source=_joined(body, text),
     )
     return rendered.strictly(NAME) if options.strict else rendered
 
@@ -98,9 +103,9 @@ def _check(body: JsonObject) -> None:
         raise CannotRender("background=True needs stored responses. Leave store unset, or set background to False.")
 
 
-def _joined(body: JsonObject, elements: list[bytes]) -> bytes | Any:
+def _joined(body: JsonObject, text: bytes | bytearray) -> bytes:
     """The body with `input` as its last key."""
     head = dumps(body)
-    if not elements:
+    if not text:
         return head
-    return b'%b%b"input":[%b]}' % (head[:-1], b"," if body else b"", b",".join(elements))
+    return b"".join((head[:-1], b',"input":[' if body else b'"input":[', text, b"]}"))

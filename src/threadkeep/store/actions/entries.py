@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from threadkeep.db.prepared import Record
+from threadkeep.db.dialects import is_mysql
+from threadkeep.db.prepared import Record, Row
 from threadkeep.db.queries.conversations import FACTS_READER, branch_of, conversation_by
 from threadkeep.db.queries.items import blobs_of, entries_of
 from threadkeep.db.tables import responses
@@ -19,8 +20,9 @@ from threadkeep.errors import NotFound
 from threadkeep.store.drafts import SPLICED, spliced
 from threadkeep.store.place import Place, Scope
 
-TEXTS: Final = (Entry._fields.index("payload"), Entry._fields.index("rest"))
-WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin", "model"))
+WIDTH: Final = len(Entry._fields)
+PAYLOAD, REST, CODEC = (Entry._fields.index(name) for name in ("payload", "rest", "codec"))
+WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin"))
 SERVER_STATE = ("previous_response_id", "conversation")
 
 
@@ -89,12 +91,17 @@ def read_entries(connection: Connection, place: Place, branch: int, after: int, 
     return entries_from(connection, place, rows)
 
 
-def entries_from(connection: Connection, place: Place, rows: Iterable[Sequence[Any]]) -> list[Entry]:
-    """Entries of rows of an entry's columns as the driver gives them, media in place."""
-    if connection.dialect.name == "sqlite":
-        found = [new_entry(Entry, row) for row in rows]
+def entries_from(connection: Connection, place: Place, rows: Iterable[Row]) -> list[Entry]:
+    """Entries of rows that begin with an entry's columns, as the driver gives them; media in place."""
+    dialect = connection.dialect
+    if dialect.name == "sqlite":
+        found = [new_entry(Entry, row[:WIDTH]) for row in rows]
+    elif is_mysql(dialect):
+        found = [_decoded(row) for row in rows]
     else:
-        found = [new_entry(Entry, _as_bytes(row)) for row in rows]
+        found = [
+            new_entry(Entry, (*row[:PAYLOAD], _bytes(row[PAYLOAD]), _bytes(row[REST]), row[CODEC])) for row in rows
+        ]
     for place_in_list, entry in enumerate(found):
         if entry.call_id is not None and "\\" in entry.call_id:
             found[place_in_list] = entry._replace(call_id=unescaped(entry.call_id))
@@ -110,16 +117,18 @@ new_entry: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = (
 )  # an Entry, without a check of its width
 
 
-def _as_bytes(row: Sequence[Any]) -> list[Any]:
-    """The columns of an entry, texts as bytes; what MySQL stores as bytes as text."""
-    found = list(row)
-    for place in TEXTS:
-        if isinstance(found[place], str):
-            found[place] = found[place].encode()
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _decoded(row: Row) -> Entry:
+    """An entry of MySQL, which gives short columns as bytes and long ones as text."""
+    values = list(row[:WIDTH])
     for place in WORDS:
-        if isinstance(found[place], bytes):
-            found[place] = found[place].decode()
-    return found
+        if isinstance(values[place], bytes):
+            values[place] = values[place].decode()
+    values[PAYLOAD], values[REST] = _bytes(row[PAYLOAD]), _bytes(row[REST])
+    return new_entry(Entry, values)
 
 
 def server_state(connection: Connection, place: Place, lineage: Lineage, settings: JsonObject) -> ServerState | None:

@@ -10,14 +10,14 @@ from typing import Any, Final
 from sqlalchemy import Connection, insert
 
 from threadkeep.db.dialects import check_sizes, insert_missing
-from threadkeep.db.prepared import insertion
-from threadkeep.db.queries.items import stored_item_of, stored_items_of
+from threadkeep.db.prepared import Row, insertion
+from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
 from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import HeadConflict, NotFound
-from threadkeep.store.actions.entries import entries_from, facts_at, lineage_of
+from threadkeep.store.actions.entries import WIDTH, entries_from, facts_at, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.actions.numbers import ANYWHERE, Guard, Taken, take
 from threadkeep.store.database import Replayed
@@ -134,12 +134,12 @@ def stored_item(connection: Connection, place: Place, position: int) -> StoredIt
     """
     lineage = lineage_of(connection, place, facts_at(connection, place))
     parameters = {"tenant": place.scope.tenant, "key": place.key, "position": position}
-    row = connection.execute(stored_item_of(connection.dialect.name), parameters).one_or_none()
-    if row is None or not lineage.has(place.branch, position, row.branch):
+    found = _stored(connection, place, stored_item_of(connection.dialect.name).rows(connection, parameters))
+    if not found or not lineage.has(place.branch, position, found[0].branch):
         raise NotFound(
             f"Branch {place.branch} of {place.public_id} has no item at position {position}; it ends at {lineage.head}."
         )
-    return _stored(connection, place, [row])[0]
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def stored_items(connection: Connection, place: Place, window: Window) -> list[S
     high = lineage.head if window.before is None else min(lineage.head, window.before - 1)
     parts = lineage.ranges(place.branch, low, high)
     statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
-    found: list[Any] = []
+    found: list[Row] = []
     for branch, after, upto in reversed(parts) if window.is_descending else parts:
         if len(found) == window.limit:
             break
@@ -167,7 +167,7 @@ def stored_items(connection: Connection, place: Place, window: Window) -> list[S
             "tenant": place.scope.tenant, "key": place.key, "branch": branch, "after": after, "upto": upto,
             "limit": ALL if window.limit is None else window.limit - len(found),
         }  # fmt: skip
-        found += connection.execute(statement, parameters).all()
+        found += statement.rows(connection, parameters)
     return _stored(connection, place, found)
 
 
@@ -176,17 +176,18 @@ def item_id_of(place: Place, position: int) -> str:
     return f"item_{place.public_id.removeprefix('conv_')}_{position}"
 
 
-def _stored(connection: Connection, place: Place, rows: Sequence[Any]) -> list[StoredItem]:
+def _stored(connection: Connection, place: Place, rows: Sequence[Row]) -> list[StoredItem]:
     entries = entries_from(connection, place, rows)
+    records = STORED_READER.records(connection.dialect, [row[WIDTH:] for row in rows])
     return [
         StoredItem(
             id=item_id_of(place, entry.position),
             position=entry.position,
-            branch=row.branch,
+            branch=record.branch,
             turn=entry.turn,
             item=item_from_object(entry.item()),
-            author_id=row.author_id,
-            created_at=row.created_at,
+            author_id=record.author_id,
+            created_at=record.created_at,
         )
-        for row, entry in zip(rows, entries, strict=True)
+        for record, entry in zip(records, entries, strict=True)
     ]

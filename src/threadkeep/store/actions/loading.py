@@ -37,12 +37,12 @@ def load(connection: Connection, place: Place, contents: Contents, found: Opened
     rows = statement.rows(connection, parameters)
     if not rows:
         raise place.missing()
-    revision, next_position = rows[0][:2]
+    revision, next_position = rows[0][-2:]
     if revision != found.facts.revision:
         found = get(connection, place.scope, "id", place.key, contents, place.branch)
         if since:  # a change may concern what was read before
             return load(connection, place, contents, found, 0)
-    entries = entries_from(connection, place, [row[2:] for row in rows] if rows[0][2] is not None else ())
+    entries = entries_from(connection, place, rows if rows[0][0] is not None else ())
     if not since:
         entries = [*_inherited(connection, place, found.lineage), *entries]
     lineage = Lineage(found.lineage.parts, next_position - 1)

@@ -1,0 +1,89 @@
+"""What a handle remembers of a rendered input list, so that the next render only looks at what is new.
+
+A list of items is settled when every call in it has its output and nothing that comes later can change how it is sent.
+The JSON of a settled list is kept; a render that finds anything in the new items which reaches back (an output for an
+old call, an id that was used before) looks at the whole list again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from threadkeep.domain.wire import Entry, Loss, Repair
+from threadkeep.formats.open_responses.fields import NAME
+from threadkeep.formats.open_responses.input import Plan, item_ids, planned, rendered_elements, used_call_ids
+from threadkeep.formats.reports import Context
+
+KEY: Final = f"{NAME}.input"
+
+
+@dataclass(slots=True)
+class Settled:
+    """The beginning of an input list, rendered."""
+
+    count: int = 0  # items
+    elements: int = 0
+    text: bytearray = field(default_factory=bytearray)  # the elements, joined
+    losses: list[Loss] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
+    ids: set[bytes] = field(default_factory=set)
+    call_ids: set[str] = field(default_factory=set)
+
+
+def joined_input(
+    entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None
+) -> tuple[bytes | bytearray, int, int]:
+    """The elements of `input` joined, how many there are, and how many of them no later append changes."""
+    # Taken out while it is used: another thread finds none and renders everything.
+    settled = Settled() if memo is None else memo.pop(KEY, None) or Settled()
+    if settled.count > len(entries):
+        settled = Settled()
+    new = entries[settled.count :] if settled.count else entries
+    plan = planned(new)
+    if settled.count and _reaches_back(plan, new, settled):
+        settled, new = Settled(), entries
+        plan = planned(new)
+    tail = Context(context.names, context.tools)
+    elements, stable = rendered_elements(new, plan, tail)
+    if settled.count and _cleans_names(tail):  # which depends on all names before
+        settled, new, tail = Settled(), entries, Context(context.names, context.tools)
+        plan = planned(new)
+        elements, stable = rendered_elements(new, plan, tail)
+    context.losses += [*settled.losses, *tail.losses]
+    context.repairs += [*settled.repairs, *tail.repairs]
+    count, stable = settled.elements + len(elements), settled.elements + stable
+    text = b",".join(elements)
+    if memo is None or _cleans_names(tail) or not _is_settled(plan, entries):
+        return _joined(settled.text, text), count, stable
+    settled.text += b"," + text if settled.text and text else text
+    settled.count, settled.elements = len(entries), count
+    settled.losses += tail.losses
+    settled.repairs += tail.repairs
+    settled.ids |= item_ids(new)
+    settled.call_ids |= used_call_ids(plan)
+    memo[KEY] = settled
+    return settled.text, count, stable
+
+
+def _joined(before: bytearray, text: bytes) -> bytes:
+    return b"".join((before, b"," if before and text else b"", text))
+
+
+def _reaches_back(plan: Plan, new: Sequence[Entry], settled: Settled) -> bool:
+    pairing = plan.pairing
+    return bool(
+        pairing.unknown
+        or pairing.orphans
+        or not settled.ids.isdisjoint(item_ids(new))
+        or not settled.call_ids.isdisjoint(used_call_ids(plan))
+    )
+
+
+def _cleans_names(context: Context) -> bool:
+    return any(repair.code == "name" for repair in context.repairs)
+
+
+def _is_settled(plan: Plan, entries: Sequence[Entry]) -> bool:
+    return bool(entries) and not plan.pairing.unanswered and entries[-1].type != "reasoning"

@@ -1,0 +1,91 @@
+"""Statement builders return statements that every database understands, and each of them names the tenant."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects.mysql import pymysql
+from sqlalchemy.dialects.postgresql import psycopg
+
+from threadkeep.db.prepared import Plan, Prepared, insertion
+from threadkeep.db.queries import conversations, items, keys
+from threadkeep.db.tables import items as items_table
+
+DIALECTS = [sqlite.dialect(), psycopg.dialect(), pymysql.dialect()]
+BUILDERS = [
+    builder
+    for module in (conversations, items, keys)
+    for name, builder in inspect.getmembers(module, callable)
+    if not name.startswith("_") and builder.__module__ == module.__name__ and name != "visible"
+]
+CHOICES: dict[str, list[Any]] = {"bool": [False, True], "int": [0, 2]}
+
+
+def calls(builder: Callable[..., Any], dialect: Any) -> Iterator[Any]:
+    """The builder's statements, for all combinations of its options."""
+    named, columns = {}, []
+    for parameter in inspect.signature(builder).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            columns = ["title", "user_id"]
+        elif parameter.name == "dialect":
+            named["dialect"] = [dialect.name]
+        elif parameter.name == "column":
+            named["column"] = ["id", "public_id", "external_id"]
+        else:
+            named[parameter.name] = CHOICES[str(parameter.annotation)]
+    for values in itertools.product(*named.values()):
+        yield builder(*columns, **dict(zip(named, values, strict=True)))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("builder", BUILDERS, ids=lambda builder: builder.__name__)
+def test_statements_compile(builder: Callable[..., Any], dialect: Any) -> None:
+    for made in calls(builder, dialect):
+        statement = made.statement if isinstance(made, Prepared) else made
+        text = str(statement.compile(dialect=dialect))
+        assert "tenant_id" in text
+        assert getattr(statement, "_offset_clause", None) is None
+        if isinstance(made, Prepared):
+            assert Plan(statement, dialect, None).text == text
+
+
+def text_of(made: Any, dialect: Any) -> str:
+    return str(getattr(made, "statement", made).compile(dialect=dialect))
+
+
+def test_a_page_of_conversations_is_bound_by_a_range() -> None:
+    """Row values are no range on MariaDB, and a plain OR is none on PostgreSQL."""
+    found = text_of(conversations.listing(user=False, statuses=True, labels=0, after=True), sqlite.dialect())
+    assert "last_activity_at <= ?" in found
+    assert "last_activity_at < ? OR conversations.id < ?" in found
+
+
+def test_the_heads_of_branches_are_moved_first_on_mysql() -> None:
+    """MySQL shows later assignments of an UPDATE the new values of earlier ones."""
+    made = conversations.reservation(root=True, scoped=False, expected=False, returning=False)
+    found = text_of(made, mysql.dialect())
+    assert found.index("head_position=") < found.index("next_position=(")
+
+
+def test_where_a_row_may_have_been_updated_is_asked_only_where_needed() -> None:
+    for dialect, returns in ((postgresql.dialect(), True), (sqlite.dialect(), True), (mysql.dialect(), False)):
+        made = conversations.reservation(root=False, scoped=True, expected=True, returning=returns)
+        assert ("RETURNING" in text_of(made, dialect)) == returns
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_parameters_pass_their_types(dialect: Any) -> None:
+    """A prepared statement gives the driver what the column types make of the values."""
+    made = insertion(items_table)
+    plan = Plan(made.statement, dialect, made._names)
+    values = dict.fromkeys((column.name for column in items_table.columns), None) | {"call_id": "a\x00", "type": "message"}
+    arguments = plan.arguments(values)
+    by_name = dict(zip([name for name, *_ in plan.binds], arguments, strict=True)) if plan.is_positional else arguments
+    assert by_name["call_id"] == "a\\u0000"
+    assert by_name["type"] == (b"message" if dialect.name == "mysql" else "message")
+    assert by_name["payload"] is None

@@ -1,0 +1,211 @@
+"""What the revision of a next release may do to a filled database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, func, inspect, select, text
+
+from tests.databases import Database
+from tests.factories import a_message, a_picture, an_answer, an_output, noise
+from tests.migrations.upgrading import folder_with
+from threadkeep import SchemaError, SchemaOutOfDate, Store, schema
+from threadkeep.db.base import Base
+from threadkeep.db.schema import HEAD, REVISIONS
+
+NEXT = "v0_1_1_a"
+FORMATS = ("open_responses", "chat_completion")
+
+ADD_COLUMN = """
+with op.batch_alter_table("items", recreate="always" if context.get_context().dialect.name == "sqlite" else "auto") as items:
+    items.add_column(sa.Column("mood", sa.Integer()))
+with op.batch_alter_table("conversations", recreate="auto") as conversations:
+    conversations.alter_column("title", new_column_name="caption", existing_type=sa.Text())
+with op.batch_alter_table("conversations", recreate="auto") as conversations:
+    conversations.alter_column("caption", new_column_name="title", existing_type=sa.Text())
+op.execute("UPDATE items SET mood = 1")
+"""
+DROP_COLUMN = """
+with op.batch_alter_table("items") as items:
+    items.drop_column("mood")
+"""
+
+
+@pytest.fixture
+def engine(empty_database: Database) -> Engine:
+    made = empty_database.engine()
+    schema.upgrade(made)
+    return made
+
+
+@pytest.fixture
+def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the next release of threadkeep, with one more revision."""
+
+    def release(code: str, downgrade: str = "pass") -> None:
+        folder = folder_with(tmp_path, NEXT, code, downgrade)
+        monkeypatch.setattr("threadkeep.db.schema.migrations_folder", lambda: folder)
+        monkeypatch.setattr("threadkeep.db.schema.HEAD", NEXT)
+        monkeypatch.setattr("threadkeep.db.schema.REVISIONS", (*REVISIONS, NEXT))
+
+    return release
+
+
+@pytest.fixture
+def filled(empty_database: Database, engine: Engine) -> list[str]:
+    """The ids of conversations that have rows in every table."""
+    with Store(empty_database.url) as store:
+        ids = []
+        for number in range(12):
+            conversation = store.create_conversation(
+                model="m", input=f"Hi {number}", labels={"n": str(number)}, external_id=f"e{number}",
+                tools=[{"type": "function", "name": f"tool{number % 3}"}],
+            )  # fmt: skip
+            conversation.user([a_picture(noise(9_000, seed=number % 2))], idempotency_key="key")
+            conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
+            conversation.add_item(an_output("c"))
+            conversation.fork(at=0).add_items([a_message("a"), a_message("b")])
+            ids.append(conversation.id)
+    return ids
+
+
+def counts(engine: Engine) -> dict[str, int]:
+    with engine.connect() as connection:
+        return {
+            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for name, table in Base.metadata.tables.items()
+        }
+
+
+def bodies(url: str, ids: list[str]) -> list[bytes]:
+    with Store(url) as store:
+        return [
+            store.get_conversation(id, branch=branch).request_body(format)
+            for id in ids for branch in (0, 1) for format in FORMATS
+        ]  # fmt: skip
+
+
+def has_mood(engine: Engine) -> bool:
+    return "mood" in {column["name"] for column in inspect(engine).get_columns("items")}
+
+
+def test_a_filled_database_is_upgraded(empty_database: Database, engine: Engine, filled: list[str], released: Any) -> None:
+    """No row is lost, also where SQLite copies a table and drops the old one; the requests are the same bytes."""
+    before, rendered = counts(engine), bodies(empty_database.url, filled)
+    assert all(before.values())
+    released(ADD_COLUMN, DROP_COLUMN)
+    with pytest.raises(SchemaOutOfDate):
+        Store(empty_database.url)
+    for _ in range(2):
+        schema.upgrade(engine)
+        assert (schema.current(engine), has_mood(engine)) == (NEXT, True)
+        assert (counts(engine), bodies(empty_database.url, filled)) == (before, rendered)
+    with Store(empty_database.url) as store:
+        store.get_conversation(filled[0]).user("goes on")
+        store.delete_conversation(filled[1])
+    schema.downgrade(engine, HEAD)
+    assert not has_mood(engine)
+    assert counts(engine)["items"] == before["items"] + 1 - before["items"] // 12
+
+
+def test_keys_hold_after_a_table_was_copied(engine: Engine, filled: list[str], released: Any) -> None:
+    released(ADD_COLUMN)
+    before = keys(engine)
+    schema.upgrade(engine)
+    assert keys(engine) == before
+
+
+def keys(engine: Engine) -> dict[str, Any]:
+    seen = inspect(engine)
+    return {
+        name: (
+            seen.get_pk_constraint(name)["constrained_columns"],
+            sorted(str(index["column_names"]) for index in seen.get_indexes(name)),
+            sorted(f"{key['constrained_columns']} {key['referred_table']} {key['options'].get('ondelete')}" for key in seen.get_foreign_keys(name)),
+        )
+        for name in Base.metadata.tables
+    }  # fmt: skip
+
+
+CRASHES = """
+import pathlib
+if context.get_context().dialect.name == "sqlite" or "moods" not in sa.inspect(op.get_bind()).get_table_names():
+    op.create_table("moods", sa.Column("id", sa.Integer(), primary_key=True))
+if pathlib.Path({flag!r}).exists():
+    raise RuntimeError("power failure")
+op.add_column("items", sa.Column("mood", sa.Integer()))
+"""
+
+
+def test_a_revision_that_crashed_can_be_repeated(
+    empty_database: Database, engine: Engine, filled: list[str], released: Any, tmp_path: Path
+) -> None:
+    """Where DDL is transactional nothing is left of it; MySQL has committed what came before."""
+    rendered = bodies(empty_database.url, filled[:2])
+    flag = tmp_path / "crash"
+    flag.touch()
+    released(CRASHES.format(flag=str(flag)))
+    with pytest.raises(RuntimeError, match="power failure"):
+        schema.upgrade(engine)
+    assert schema.current(engine) == HEAD
+    assert ("moods" in inspect(engine).get_table_names()) == (empty_database.kind == "mariadb")
+    flag.unlink()
+    schema.upgrade(engine)
+    assert (schema.current(engine), has_mood(engine)) == (NEXT, True)
+    assert bodies(empty_database.url, filled[:2]) == rendered
+
+
+def test_the_first_revision_that_crashed_can_be_repeated(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """… at any of its tables and indexes."""
+    engine = empty_database.engine()
+    for fuse in (1, 5, 12, 20):
+        with pytest.raises(KeyboardInterrupt), burning(engine, fuse):
+            schema.upgrade(engine)
+        assert schema.current(engine) is None
+    schema.upgrade(engine)
+    schema.check(engine)
+    assert set(Base.metadata.tables) <= set(inspect(engine).get_table_names())
+
+
+@contextmanager
+def burning(engine: Engine, fuse: int) -> Iterator[None]:
+    """Fails before a CREATE statement."""
+    left = [fuse]
+
+    def burn(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.lstrip().startswith("CREATE"):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    event.listen(engine, "before_cursor_execute", burn)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", burn)
+
+
+@pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
+def test_rows_without_their_parents_take_the_upgrade_back(engine: Engine, filled: list[str], released: Any) -> None:
+    """SQLite does not look at foreign keys during an upgrade, so they are looked at before it ends."""
+    before = counts(engine)
+    released("op.execute(\"DELETE FROM conversations WHERE external_id = 'e3'\")")
+    with pytest.raises(SchemaError, match="without their parents"):
+        schema.upgrade(engine)
+    assert schema.current(engine) == HEAD
+    assert counts(engine) == before
+
+
+@pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
+def test_foreign_keys_are_on_again_after_an_upgrade(empty_database: Database) -> None:
+    store = Store(empty_database.url)
+    with store._runner.engine.connect() as connection:
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+    store.close()

@@ -1,0 +1,197 @@
+"""The schema and its version: what the models say is what the revisions build, and opening a store checks it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Engine, create_engine, inspect, text
+
+from tests.databases import Database
+from tests.migrations.upgrading import upgrade_in_process
+from tests.processes import forked
+from threadkeep import AsyncStore, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
+from threadkeep.db.base import Base
+from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
+
+TABLES = set(Base.metadata.tables)
+
+
+@pytest.fixture
+def engine(empty_database: Database) -> Engine:
+    return empty_database.engine()
+
+
+def table_names(engine: Engine) -> set[str]:
+    return set(inspect(engine).get_table_names())
+
+
+def set_version(engine: Engine, revision: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = :revision"), {"revision": revision})
+
+
+def test_the_constants_are_those_of_the_files() -> None:
+    scripts = ScriptDirectory(str(migrations_folder()))
+    found = [script.revision for script in scripts.walk_revisions()]
+    assert list(REVISIONS) == found[::-1]
+    assert [HEAD] == scripts.get_heads()
+
+
+def test_the_revisions_build_what_the_models_say(engine: Engine) -> None:
+    schema.upgrade(engine)
+    with engine.connect() as connection:
+        options = {
+            "version_table": VERSION_TABLE, "compare_type": True, "target_metadata": Base.metadata,
+            "include_name": lambda name, kind, _: name in TABLES if kind == "table" else True,
+        }  # fmt: skip
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata) == []
+
+
+def test_a_difference_would_be_seen(engine: Engine) -> None:
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE items ADD COLUMN mood integer"))
+    with engine.connect() as connection:
+        assert len(compare_metadata(MigrationContext.configure(connection), Base.metadata)) >= 1
+
+
+def test_upgrading_again_changes_nothing(engine: Engine) -> None:
+    for _ in range(2):
+        schema.upgrade(engine)
+        assert table_names(engine) == TABLES | {VERSION_TABLE}
+        assert schema.current(engine) == HEAD
+        schema.check(engine)
+
+
+def test_several_processes_upgrade_at_once(empty_database: Database) -> None:
+    """One does it, the others wait."""
+    processes = [forked(upgrade_in_process, empty_database.url) for _ in range(4)]
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert schema.current(empty_database.engine()) == HEAD
+
+
+def test_down_to_nothing_and_up_again(empty_database: Database, engine: Engine) -> None:
+    for _ in range(2):
+        schema.upgrade(engine)
+        with Store(empty_database.url) as store:
+            store.create_conversation(model="m", input="Hi", labels={"a": "b"})
+        schema.downgrade(engine)
+        assert table_names(engine) <= {VERSION_TABLE}
+        assert schema.current(engine) is None
+
+
+def test_other_tables_are_left_alone(engine: Engine) -> None:
+    """threadkeep shares a database with an application and its own Alembic."""
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num varchar(32))"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('theirs')"))
+    schema.upgrade(engine)
+    schema.downgrade(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "theirs"
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql", "mariadb"])
+def test_the_sql_for_administrators_names_every_table(dialect: str) -> None:
+    found = schema.upgrade_sql(dialect)
+    assert all(f"CREATE TABLE IF NOT EXISTS {name}" in found or f"CREATE TABLE {name}" in found for name in TABLES)
+    assert HEAD in found
+
+
+def test_the_sql_for_administrators_upgrades(empty_database: Database, engine: Engine) -> None:
+    script = schema.upgrade_sql(empty_database.kind)
+    if empty_database.kind == "sqlite":
+        with closing(sqlite3.connect(str(engine.url.database))) as connection:
+            connection.executescript(script)
+    else:
+        with engine.begin() as connection:
+            for statement in script.split(";\n"):
+                if statement.strip() and statement.strip() not in {"BEGIN", "COMMIT"}:
+                    connection.exec_driver_sql(statement)
+    schema.check(engine)
+    with Store(empty_database.url) as store:
+        assert store.create_conversation(model="m", input="Hi").head == 0
+
+
+# Opening
+
+
+def open_sync(url: str) -> None:
+    Store(url).close()
+
+
+def open_async(url: str) -> None:
+    async def opened() -> None:
+        store = AsyncStore(url)
+        try:
+            await store.list_conversations()
+        finally:
+            await store.close()
+
+    asyncio.run(opened())
+
+
+@pytest.fixture(params=[open_sync, open_async], ids=["sync", "async"])
+def open_store(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def test_an_empty_database_is_set_up_only_on_sqlite(empty_database: Database, engine: Engine, open_store: Any) -> None:
+    if empty_database.kind == "sqlite":
+        open_store(empty_database.url)
+        assert schema.current(engine) == HEAD
+    else:
+        with pytest.raises(SchemaMissing, match="threadkeep db upgrade"):
+            open_store(empty_database.url)
+        assert table_names(engine) == set()
+
+
+def test_a_database_of_somebody_else_is_not_set_up(empty_database: Database, engine: Engine, open_store: Any) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE orders (number integer)"))
+    with pytest.raises(SchemaMissing):
+        open_store(empty_database.url)
+    assert table_names(engine) == {"orders"}
+
+
+def test_an_older_schema_is_told(
+    empty_database: Database, engine: Engine, open_store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema.upgrade(engine)
+    monkeypatch.setattr("threadkeep.db.schema.HEAD", "v9_0_0_a")
+    monkeypatch.setattr("threadkeep.db.schema.REVISIONS", (*REVISIONS, "v9_0_0_a"))
+    with pytest.raises(SchemaOutOfDate, match="threadkeep db upgrade") as caught:
+        open_store(empty_database.url)
+    assert (caught.value.found, caught.value.wanted) == (HEAD, "v9_0_0_a")
+
+
+def test_a_newer_schema_is_told(empty_database: Database, engine: Engine, open_store: Any) -> None:
+    schema.upgrade(engine)
+    set_version(engine, "v9_9_9_z")
+    with pytest.raises(SchemaTooNew, match="v9_9_9_z"):
+        open_store(empty_database.url)
+    with pytest.raises(SchemaTooNew, match="newer release"):
+        schema.upgrade(engine)
+    assert schema.current(engine) == "v9_9_9_z"
+
+
+def test_a_file_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blanks and other signs in paths are no matter; a relative path is relative."""
+    folder = tmp_path / "a b%20é"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with Store("sqlite:///chat.db") as store:
+        id = store.create_conversation(input="Hi").id
+    with Store(create_engine(URL.create("sqlite", database=str(folder / "chat.db")))) as store:
+        assert store.get_conversation(id).head == 0
+        store._runner.engine.dispose()
