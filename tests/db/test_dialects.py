@@ -82,7 +82,7 @@ def test_rows_fit_into_a_packet(database: Database, column: str, letter: str) ->
     with database.engine().connect() as connection:
         limit = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
         value: Any = letter if column == "payload" else letter.encode()
-        width = len(letter.encode()) + (letter in "'\\")
+        width = len(letter.encode()) + (letter in "'\\") if column == "payload" else 2 * len(letter.encode())
         fits = value * ((limit - 70_000) // width)
         check_sizes(connection, [{"id": 1, column: fits}], "an item", [column])
         connection.execute(text("CREATE TEMPORARY TABLE big (id integer, payload longtext CHARACTER SET utf8mb4, body longblob)"))

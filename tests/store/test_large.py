@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.databases import Database
-from tests.factories import a_message, an_answer, an_output
+from tests.factories import a_message, a_picture, an_answer, an_output, noise
 from tests.store.watching import Tables
 from threadkeep import TooLarge
 
@@ -60,6 +60,26 @@ def test_large_values_are_refused_everywhere(
     else:
         calls[place]()
         assert written() != {} or place == "title"
+
+
+def test_large_media_is_stored_or_refused(database: Database, conversation: Any, elsewhere: Any, tables: Tables) -> None:
+    """Bytes take twice their size on the wire to MariaDB."""
+    small, large = (a_picture(noise(size)) for size in (8_000_000, 9_000_000))
+    conversation.user([small])
+    written = tables.written()
+    if database.kind == "mariadb":
+        with pytest.raises(TooLarge, match="the media of an item"):
+            conversation.user([large])
+        assert written() == {}
+    else:
+        conversation.user([large])
+    assert elsewhere.get_conversation(conversation.id).get_item(0).item.content[0].to_dict()["url"] == small["image_url"]
+
+
+def test_odd_ids_beside_a_large_output(conversation: Any, elsewhere: Any) -> None:
+    conversation.add_item({**an_output("\ud800\x00", "x" * 300_000), "id": "\udfff"})
+    item = elsewhere.get_conversation(conversation.id).get_item(0).item
+    assert (item.call_id, item.id, len(item.output)) == ("\ud800\x00", "\udfff", 300_000)
 
 
 def test_many_large_items_are_more_than_a_packet(conversation: Any, elsewhere: Any) -> None:

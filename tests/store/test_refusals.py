@@ -43,7 +43,13 @@ def test_it_is_refused_by_name(store: Any, conversation: Any, case: str) -> None
     assert [found.id for found in store.list_conversations()] == [conversation.id]
 
 
-@pytest.mark.parametrize("name", [*OPTIONS, "title", "labels", "user_id", "external_id"])
+@pytest.mark.parametrize("name", ["title", "labels", "user_id", "external_id"])
+def test_what_is_known_of_a_conversation_cannot_be_assigned(conversation: Any, name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(getattr(conversation, "_wrapped", conversation), name, "x")
+
+
+@pytest.mark.parametrize("name", sorted({*OPTIONS} - {"user"}))
 def test_assigning_is_refused_because_it_would_store_nothing(conversation: Any, name: str) -> None:
     handle = getattr(conversation, "_wrapped", conversation)
     with pytest.raises(InvalidOption, match=rf"update\({name}="):

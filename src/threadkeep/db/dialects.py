@@ -25,7 +25,6 @@ _TRANSIENT_CODES: Final = frozenset({5, 6})
 _PACKET: Final = "threadkeep_packet"
 _PACKET_HEADROOM: Final = 64 * 1024
 _SMALL: Final = 256 * 1024  # fits every packet, however it is written
-_WORST: Final = 4  # bytes that a character takes on the wire at most: in UTF-8, or quoted
 _QUOTED: Final = b"\\'\"\x00\n\r\x1a"  # what the MySQL drivers write as two bytes
 
 
@@ -91,7 +90,9 @@ def _packet_limit(connection: Connection) -> int:
 def _wire_size(row: Mapping[str, Any]) -> int:
     total = 0
     for value in row.values():
-        data = value.encode() if isinstance(value, str) else value
-        if isinstance(data, bytes):
+        if isinstance(value, str):
+            data = value.encode("utf-8", "surrogatepass")  # columns that are escaped later hold surrogates here
             total += len(data) + sum(data.count(byte) for byte in _QUOTED)
+        elif isinstance(value, bytes):
+            total += 2 * len(value)  # PyMySQL writes bytes in hexadecimal
     return total

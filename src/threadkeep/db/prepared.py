@@ -8,7 +8,7 @@ events (statement logging, tracing), the statement takes the usual way through C
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Executable, Insert, Table, insert
 from sqlalchemy.engine import Dialect
@@ -18,6 +18,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 Processor = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
 Row = tuple[Any, ...]
+
+
+# What listeners to statements listen to
+_EVENTS: Final = ("before_cursor_execute", "after_cursor_execute", "before_execute", "after_execute")
 
 
 class Plan:
@@ -117,6 +121,10 @@ class Reader:
         self._places = {column.name: place for place, column in enumerate(columns)}
         self._processors: dict[tuple[str, str], list[Processor | None]] = {}
 
+    def place(self, name: str) -> int:
+        """Where a column stands in a row."""
+        return self._places[name]
+
     def records(self, dialect: Dialect, rows: Sequence[Row]) -> list[Record]:
         """The rows as records."""
         key = (dialect.name, dialect.driver)
@@ -149,12 +157,12 @@ class Record:
 
 def _is_watched(connection: Connection) -> bool:
     """Whether somebody listens to the statements of this connection, or logs them."""
-    engine = connection.engine
-    return bool(
-        getattr(connection, "_has_events", True)
-        or getattr(engine, "_has_events", True)
-        or getattr(engine, "echo", True)
-    )
+    if getattr(connection, "_echo", True):
+        return True
+    if not getattr(connection, "_has_events", True) and not getattr(connection.engine, "_has_events", True):
+        return False
+    # An engine with an isolation level of its own listens to itself, too, but not to statements.
+    return any(getattr(connection.dispatch, name) for name in _EVENTS)
 
 
 def _run(connection: Connection, text: str, call: Callable[..., Any], arguments: Any) -> None:
@@ -170,6 +178,7 @@ def _run(connection: Connection, text: str, call: Callable[..., Any], arguments:
         is_lost = dialect.is_disconnect(error, pooled.dbapi_connection, None)
         if is_lost:
             connection.invalidate(error)
+            connection.engine.dispose()  # after a restart of the server the others are lost, too
         raise DBAPIError.instance(
             text, arguments, error, driver_error, hide_parameters=connection.engine.hide_parameters,
             connection_invalidated=is_lost, dialect=dialect,

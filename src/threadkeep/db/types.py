@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import DateTime, LargeBinary, String, Text
@@ -59,6 +60,10 @@ class Identifier(TypeDecorator[str]):
         text = escaped(value)
         return text.encode() if dialect.name in MYSQL else text
 
+    def bind_processor(self, dialect: Dialect) -> Any:
+        """The same in fewer calls: hardly any value has to be escaped."""
+        return super().bind_processor(dialect) if dialect.name in MYSQL else _escaped
+
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
         """From the database."""
         if value is None:
@@ -94,6 +99,10 @@ class EscapedText(TypeDecorator[str]):
         """To the database."""
         return None if value is None else escaped(value)
 
+    def bind_processor(self, dialect: Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's hook
+        """The same in fewer calls."""
+        return _escaped
+
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
         """From the database."""
         return None if value is None else unescaped(value)
@@ -118,8 +127,21 @@ class UtcDateTime(TypeDecorator[datetime]):
         moment = value.astimezone(UTC)
         return moment if dialect.name == "postgresql" else moment.replace(tzinfo=None)
 
+    def bind_processor(self, dialect: Dialect) -> Any:
+        """On SQLite: the text that SQLAlchemy writes, in a fifth of the time."""
+        return _sqlite_moment if dialect.name == "sqlite" else super().bind_processor(dialect)
+
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's hook
         """From the database."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _escaped(value: str | None) -> str | None:
+    return None if value is None else escaped(value)
+
+
+@lru_cache(maxsize=16)  # all rows of a use case have the same moment
+def _sqlite_moment(value: datetime | None) -> str | None:
+    return None if value is None else value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")

@@ -244,11 +244,11 @@ class HasSettings(Protocol):
         """The options that are set."""
 
 
-class Updatable(Protocol):
+class Assignable(Protocol):
     """What `Setting` writes to."""
 
-    def update(self, **options: Any) -> object:
-        """Set options; None takes one out."""
+    def assign_option(self, name: str, value: object) -> None:
+        """Take an option that was assigned as an attribute."""
 
 
 class Setting(Generic[T]):
@@ -264,12 +264,12 @@ class Setting(Generic[T]):
     def __get__(self, instance: HasSettings | None, owner: type) -> Self | T | None:
         return self if instance is None else instance.settings.get(self._name)
 
-    def __set__(self, instance: Updatable, value: object) -> None:
-        instance.update(**{self._name: value})
+    def __set__(self, instance: Assignable, value: object) -> None:
+        instance.assign_option(self._name, value)
 
 
 class OptionAttributes:
-    """Options as attributes, for classes with `settings`, and with `update` where they can be assigned.
+    """Options as attributes, for classes with `settings` and `assign_option`.
 
     All but one: `user` is a method there (read ``settings["user"]``).
     """
@@ -315,6 +315,6 @@ class OptionAttributes:
         return dict(self.settings.get("extra") or {})
 
     @extra.setter
-    def extra(self: Updatable, value: Mapping[str, Any] | None) -> None:
+    def extra(self: Assignable, value: Mapping[str, Any] | None) -> None:
         """Assigning replaces them all."""
-        self.update(extra=value)
+        self.assign_option("extra", value)

@@ -47,7 +47,11 @@ def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
     found: JsonObject = {
         "set": {key: value for key, value in full.items() if key not in base},
         "drop": [key for key in base if key not in full],
-        "in": {key: inner for key in full if key in base and (inner := overlay(full[key], base[key]))},
+        "in": {
+            key: inner
+            for key, value in full.items()
+            if key in base and value is not base[key] and (inner := overlay(value, base[key]))
+        },
     }
     return {name: part for name, part in found.items() if part} or None
 

@@ -97,6 +97,10 @@ class Session(OptionAttributes, ToolList):
         """The options that are set, by name."""
         return dict(self._settings)
 
+    def assign_option(self, name: str, value: object) -> None:
+        """Take an option that was assigned as an attribute: ``session.temperature = 0.2``."""
+        self.update(**{name: value})
+
     def update(self, **options: Any) -> None:
         """Set options; None takes one out.
 

@@ -27,9 +27,7 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     """
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
-    over = overlay({key: value for key, value in full.items() if key != "origin"}, payload)
-    if over is not None:
-        over = overlay(full, payload)
+    over = overlay(full, payload) if _says_more(full, payload) else None
     text, codec = (None, PLAIN) if payload is None else encode(payload)
     rest, rest_codec = (None, PLAIN) if over is None else encode(over)
     role, origin = item.get("role"), item.get("origin")
@@ -45,6 +43,13 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
         rest=rest,
         codec=codec | rest_codec,
     )
+
+
+def _says_more(full: JsonObject, payload: JsonObject | None) -> bool:
+    """Whether an item says more than its payload and its origin, which has a column of its own."""
+    if full == payload:  # a payload is made of the item's own values, so equal is the same
+        return False
+    return overlay({key: value for key, value in full.items() if key != "origin"}, payload) is not None
 
 
 def call_id_of(item: JsonObject) -> str | None:

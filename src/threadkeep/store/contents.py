@@ -69,12 +69,15 @@ class Contents:
         tools: list[JsonObject] = found
         return tools
 
-    def prefetch(self, connection: Connection, tenant: int, hashes: set[bytes]) -> None:
-        """Read the options of these hashes that are not known, in one statement."""
-        missing = sorted(hash_ for hash_ in hashes if self._get("config", tenant, hash_) is None)
-        if len(missing) > 1:
-            for row in connection.execute(configs_of(), {"tenant": tenant, "hashes": missing}):
-                self._put("config", tenant, bytes(row.hash), loads(row.config))
+    def several_settings(self, connection: Connection, tenant: int, hashes: set[Any]) -> dict[Any, JsonObject]:
+        """The session options of these hashes; those that are not known are read in one statement."""
+        found = {hash_: self._get("config", tenant, bytes(hash_)) for hash_ in hashes}
+        missing = sorted(bytes(hash_) for hash_, settings in found.items() if settings is None)
+        if missing:
+            rows = connection.execute(configs_of(), {"tenant": tenant, "hashes": missing})
+            read = {bytes(row.hash): self._put("config", tenant, bytes(row.hash), loads(row.config)) for row in rows}
+            found = {hash_: read[bytes(hash_)] if settings is None else settings for hash_, settings in found.items()}
+        return found
 
     def _get(self, kind: str, tenant: int, hash_: bytes) -> Any:
         with self._lock:

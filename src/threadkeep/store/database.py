@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -24,6 +25,7 @@ from sqlalchemy.orm import Session as OrmSession
 from threadkeep.db.dialects import is_mysql, is_transient
 from threadkeep.db.prepared import Prepared
 from threadkeep.errors import Conflict
+from threadkeep.store.engines import is_sqlite_file
 
 T = TypeVar("T")
 
@@ -117,6 +119,13 @@ def _transact(connection: Connection, attempts: Attempts, action: Callable[..., 
     return result
 
 
+def _look(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
+    """Run an action that only reads inside the caller's transaction, which begins with it if it has not yet."""
+    if not connection.in_transaction():
+        connection.begin()
+    return action(connection, *arguments)
+
+
 def _nest(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
     """Run an action inside the caller's transaction, whole or not at all."""
     attempts = Attempts(is_repeatable=False)
@@ -177,6 +186,45 @@ class AsyncRunner(Protocol):
         """See `SyncRunner.close`."""
 
 
+class Connections:
+    """A connection for each use case.
+
+    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
+    """
+
+    def __init__(self, engine: Engine, *, keeps: bool) -> None:
+        self._engine = engine
+        self._keeps = keeps
+        self._kept: deque[Connection] = deque()
+
+    def run(self, action: Callable[..., T], *arguments: Any) -> T:
+        """Run an action on a connection that nobody else uses meanwhile."""
+        connection = self._taken()
+        try:
+            result = action(connection, *arguments)
+            if connection.in_transaction():
+                connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        if self._keeps:
+            self._kept.append(connection)
+        else:
+            connection.close()
+        return result
+
+    def _taken(self) -> Connection:
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return self._engine.connect()
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        while self._kept:
+            self._kept.pop().close()
+
+
 class Database:
     """Runs actions in transactions of their own and repeats them where that is safe."""
 
@@ -186,26 +234,28 @@ class Database:
         self.engine = engine
         self._is_owned = is_owned
         reading, writing = _levels(engine.dialect, is_owned=is_owned)
-        self._reading = engine.execution_options(isolation_level=reading) if reading else engine
-        self._writing = engine.execution_options(isolation_level=writing) if writing else engine
+        keeps = is_owned and is_sqlite_file(engine.url)
+        reader = engine.execution_options(isolation_level=reading) if reading else engine
+        writer = engine.execution_options(isolation_level=writing) if writing else engine
+        self._writing = Connections(writer, keeps=keeps)
+        self._reading = self._writing if reader is writer else Connections(reader, keeps=keeps)
 
     def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
         attempts = Attempts(is_repeatable=True)
         while True:
             try:
-                with self._reading.connect() as connection:
-                    return action(connection, *arguments)
+                return self._reading.run(action, *arguments)
             except DBAPIError as error:
                 time.sleep(attempts.pause(error))
 
     def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:
         """See `SyncRunner.write`."""
         attempts = Attempts(is_repeatable=is_keyed)
+        transact: Callable[..., T] = _transact
         while True:
             try:
-                with self._writing.connect() as connection:
-                    return _transact(connection, attempts, action, *arguments)
+                return self._writing.run(transact, attempts, action, *arguments)
             except Raced as raced:
                 attempts.begin_anew(raced)
             except DBAPIError as error:
@@ -213,6 +263,8 @@ class Database:
 
     def close(self) -> None:
         """See `SyncRunner.close`."""
+        self._reading.close()
+        self._writing.close()
         if self._is_owned:
             self.engine.dispose()
 
@@ -230,7 +282,7 @@ class HostDatabase:
 
     def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
-        return action(self._connection(), *arguments)
+        return _look(self._connection(), action, *arguments)
 
     def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:  # noqa: ARG002 - never repeated
         """See `SyncRunner.write`."""
@@ -315,7 +367,8 @@ class AsyncHostDatabase:
 
     async def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
-        return await (await self._connection()).run_sync(action, *arguments)
+        look: Callable[..., T] = _look
+        return await (await self._connection()).run_sync(look, action, *arguments)
 
     async def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:  # noqa: ARG002 - never repeated
         """See `SyncRunner.write`."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, Final
 
@@ -168,11 +169,13 @@ def _text(value: object) -> str | None:
 
 def fitting(value: object) -> str | None:
     """A value for a short column, if it fits; the row's JSON text holds the whole of what does not."""
-    if not isinstance(value, str) or len(escaped(value).encode()) > IDENTIFIER_BYTES:
+    if not isinstance(value, str):
         return None
-    return value
+    is_short = len(value) <= IDENTIFIER_BYTES // 6  # the longest a character can become
+    return value if is_short or len(escaped(value).encode()) <= IDENTIFIER_BYTES else None
 
 
+@lru_cache(maxsize=1024)
 def _needed(name: str, value: str | None) -> str | None:
     if value is not None and (fitting(value) is None or escaped(value) != value):
         raise InvalidItem(

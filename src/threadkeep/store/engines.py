@@ -110,8 +110,9 @@ def _options(url: URL) -> dict[str, Any]:
         options: dict[str, Any] = {
             "connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False},
             "pool_timeout": BUSY_SECONDS,
+            "max_overflow": -1,  # connections that are kept do not come back to the pool
         }
-        if url.database in {None, "", ":memory:"}:
+        if not is_sqlite_file(url):
             # One connection holds the whole database, so its users take turns.
             options |= {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
         return options
@@ -121,6 +122,11 @@ def _options(url: URL) -> dict[str, Any]:
         strict = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_ALL_TABLES')"
         options |= {"isolation_level": "READ COMMITTED", "connect_args": {"init_command": strict}}
     return options
+
+
+def is_sqlite_file(url: URL) -> bool:
+    """Whether this is SQLite, in a file: connections cost next to nothing there."""
+    return url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
 
 
 def _prepare_sqlite(engine: Engine) -> None:

@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import json_copy
-from threadkeep.domain.options import OPTIONS, OptionAttributes
+from threadkeep.domain.options import OptionAttributes
 from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Place
 from threadkeep.store.plans import Plan, as_it_is
-from threadkeep.store.requests import ABOUT
 from threadkeep.store.state import State
 
 T = TypeVar("T")
@@ -44,10 +43,13 @@ class Handle(OptionAttributes):
     def _state(self) -> State:
         return State(self._found, remembers=self._remembers)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in OPTIONS or name in ABOUT:
-            raise InvalidOption(f"{name} cannot be assigned, which would store nothing. Call update({name}=...).")
-        super().__setattr__(name, value)
+    def assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
+        """Refuse an assignment, which would store nothing.
+
+        Raises:
+            InvalidOption: always.
+        """
+        raise InvalidOption(f"{name} cannot be assigned, which would store nothing. Call update({name}=...).")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} branch {self.branch}>"

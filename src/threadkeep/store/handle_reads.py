@@ -20,7 +20,7 @@ from threadkeep.store.actions.usage import Question, usage_of_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.place import MAX_POSITION, whole
 from threadkeep.store.plans import Plan
-from threadkeep.store.requests import View, page_size, position_of_page, render_options
+from threadkeep.store.requests import View, columns_of, page_size, position_of_page, render_options
 
 T = TypeVar("T")
 
@@ -88,6 +88,6 @@ class Reads(Handle):
         return Plan(get, (self._place.scope, "id", self._place.key, self._contents, branch))
 
     def _reporting(self, by: Sequence[str]) -> Plan[Any]:
-        question = Question(by=tuple(by), conversation=self._place.key)
+        question = Question(by=columns_of(by), conversation=self._place.key)
         finish: Callable[[list[UsageRow]], Any] = (lambda rows: rows) if by else (lambda rows: rows[0])
         return Plan(usage_of_conversation, (self._place, question), finish)

@@ -133,13 +133,16 @@ def new_conversation(
     settings = dict(session.settings)
     if session.response_boundary:
         settings["response_boundary"] = session.response_boundary
-    content = [session.to_dict(), owner, external_id, title, labels]
+    key = None
+    if idempotency_key is not None:
+        content = [session.to_dict(), owner, external_id, title, labels]
+        key = once(idempotency_key, "create_conversation", content)
     return NewConversation(
         settings=settings,
         tools=session.tools,
         drafts=[drafted(item.to_object(), author_id=author_of(item)) for item in session.items],
         turns=_turn_positions(session.turns),
-        once=None if idempotency_key is None else once(idempotency_key, "create_conversation", content),
+        once=key,
         user_id=owner,
         external_id=external_id,
         title=title,

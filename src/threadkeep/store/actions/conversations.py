@@ -11,8 +11,8 @@ from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.db.prepared import Record, insertion
-from threadkeep.db.queries.conversations import ACTIVE, FACTS_READER, listing
+from threadkeep.db.prepared import Row, insertion
+from threadkeep.db.queries.conversations import ACTIVE, listing
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import new_key, new_public_id
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -143,7 +143,7 @@ class Filter:
     limit: int = 50
 
 
-def list_rows(connection: Connection, scope: Scope, wanted: Filter) -> list[Record]:
+def list_rows(connection: Connection, scope: Scope, wanted: Filter) -> Sequence[Row]:
     """A page of conversations, newest activity first."""
     user = scope.user if scope.user is not None else wanted.user_id
     if scope.user is not None and wanted.user_id not in {None, scope.user}:
@@ -163,4 +163,4 @@ def list_rows(connection: Connection, scope: Scope, wanted: Filter) -> list[Reco
         parameters["after_at"], parameters["after_id"] = wanted.after
     for number, (name, value) in enumerate(sorted(wanted.labels.items())):
         parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
-    return FACTS_READER.records(connection.dialect, statement.rows(connection, parameters))
+    return statement.rows(connection, parameters)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection
 
 from threadkeep.db.prepared import Record
+from threadkeep.db.queries.conversations import FACTS_READER
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import NotFound
@@ -20,7 +21,7 @@ from threadkeep.store.contents import Contents
 from threadkeep.store.database import Replayed
 from threadkeep.store.place import TENANT_WIDE, Once, Place, Scope
 
-NO_LINEAGE: Final = Lineage((), -1)
+CONFIG_HASH, TOOL_SET_HASH, ACTIVE_BRANCH = map(FACTS_READER.place, ("config_hash", "tool_set_hash", "active_branch"))
 
 
 @dataclass(slots=True)
@@ -32,7 +33,12 @@ class Opened:
     settings: JsonObject
     tools: Sequence[JsonObject]
     branch: int
-    lineage: Lineage
+    forked: Lineage | None = None  # of a branch that was forked off
+
+    @property
+    def lineage(self) -> Lineage:
+        """What the branch is made of."""
+        return Lineage((), self.facts.head_position) if self.forked is None else self.forked
 
     def place(self) -> Place:
         """Where it is."""
@@ -69,8 +75,9 @@ def opened(
     number: int = facts.active_branch if branch is None else branch
     settings = contents.settings(connection, scope.tenant, facts.config_hash)
     tools = contents.tools(connection, scope.tenant, facts.tool_set_hash)
-    found = Opened(scope, facts, settings, tools, number, NO_LINEAGE)
-    found.lineage = lineage_of(connection, found.place(), facts) if number else Lineage((), facts.head_position)
+    found = Opened(scope, facts, settings, tools, number)
+    if number:
+        found.forked = lineage_of(connection, found.place(), facts)
     return found
 
 
@@ -108,5 +115,10 @@ def create_batch(connection: Connection, scope: Scope, new: Sequence[NewConversa
 def list_and_open(connection: Connection, scope: Scope, wanted: Filter, contents: Contents) -> list[Opened]:
     """A page of conversations; their options and tools are read in a few statements, if they are not known."""
     rows = list_rows(connection, scope, wanted)
-    contents.prefetch(connection, scope.tenant, {row.config_hash for row in rows})
-    return [opened(connection, scope, facts, contents) for facts in rows]
+    settings = contents.several_settings(connection, scope.tenant, {row[CONFIG_HASH] for row in rows})
+    return [
+        Opened(scope, facts, settings[row[CONFIG_HASH]], (), 0)
+        if row[TOOL_SET_HASH] is None and not row[ACTIVE_BRANCH]
+        else opened(connection, scope, facts, contents)
+        for row, facts in zip(rows, FACTS_READER.records(connection.dialect, rows), strict=True)
+    ]
