@@ -37,7 +37,9 @@ SLOW_DISK: Final = 1e-3  # seconds of an fdatasync: from here on the disk hides 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds: about a minute")
-    parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "--only", choices=BENCHMARKS, action="append", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="threadkeep_bench_") as name:
@@ -63,7 +65,8 @@ def _run(name: str, sizes: scale.Scale) -> list[report.Line]:
 def _machine(folder: Path) -> dict[str, object]:
     synced = timing.fdatasync_seconds(folder)
     missing = postgres_missing()
-    print(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}", end="")
+    print(f", {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"4 KiB append + fdatasync: {synced * 1e6:.0f} us", end="")
     print(" - too slow to compare appends with a disk wait, look at the CPU column" if synced > SLOW_DISK else "")
     if missing is not None:

@@ -1,4 +1,4 @@
-"""Append a turn: what the user says in one transaction, then the answer with its response, body and usage in another."""
+"""Append a turn: what the user says in a transaction, then the answer with response, body and usage in another."""
 
 from __future__ import annotations
 
@@ -39,7 +39,14 @@ def _on(database: Database, scale: Scale) -> list[Line]:
         run_rounds([case for pair in pairs for case in pair], scale.rounds)
         floor.driver.close()
     lines = [
-        Line(f"append a turn, N={size:,}", database.label, base.wall, ours.wall, MUST[database.label], ours.cpu / base.cpu)
+        Line(
+            f"append a turn, N={size:,}",
+            database.label,
+            base.wall,
+            ours.wall,
+            MUST[database.label],
+            ours.cpu / base.cpu,
+        )
         for size, (ours, base) in zip(scale.sizes, pairs, strict=True)
     ]
     small, large = pairs[0][0], pairs[-1][0]
@@ -90,7 +97,9 @@ def check_same_rows(store: Store, floor: Floor, turn: Turn) -> None:
     floor.append_turn(floor.key_of(base), turn)
     for table, (columns, order) in _TABLES.items():
         names = [name for name in columns if name not in _OWN]
-        statement = f"SELECT {', '.join(names)} FROM {table} WHERE tenant_id = %s AND conversation_id = %s ORDER BY {order}"
+        statement = (
+            f"SELECT {', '.join(names)} FROM {table} WHERE tenant_id = %s AND conversation_id = %s ORDER BY {order}"
+        )
         found = [floor.driver.read(statement, (floor.tenant, floor.key_of(one)))[-2:] for one in (ours, base)]
         if found[0] != found[1] and table != "items":
             raise AssertionError(f"{table}: threadkeep writes {found[0]}, the floor {found[1]}")

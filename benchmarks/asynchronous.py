@@ -64,19 +64,24 @@ def _appends(store: Store, async_store: AsyncStore, runner: asyncio.Runner, scal
 
     return (
         Case("sync", call, each_round=open_next, count=REPEATED),
-        Case("async", _looped(runner, lambda: async_handles[0].user(TURNS[0][0])), each_round=open_next_async, count=REPEATED),
+        Case(
+            "async",
+            _looped(runner, lambda: async_handles[0].user(TURNS[0][0])),
+            each_round=open_next_async,
+            count=REPEATED,
+        ),
     )
 
 
 def _resumes(store: Store, async_store: AsyncStore, runner: asyncio.Runner) -> tuple[Case, Case]:
-    id = next(stored(store, SIZE, 1))
+    name = next(stored(store, SIZE, 1))
 
     def call() -> None:
         for _ in range(REPEATED):
-            store.get_conversation(id).request_body("open_responses")
+            store.get_conversation(name).request_body("open_responses")
 
     async def resume() -> None:
-        conversation = await async_store.get_conversation(id)
+        conversation = await async_store.get_conversation(name)
         await conversation.request_body("open_responses")
 
     count = REPEATED * RESUME_STEPS

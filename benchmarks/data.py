@@ -19,12 +19,13 @@ ANSWER_CHARACTERS: Final = 850
 OUTPUT_CHARACTERS: Final = 700
 TOOL_EVERY: Final = 3  # turns
 
-_WORDS: Final = (
+_TEXT: Final = (
     "the of and to in is that it was for on are as with his they at be this from have or by one had not but what all "
     "were when we there can an your which their said if do will each about how up out them then she many some so these "
     "would other into has more her two like him see time could no make than first been its who now people my made over "
     "naïve café “quoted” temperature → pressure"
-).split()
+)
+_WORDS: Final = _TEXT.split()
 
 
 def text(seed: int, characters: int) -> str:

@@ -23,7 +23,8 @@ CONVERSATION_COLUMNS: Final = (
 )  # fmt: skip
 ITEM_COLUMNS: Final = (
     "tenant_id", "conversation_id", "position", "branch", "turn", "seen", "created_at", "item_id", "item_hash",
-    "call_id", "call_hash", "type", "role", "status", "name", "author_id", "origin", "model", "payload", "rest", "codec",
+    "call_id", "call_hash", "type", "role", "status", "name", "author_id", "origin", "model", "payload", "rest",
+    "codec",
 )  # fmt: skip
 RESPONSE_COLUMNS: Final = (
     "tenant_id", "conversation_id", "number", "input_to", "from_position", "to_position", "created_at", "branch",
@@ -44,7 +45,8 @@ USAGE_PLACE: Final = 6
 
 TAKE: Final = (
     "UPDATE conversations SET head_position = next_position + %s - 1, next_position = next_position + %s, "
-    "next_response = next_response + %s, last_activity_at = %s WHERE tenant_id = %s AND id = %s AND status <> 'deleted' "
+    "next_response = next_response + %s, last_activity_at = %s "
+    "WHERE tenant_id = %s AND id = %s AND status <> 'deleted' "
     "RETURNING next_position, next_response, user_id, config_hash, tool_set_hash"
 )
 CONVERSATION: Final = (
@@ -55,7 +57,9 @@ KNOWN_CONVERSATION: Final = (
     "SELECT config_hash, next_position, revision FROM conversations "
     "WHERE tenant_id = %s AND id = %s AND status <> 'deleted'"
 )
-PAYLOADS: Final = "SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 ORDER BY position"
+PAYLOADS: Final = (
+    "SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 ORDER BY position"
+)
 NEW_PAYLOADS: Final = (
     "SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 AND position >= %s "
     "ORDER BY position"
@@ -219,7 +223,10 @@ def chat_messages(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for item in items:
         kind = item["type"]
         if kind == "message":
-            last = {"role": item["role"], "content": [{"type": "text", "text": part["text"]} for part in item["content"]]}
+            last = {
+                "role": item["role"],
+                "content": [{"type": "text", "text": part["text"]} for part in item["content"]],
+            }
             messages.append(last)
         elif kind == "function_call":
             if last is None or last["role"] != "assistant":

@@ -92,7 +92,12 @@ def _fill(floor: Floor, count: int) -> None:
     def rows() -> Iterator[tuple[Any, ...]]:
         for number in range(count):
             moment = floor.moment(BEGIN + timedelta(seconds=number))
-            own = {"id": number + 1, "public_id": secrets.token_bytes(16), "created_at": moment, "last_activity_at": moment}
+            own = {
+                "id": number + 1,
+                "public_id": secrets.token_bytes(16),
+                "created_at": moment,
+                "last_activity_at": moment,
+            }
             yield tuple({**model, **own}.values())
 
     driver.begin()

@@ -67,6 +67,9 @@ def _cases(store: Store, floor: Floor, turns: Sequence[Turn], size: int, scale: 
         kept["base"] = KeptItems(floor, keys["base"])
         kept["base"].refresh()
 
+    def refresh_base() -> None:
+        kept["base"].refresh()
+
     def open_full() -> None:
         handles["full"] = store.get_conversation(next(ids))
 
@@ -82,7 +85,7 @@ def _cases(store: Store, floor: Floor, turns: Sequence[Turn], size: int, scale: 
         ),
         Case(
             "floor",
-            lambda: kept["base"].refresh(),
+            refresh_base,
             prepare=lambda: floor.append_turn(keys["base"], next(new["base"])),
             each_round=open_base,
         ),

@@ -50,17 +50,17 @@ def _on(database: Database, scale: Scale) -> list[Line]:
 
 
 def _pair(store: Store, floor: Floor, size: int, format: str = "open_responses") -> tuple[Case, Case]:
-    id = next(stored(store, size, 1))
-    public_id = raw_id(id)
+    name = next(stored(store, size, 1))
+    public_id = raw_id(name)
     read = floor.resume if format == "open_responses" else floor.resume_chat
     count = REPEATED.get(size, 1)
-    body = store.get_conversation(id).request_body(format)
+    body = store.get_conversation(name).request_body(format)
     if orjson.loads(body) != orjson.loads(read(public_id)):
         raise AssertionError(f"The floor renders another request as {format}.")
 
     def ours() -> None:
         for _ in range(count):
-            store.get_conversation(id).request_body(format)
+            store.get_conversation(name).request_body(format)
 
     def base() -> None:
         for _ in range(count):

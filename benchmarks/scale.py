@@ -22,6 +22,4 @@ class Scale:
 
 
 def quick(folder: Path) -> Scale:
-    return Scale(
-        folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3
-    )
+    return Scale(folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3)

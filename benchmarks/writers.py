@@ -109,10 +109,10 @@ def _check(floor: Floor, ids: list[str], turns: int) -> None:
     """Nothing is lost, doubled or out of place: positions have no gaps, and each turn has both of its items."""
     kinds = "SELECT position, origin FROM items WHERE tenant_id = %s AND conversation_id = %s ORDER BY position"
     answers = 0
-    for id in ids:
-        rows = floor.driver.read(kinds, (floor.tenant, floor.key_of(id)))
+    for name in ids:
+        rows = floor.driver.read(kinds, (floor.tenant, floor.key_of(name)))
         if [row[0] for row in rows] != list(range(len(rows))):
-            raise AssertionError(f"{id} has gaps.")
+            raise AssertionError(f"{name} has gaps.")
         answers += sum(row[1] is not None for row in rows[SIZE:])
     if answers != turns:
         raise AssertionError(f"{answers} answers of {turns} are there.")

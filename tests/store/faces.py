@@ -21,6 +21,12 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         return self._shown(getattr(self._wrapped, name))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in {"_wrapped", "_runner"}:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._wrapped, name, value)
+
     def __enter__(self) -> Self:
         return self
 

@@ -25,6 +25,7 @@ from threadkeep.formats.turns import (
 )
 
 _ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
+_UNPAIRED: Final = frozenset({"message", "reasoning"})  # item types that no call or output is among
 # item types that no reasoning leads to
 _NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 
@@ -34,6 +35,7 @@ class Plan:
     """What becomes of the items that are not simply sent, by position."""
 
     pairing: Pairing = field(default_factory=Pairing)
+    ids: set[bytes] = field(default_factory=set)  # of all items, as they stand in their payloads
     left_out: dict[int, tuple[str, str]] = field(default_factory=dict)  # code and detail
     call_ids: dict[int, str] = field(default_factory=dict)  # another call id than the item's own
     idless: set[int] = field(default_factory=set)  # items sent without their id
@@ -59,6 +61,9 @@ def input_of(entries: Sequence[Entry], state: ServerState | None, context: Conte
 def rendered_elements(entries: Sequence[Entry], plan: Plan, context: Context) -> tuple[list[bytes], int]:
     """The items as the plan wants them sent, and how many of the elements no later append changes."""
     special = plan.positions()
+    payloads = [entry.payload for entry in entries if entry.rest is None and entry.payload is not None]
+    if not special and len(payloads) == len(entries):  # nothing to be looked at
+        return payloads, len(payloads)
     elements: list[bytes] = []
     stable = None
     for entry in entries:
@@ -93,10 +98,12 @@ def _is_of_answer(entry: Entry, state: ServerState) -> bool:
 
 def planned(entries: Sequence[Entry], *, knows_more: bool = False) -> Plan:
     """What must be done about the items beyond sending them; `knows_more`: the provider has others."""
-    pairing = paired(entries)
+    kinds = {entry.type for entry in entries}
+    pairing = Pairing() if kinds <= _UNPAIRED else paired(entries)
     plan = Plan(pairing, late=pairing.late)
     _leave_out_orphans(plan, entries, pairing, knows_more=knows_more)
-    _leave_out_reasoning(plan, entries)
+    if "reasoning" in kinds:
+        _leave_out_reasoning(plan, entries)
     _use_ids_once(plan, entries)
     _use_call_ids_once(plan, pairing)
     for call in pairing.unanswered.values():
@@ -114,6 +121,8 @@ def _leave_out_orphans(plan: Plan, entries: Sequence[Entry], pairing: Pairing, *
             "orphan_output",
             "A tool output was left out: its call has an output already.",
         )
+    if not (pairing.orphans or pairing.unknown or pairing.calls or pairing.late):
+        return
     references = (entry.position for entry in entries if entry.type == "item_reference")
     known_from = -1 if knows_more else min(references, default=None) if pairing.unknown else None
     for output in pairing.unknown:
@@ -143,7 +152,8 @@ def _leave_out_reasoning(plan: Plan, entries: Sequence[Entry]) -> None:
 def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
     """The service refuses an item id that comes twice; the later item goes without, where it can."""
     found = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(_ID)]
-    if len({_id_text(entry.payload) for entry in found}) == len(found):
+    plan.ids = {_id_text(entry.payload) for entry in found}
+    if len(plan.ids) == len(found):
         return
     used: set[str] = set()
     for entry in found:
@@ -157,11 +167,6 @@ def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
                 plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
         else:
             used.add(item_id)
-
-
-def item_ids(entries: Sequence[Entry]) -> set[bytes]:
-    """The ids of items, as they stand in their payloads."""
-    return {_id_text(entry.payload) for entry in entries if entry.payload is not None and entry.payload.startswith(_ID)}
 
 
 def used_call_ids(plan: Plan) -> set[str]:

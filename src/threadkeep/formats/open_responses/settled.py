@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from threadkeep.domain.wire import Entry, Loss, Repair
 from threadkeep.formats.open_responses.fields import NAME
-from threadkeep.formats.open_responses.input import Plan, item_ids, planned, rendered_elements, used_call_ids
+from threadkeep.formats.open_responses.input import Plan, planned, rendered_elements, used_call_ids
 from threadkeep.formats.reports import Context
 
 KEY: Final = f"{NAME}.input"
@@ -42,7 +42,7 @@ def joined_input(
         settled = Settled()
     new = entries[settled.count :] if settled.count else entries
     plan = planned(new)
-    if settled.count and _reaches_back(plan, new, settled):
+    if settled.count and _reaches_back(plan, settled):
         settled, new = Settled(), entries
         plan = planned(new)
     tail = Context(context.names, context.tools)
@@ -61,7 +61,7 @@ def joined_input(
     settled.count, settled.elements = len(entries), count
     settled.losses += tail.losses
     settled.repairs += tail.repairs
-    settled.ids |= item_ids(new)
+    settled.ids |= plan.ids
     settled.call_ids |= used_call_ids(plan)
     memo[KEY] = settled
     return settled.text, count, stable
@@ -71,12 +71,12 @@ def _joined(before: bytearray, text: bytes) -> bytes:
     return b"".join((before, b"," if before and text else b"", text))
 
 
-def _reaches_back(plan: Plan, new: Sequence[Entry], settled: Settled) -> bool:
+def _reaches_back(plan: Plan, settled: Settled) -> bool:
     pairing = plan.pairing
     return bool(
         pairing.unknown
         or pairing.orphans
-        or not settled.ids.isdisjoint(item_ids(new))
+        or not settled.ids.isdisjoint(plan.ids)
         or not settled.call_ids.isdisjoint(used_call_ids(plan))
     )
 
