@@ -7,16 +7,20 @@ too: there is one way from items to requests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from threadkeep.domain.jsontext import PLAIN, JsonObject, encode
 from threadkeep.domain.overlay import overlay
 from threadkeep.domain.wire import Entry, ServerState, Snapshot
+from threadkeep.formats.open_responses.fields import ROLES
 from threadkeep.formats.open_responses.items import wire_item
 from threadkeep.formats.reports import Context
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
+
+_MESSAGE_KEYS: Final = frozenset({"type", "role", "content"})
+_TEXT_KEYS: Final = frozenset({"type", "text"})
 
 
 def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None) -> Entry:
@@ -25,6 +29,9 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     Raises:
         InvalidItem: the item holds something that JSON has no form for, or is nested too deeply.
     """
+    if _is_plain(item):
+        text, codec = encode(item)
+        return Entry(position, "message", item["role"], turn, seen, payload=text, codec=codec)
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
     over = overlay(full, payload) if _says_more(full, payload) else None
@@ -43,6 +50,15 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
         rest=rest,
         codec=codec | rest_codec,
     )
+
+
+def _is_plain(item: JsonObject) -> bool:
+    """Whether an item is a message of texts alone, which are of the type that its role takes: most items are."""
+    if item["type"] != "message" or item.keys() != _MESSAGE_KEYS or item["role"] not in ROLES:
+        return False
+    wanted = "output_text" if item["role"] == "assistant" else "input_text"
+    content = item["content"]
+    return bool(content) and all(part.keys() == _TEXT_KEYS and part["type"] == wanted for part in content)
 
 
 def _says_more(full: JsonObject, payload: JsonObject | None) -> bool:
