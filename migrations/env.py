@@ -1,4 +1,4 @@
-"""Runs the revisions on the connection that `threadkeep.schema` hands over, or on the URL given by -x url=…"""
+"""Runs the revisions on the connection that `threadkeep.schema` hands over, or on the URL given by -x."""
 
 from __future__ import annotations
 

@@ -36,9 +36,8 @@ def an_answer(*texts: str, id: str = "resp_1", calls: tuple[str, ...] = (), **fi
     ]
     output = [*messages, *({**a_call(call_id), "id": f"fc_{call_id}", "status": "completed"} for call_id in calls)]
     usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-    return {
-        "id": id, "object": "response", "status": "completed", "model": MODEL, "output": output, "usage": usage, **fields,
-    }  # fmt: skip
+    found = {"id": id, "object": "response", "status": "completed", "model": MODEL, "output": output, "usage": usage}
+    return found | fields
 
 
 def a_completion(text: str = "Hello", id: str = "chatcmpl-1") -> dict[str, Any]:

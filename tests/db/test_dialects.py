@@ -85,7 +85,9 @@ def test_rows_fit_into_a_packet(database: Database, column: str, letter: str) ->
         width = len(letter.encode()) + (letter in "'\\") if column == "payload" else 2 * len(letter.encode())
         fits = value * ((limit - 70_000) // width)
         check_sizes(connection, [{"id": 1, column: fits}], "an item", [column])
-        connection.execute(text("CREATE TEMPORARY TABLE big (id integer, payload longtext CHARACTER SET utf8mb4, body longblob)"))
+        connection.execute(
+            text("CREATE TEMPORARY TABLE big (id integer, payload longtext CHARACTER SET utf8mb4, body longblob)")
+        )
         connection.execute(text(f"INSERT INTO big (id, {column}) VALUES (1, :value)"), {"value": fits})
         with pytest.raises(TooLarge, match="max_allowed_packet"):
             check_sizes(connection, [{"id": 1, column: value * (limit // width + 1)}], "an item", [column])

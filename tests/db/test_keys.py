@@ -1,4 +1,4 @@
-"""The tenant is part of every key (so a foreign reference is a constraint violation), and no key is made by a database."""
+"""The tenant is part of every key: a foreign reference is a constraint violation. No key is made by a database."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def test_every_key_holds_the_tenant(database: Database) -> None:
     names = set(seen.get_table_names()) - WITHOUT_TENANT
     assert names == set(TABLES)
     for table in names:
-        keys = [seen.get_pk_constraint(table)["constrained_columns"]]
-        keys += [key["column_names"] for key in seen.get_unique_constraints(table)]
-        keys += [index["column_names"] for index in seen.get_indexes(table)]
-        keys += [key["constrained_columns"] for key in seen.get_foreign_keys(table)]
+        keys: list[Any] = [seen.get_pk_constraint(table)["constrained_columns"]]
+        keys += (key["column_names"] for key in seen.get_unique_constraints(table))
+        keys += (index["column_names"] for index in seen.get_indexes(table))
+        keys += (key["constrained_columns"] for key in seen.get_foreign_keys(table))
         assert all(key[0] == "tenant_id" for key in keys), table
         for key in seen.get_foreign_keys(table):
             expected = "id" if key["referred_table"] == "tenants" else "tenant_id"
@@ -81,10 +81,13 @@ def filled(connection: Connection, tenant: int) -> None:
     connection.execute(insert(tables.tenants), {"id": tenant, "name": f"t{tenant}", "created_at": NOW})
     for table in (tables.configs, tables.tool_sets, tables.blobs):
         connection.execute(insert(table), row(table, **place))
-    connection.execute(insert(tables.conversations), row(tables.conversations, tenant_id=tenant, id=tenant, config_hash=b"h" * 32))
+    connection.execute(
+        insert(tables.conversations), row(tables.conversations, tenant_id=tenant, id=tenant, config_hash=b"h" * 32)
+    )
     connection.execute(insert(tables.items), row(tables.items, tenant_id=tenant, conversation_id=tenant, position=0))
     connection.execute(
-        insert(tables.responses), row(tables.responses, tenant_id=tenant, conversation_id=tenant, number=0, config_hash=b"h" * 32)
+        insert(tables.responses),
+        row(tables.responses, tenant_id=tenant, conversation_id=tenant, number=0, config_hash=b"h" * 32),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.dialects.postgresql import psycopg
 
@@ -16,7 +16,8 @@ from threadkeep.db.prepared import Plan, Prepared, insertion
 from threadkeep.db.queries import conversations, items, keys
 from threadkeep.db.tables import items as items_table
 
-DIALECTS = [sqlite.dialect(), psycopg.dialect(), pymysql.dialect()]
+MODULES: list[Any] = [sqlite, psycopg, pymysql]
+DIALECTS = [module.dialect() for module in MODULES]
 BUILDERS = [
     builder
     for module in (conversations, items, keys)
@@ -46,7 +47,7 @@ def calls(builder: Callable[..., Any], dialect: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("builder", BUILDERS, ids=lambda builder: builder.__name__)
 def test_statements_compile(builder: Callable[..., Any], dialect: Any) -> None:
     for made in calls(builder, dialect):
-        statement = made.statement if isinstance(made, Prepared) else made
+        statement: Any = made.statement if isinstance(made, Prepared) else made
         text = str(statement.compile(dialect=dialect))
         assert "tenant_id" in text
         assert getattr(statement, "_offset_clause", None) is None
@@ -60,7 +61,7 @@ def text_of(made: Any, dialect: Any) -> str:
 
 def test_a_page_of_conversations_is_bound_by_a_range() -> None:
     """Row values are no range on MariaDB, and a plain OR is none on PostgreSQL."""
-    found = text_of(conversations.listing(user=False, statuses=True, labels=0, after=True), sqlite.dialect())
+    found = text_of(conversations.listing(user=False, statuses=True, labels=0, after=True), DIALECTS[0])
     assert "last_activity_at <= ?" in found
     assert "last_activity_at < ? OR conversations.id < ?" in found
 
@@ -68,12 +69,13 @@ def test_a_page_of_conversations_is_bound_by_a_range() -> None:
 def test_the_heads_of_branches_are_moved_first_on_mysql() -> None:
     """MySQL shows later assignments of an UPDATE the new values of earlier ones."""
     made = conversations.reservation(root=True, scoped=False, expected=False, returning=False)
-    found = text_of(made, mysql.dialect())
+    found = text_of(made, DIALECTS[2])
     assert found.index("head_position=") < found.index("next_position=(")
 
 
 def test_where_a_row_may_have_been_updated_is_asked_only_where_needed() -> None:
-    for dialect, returns in ((postgresql.dialect(), True), (sqlite.dialect(), True), (mysql.dialect(), False)):
+    for dialect in DIALECTS:
+        returns = dialect.name != "mysql"
         made = conversations.reservation(root=False, scoped=True, expected=True, returning=returns)
         assert ("RETURNING" in text_of(made, dialect)) == returns
 
@@ -83,9 +85,12 @@ def test_parameters_pass_their_types(dialect: Any) -> None:
     """A prepared statement gives the driver what the column types make of the values."""
     made = insertion(items_table)
     plan = Plan(made.statement, dialect, made._names)
-    values = dict.fromkeys((column.name for column in items_table.columns), None) | {"call_id": "a\x00", "type": "message"}
+    values = dict.fromkeys((column.name for column in items_table.columns), None) | {
+        "call_id": "a\x00",
+        "type": "message",
+    }
     arguments = plan.arguments(values)
-    by_name = dict(zip([name for name, *_ in plan.binds], arguments, strict=True)) if plan.is_positional else arguments
+    by_name = dict(zip(plan.names, arguments, strict=True)) if plan.is_positional else arguments
     assert by_name["call_id"] == "a\\u0000"
     assert by_name["type"] == (b"message" if dialect.name == "mysql" else "message")
     assert by_name["payload"] is None

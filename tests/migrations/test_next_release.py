@@ -13,6 +13,7 @@ from sqlalchemy import Engine, event, func, inspect, select, text
 from tests.databases import Database
 from tests.factories import a_message, a_picture, an_answer, an_output, noise
 from tests.migrations.upgrading import folder_with
+from tests.store.watching import engine_of
 from threadkeep import SchemaError, SchemaOutOfDate, Store, schema
 from threadkeep.db.base import Base
 from threadkeep.db.schema import HEAD, REVISIONS
@@ -21,7 +22,8 @@ NEXT = "v0_1_1_a"
 FORMATS = ("open_responses", "chat_completion")
 
 ADD_COLUMN = """
-with op.batch_alter_table("items", recreate="always" if context.get_context().dialect.name == "sqlite" else "auto") as items:
+recreate = "always" if context.get_context().dialect.name == "sqlite" else "auto"
+with op.batch_alter_table("items", recreate=recreate) as items:
     items.add_column(sa.Column("mood", sa.Integer()))
 with op.batch_alter_table("conversations", recreate="auto") as conversations:
     conversations.alter_column("title", new_column_name="caption", existing_type=sa.Text())
@@ -84,8 +86,8 @@ def counts(engine: Engine) -> dict[str, int]:
 def bodies(url: str, ids: list[str]) -> list[bytes]:
     with Store(url) as store:
         return [
-            store.get_conversation(id, branch=branch).request_body(format)
-            for id in ids for branch in (0, 1) for format in FORMATS
+            store.get_conversation(public_id, branch=branch).request_body(wire)
+            for public_id in ids for branch in (0, 1) for wire in FORMATS
         ]  # fmt: skip
 
 
@@ -93,7 +95,9 @@ def has_mood(engine: Engine) -> bool:
     return "mood" in {column["name"] for column in inspect(engine).get_columns("items")}
 
 
-def test_a_filled_database_is_upgraded(empty_database: Database, engine: Engine, filled: list[str], released: Any) -> None:
+def test_a_filled_database_is_upgraded(
+    empty_database: Database, engine: Engine, filled: list[str], released: Any
+) -> None:
     """No row is lost, also where SQLite copies a table and drops the old one; the requests are the same bytes."""
     before, rendered = counts(engine), bodies(empty_database.url, filled)
     assert all(before.values())
@@ -125,10 +129,13 @@ def keys(engine: Engine) -> dict[str, Any]:
         name: (
             seen.get_pk_constraint(name)["constrained_columns"],
             sorted(str(index["column_names"]) for index in seen.get_indexes(name)),
-            sorted(f"{key['constrained_columns']} {key['referred_table']} {key['options'].get('ondelete')}" for key in seen.get_foreign_keys(name)),
+            sorted(
+                f"{key['constrained_columns']} {key['referred_table']} {key['options'].get('ondelete')}"
+                for key in seen.get_foreign_keys(name)
+            ),
         )
         for name in Base.metadata.tables
-    }  # fmt: skip
+    }
 
 
 CRASHES = """
@@ -205,7 +212,7 @@ def test_rows_without_their_parents_take_the_upgrade_back(engine: Engine, filled
 @pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
 def test_foreign_keys_are_on_again_after_an_upgrade(empty_database: Database) -> None:
     store = Store(empty_database.url)
-    with store._runner.engine.connect() as connection:
+    with engine_of(store).connect() as connection:
         assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
     store.close()

@@ -17,6 +17,7 @@ from sqlalchemy import URL, Engine, create_engine, inspect, text
 from tests.databases import Database
 from tests.migrations.upgrading import upgrade_in_process
 from tests.processes import forked
+from tests.store.watching import engine_of
 from threadkeep import AsyncStore, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
 from threadkeep.db.base import Base
 from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
@@ -42,7 +43,7 @@ def test_the_constants_are_those_of_the_files() -> None:
     scripts = ScriptDirectory(str(migrations_folder()))
     found = [script.revision for script in scripts.walk_revisions()]
     assert list(REVISIONS) == found[::-1]
-    assert [HEAD] == scripts.get_heads()
+    assert scripts.get_heads() == [HEAD]
 
 
 def test_the_revisions_build_what_the_models_say(engine: Engine) -> None:
@@ -191,7 +192,7 @@ def test_a_file_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     monkeypatch.chdir(folder)
     with Store("sqlite:///chat.db") as store:
-        id = store.create_conversation(input="Hi").id
+        public_id = store.create_conversation(input="Hi").id
     with Store(create_engine(URL.create("sqlite", database=str(folder / "chat.db")))) as store:
-        assert store.get_conversation(id).head == 0
-        store._runner.engine.dispose()
+        assert store.get_conversation(public_id).head == 0
+        engine_of(store).dispose()

@@ -10,7 +10,7 @@ from tests.factories import an_answer
 from tests.store.watching import Tables, statements_of
 from threadkeep import InvalidItem, InvalidOption, NotFound, ToolNotFound, ToolRegistry
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "at": {"type": "string"}}}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}, "at": {"type": "string"}}}
 WEATHER = {"type": "function", "name": "weather", "parameters": SCHEMA}
 
 
@@ -27,7 +27,7 @@ def test_options_are_stored_once_per_content(store: Any, tables: Tables) -> None
 def test_the_order_of_a_schema_is_kept(store: Any, elsewhere: Any) -> None:
     turned = {**WEATHER, "parameters": {"properties": dict(reversed(SCHEMA["properties"].items())), "type": "object"}}
     ids = [store.create_conversation(model="m", tools=[tool], input="Hi").id for tool in (WEATHER, turned)]
-    bodies = [elsewhere.get_conversation(id).request_body("chat_completion") for id in ids]
+    bodies = [elsewhere.get_conversation(public_id).request_body("chat_completion") for public_id in ids]
     assert bodies[0].index(b'"city"') < bodies[0].index(b'"at"')
     assert bodies[1].index(b'"city"') > bodies[1].index(b'"at"')
 
@@ -75,7 +75,9 @@ def test_earlier_responses_keep_their_options(conversation: Any, tables: Tables)
     one, two = tables.rows("responses", "number")
     assert one["config_hash"] != two["config_hash"]
     assert one["tool_set_hash"] != two["tool_set_hash"]
-    assert {one["tool_set_hash"], two["tool_set_hash"]} == {row["tool_set_hash"] for row in tables.rows("usage_records")}
+    assert {one["tool_set_hash"], two["tool_set_hash"]} == {
+        row["tool_set_hash"] for row in tables.rows("usage_records")
+    }
 
 
 def test_tools_are_replaced_removed_and_cleared(conversation: Any) -> None:
@@ -85,7 +87,10 @@ def test_tools_are_replaced_removed_and_cleared(conversation: Any) -> None:
     conversation.use_tools("two", registry=registry)
     conversation.register_tools(registry)
     conversation.register_tool("two", description="second")
-    assert [(tool["name"], tool.get("description")) for tool in conversation.tools] == [("two", "second"), ("one", "first")]
+    assert [(tool["name"], tool.get("description")) for tool in conversation.tools] == [
+        ("two", "second"),
+        ("one", "first"),
+    ]
     removed = conversation.remove_tool("two")
     assert (removed.name, removed.description) == ("two", "second")
     assert conversation.remove_tool("two") is None
@@ -124,10 +129,12 @@ def test_labels_are_replaced_as_a_whole(store: Any, conversation: Any, tables: T
 
 
 def test_labels_and_titles_are_never_sent(store: Any) -> None:
-    conversation = store.create_conversation(model="m", input="Hi", title="Secret", labels={"secret": "Secret"}, user_id="u")
-    for format in ("open_responses", "chat_completion"):
-        assert b"ecret" not in conversation.request_body(format)
-        assert set(conversation.request_payload(format)) <= {"model", "input", "messages"}
+    conversation = store.create_conversation(
+        model="m", input="Hi", title="Secret", labels={"secret": "Secret"}, user_id="u"
+    )
+    for wire in ("open_responses", "chat_completion"):
+        assert b"ecret" not in conversation.request_body(wire)
+        assert set(conversation.request_payload(wire)) <= {"model", "input", "messages"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +191,11 @@ def test_an_archived_conversation_goes_on(store: Any, conversation: Any) -> None
 
 def test_a_change_of_a_deleted_conversation(store: Any, conversation: Any) -> None:
     store.delete_conversation(conversation.id)
-    for change in (lambda: conversation.update(title="T"), conversation.archive, lambda: conversation.register_tool("a")):
+    for change in (
+        lambda: conversation.update(title="T"),
+        conversation.archive,
+        lambda: conversation.register_tool("a"),
+    ):
         with pytest.raises(NotFound):
             change()
 
@@ -202,8 +213,8 @@ def test_a_detached_copy_has_everything(store: Any, elsewhere: Any) -> None:
     )
     conversation.add_response(an_answer("Hello"), "open_responses")
     session = elsewhere.get_conversation(conversation.id).session()
-    for format in ("open_responses", "chat_completion"):
-        assert session.request_body(format) == conversation.request_body(format)
+    for wire in ("open_responses", "chat_completion"):
+        assert session.request_body(wire) == conversation.request_body(wire)
     copy = store.save(session)
     assert copy.session().to_dict() == session.to_dict()
     assert copy.request_body("chat_completion") == conversation.request_body("chat_completion")

@@ -42,7 +42,9 @@ def test_nothing_is_left_but_the_ledger(store: Any, full: Any, tables: Tables) -
     assert store.usage()[0].input_tokens == 10
 
 
-def test_it_is_gone_for_everybody_at_once(store: Any, elsewhere: Any, full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_gone_for_everybody_at_once(
+    store: Any, elsewhere: Any, full: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """… before its rows are."""
     other = elsewhere.get_conversation(full.id)
     other.render("open_responses")
@@ -58,7 +60,7 @@ def test_it_is_gone_for_everybody_at_once(store: Any, elsewhere: Any, full: Any,
         lambda: other.render("open_responses"),
         lambda: other.user("Hi"),
         lambda: other.add_response(an_answer("Hi"), "open_responses"),
-        lambda: full.transcript(),
+        full.transcript,
         lambda: store.delete_conversation(full.id),
     ):
         with pytest.raises(NotFound):

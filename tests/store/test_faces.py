@@ -45,7 +45,9 @@ def test_annotations_differ_by_the_face_only(sync: type, awaited: type) -> None:
     for name, method in public(sync).items():
         if inspect.isfunction(method) and name != "within":  # takes a connection of its own kind
             told = inspect.get_annotations(twins[name])
-            assert inspect.get_annotations(method) == {key: str(value).replace("Async", "") for key, value in told.items()}
+            assert inspect.get_annotations(method) == {
+                key: str(value).replace("Async", "") for key, value in told.items()
+            }
 
 
 @pytest.mark.parametrize(("sync", "awaited"), PAIRS)
@@ -60,9 +62,9 @@ def test_the_context_managers_close_the_store(database: Database) -> None:
         async with AsyncStore(database.url) as store:
             return (await store.create_conversation(model="m")).id
 
-    id = asyncio.run(use())
+    public_id = asyncio.run(use())
     with Store(database.url) as store:
-        assert store.get_conversation(id).model == "m"
+        assert store.get_conversation(public_id).model == "m"
 
 
 def test_an_async_store_opens_with_its_first_call(database: Database) -> None:
@@ -84,11 +86,11 @@ def test_both_faces_use_the_same_tenant(database: Database) -> None:
         async with AsyncStore(database.url) as store:
             return (await store.create_conversation(external_id="shared")).id
 
-    id = asyncio.run(use())
+    public_id = asyncio.run(use())
     with Store(database.url) as store:
         found = store.find_conversation(external_id="shared")
         assert found is not None
-        assert found.id == id
+        assert found.id == public_id
 
 
 @pytest.mark.parametrize("url", ["oracle://host/db", "no url at all", "postgresql+pg8000x://host/db"])

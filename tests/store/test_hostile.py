@@ -58,7 +58,7 @@ def nested(depth: int) -> Any:
     return found
 
 
-def by_name(values: dict[str, Any]) -> Any:
+def by_name(values: dict[str, Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("value", values.values(), ids=values)
 
 
@@ -89,7 +89,7 @@ def test_any_text_comes_back(store: Any, elsewhere: Any, value: str) -> None:
     assert (found.model, found.instructions, found.settings["metadata"]) == (value, value, {value: value})
     assert found.tools[0]["description"] == value
     assert found.get_item(1).author_id == value
-    assert list(found.responses())[0].provider_response_id == value
+    assert next(iter(found.responses())).provider_response_id == value
     assert [row.model for row in found.usage(by=("model",))] == [value]
     assert json.loads(found.response_body(0)) == body
     assert found.render("open_responses").body == conversation.render("open_responses").body
@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
         lambda c: c.add_response({"object": "chat.completion.chunk", "choices": []}, "chat_completion"), CannotParse,
     ),
     "another request": (lambda c: c.add_response(an_answer("x"), "open_responses", rendered=7), InvalidOption),
-    "a latency that is none": (lambda c: c.add_response(an_answer("x"), "open_responses", latency_ms=-1), InvalidOption),
+    "an odd latency": (lambda c: c.add_response(an_answer("x"), "open_responses", latency_ms=-1), InvalidOption),
     "a long user_id": (lambda c: c.update(user_id="u" * LONG), InvalidOption),
     "a long external_id": (lambda c: c.update(external_id="é" * 128), InvalidOption),
     "a long label": (lambda c: c.update(labels={"k": "v" * LONG}), InvalidOption),
@@ -230,15 +230,15 @@ def test_names_of_models_have_any_form(conversation: Any, elsewhere: Any, model:
     conversation.add_response(an_answer("Hi", model=model), "open_responses")
     conversation.record_attempt("open_responses", model=model)
     found = elsewhere.get_conversation(conversation.id)
-    assert list(found.responses())[0].model == model
+    assert next(iter(found.responses())).model == model
     assert sum(row.attempts for row in found.usage(by=("model",))) == 2
 
 
 def test_an_error_envelope_leaves_its_ledger_row(store: Any, conversation: Any, tables: Tables) -> None:
-    for format in ("open_responses", "chat_completion"):
+    for wire in ("open_responses", "chat_completion"):
         written = tables.written()
         with pytest.raises(ProviderError) as caught:
-            conversation.add_response(an_error("a\x00\ud800"), format, latency_ms=12.4)
+            conversation.add_response(an_error("a\x00\ud800"), wire, latency_ms=12.4)
         assert caught.value.code == "rate_limit_exceeded"
         assert written() == {"usage_records": 1}
     row = tables.rows("usage_records", "id")[0]

@@ -50,9 +50,9 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "register_tools": lambda c, n, key: c.register_tools([{"type": "function", "name": f"t{n}"}], idempotency_key=key),
     "use_tools": lambda c, n, key: c.use_tools(f"r{n}", registry=REGISTRY, idempotency_key=key),
     "remove_tool": lambda c, n, key: c.remove_tool(f"old{n}", idempotency_key=key),
-    "clear_tools": lambda c, n, key: c.clear_tools(idempotency_key=key),
-    "archive": lambda c, n, key: c.archive(idempotency_key=key),
-    "unarchive": lambda c, n, key: c.unarchive(idempotency_key=key),
+    "clear_tools": lambda c, _, key: c.clear_tools(idempotency_key=key),
+    "archive": lambda c, _, key: c.archive(idempotency_key=key),
+    "unarchive": lambda c, _, key: c.unarchive(idempotency_key=key),
     "set_active_branch": lambda c, n, key: c.set_active_branch(n - 1, idempotency_key=key),
 }
 WITHOUT_CONTENT = {"clear_tools", "archive", "unarchive"}
@@ -179,7 +179,9 @@ def test_keys_differ_by_every_byte(conversation: Any) -> None:
 @pytest.mark.parametrize("key", ["", "k" * 256, "é" * 128, 7, b"key"])
 def test_keys_are_short_texts(store: Any, conversation: Any, tables: Tables, key: Any) -> None:
     written = tables.written()
-    for write, on in [(write, conversation) for write in WRITES.values()] + [(write, store) for write in CREATIONS.values()]:
+    for write, on in [(write, conversation) for write in WRITES.values()] + [
+        (write, store) for write in CREATIONS.values()
+    ]:
         with pytest.raises(InvalidOption):
             write(on, 1, key)
     assert written() == {}
@@ -320,7 +322,12 @@ def test_one_of_many_threads_wins(stores: Any, tenant: str, method: str) -> None
         results = list(pool.map(write, range(8)))
     assert sum(not replayed for result in results for replayed in is_replayed(result)) in {0, 1}
     assert len({str(identity(result)) for result in results}) == 1
-    counts = {"user": ("items", 2), "add_response": ("items", 2), "fork": ("branches", 1), "record_attempt": ("usage", 1)}
+    counts = {
+        "user": ("items", 2),
+        "add_response": ("items", 2),
+        "fork": ("branches", 1),
+        "record_attempt": ("usage", 1),
+    }
     kind, expected = counts.get(method, ("none", 0))
     found = {
         "items": len(store.get_conversation(conversation.id).transcript()),
@@ -350,4 +357,6 @@ def test_one_of_many_tasks_wins(stores: Any, tenant: str) -> None:
 def test_an_output_is_said_once_by_any_name(conversation: Any) -> None:
     conversation.add_item(an_output(output="x"), idempotency_key="a")
     first = conversation.add_function_call_output(call_id="c", output="x", idempotency_key="b")
-    assert conversation.add_function_call_output(call_id="c", result="x", idempotency_key="b").position == first.position
+    assert (
+        conversation.add_function_call_output(call_id="c", result="x", idempotency_key="b").position == first.position
+    )

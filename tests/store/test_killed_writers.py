@@ -34,7 +34,9 @@ def check(tables: Tables, answers: int) -> None:
     items = tables.rows("items", "position")
     responses = tables.rows("responses", "number")
     ranges = [(row["from_position"], row["to_position"]) for row in responses]
-    assert [position for first, last in ranges for position in range(first, last + 1)] == [row["position"] for row in items]
+    assert [position for first, last in ranges for position in range(first, last + 1)] == [
+        row["position"] for row in items
+    ]
     assert {last - first for first, last in ranges} <= {3}
     numbers = [row["number"] for row in responses]
     assert numbers == list(range(len(responses)))

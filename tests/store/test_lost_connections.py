@@ -23,13 +23,13 @@ SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirec
 SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "read": lambda store, c: c.transcript(),
+    "read": lambda _, c: c.transcript(),
     "get": lambda store, c: store.get_conversation(c.id),
-    "write": lambda store, c: c.user("Hi"),
-    "keyed": lambda store, c: c.user("Hi", idempotency_key="key"),
-    "answer": lambda store, c: c.add_response(an_answer("Hi"), "open_responses"),
-    "change": lambda store, c: c.update(title="T"),
-    "create": lambda store, c: store.create_conversation(model="m"),
+    "write": lambda _, c: c.user("Hi"),
+    "keyed": lambda _, c: c.user("Hi", idempotency_key="key"),
+    "answer": lambda _, c: c.add_response(an_answer("Hi"), "open_responses"),
+    "change": lambda _, c: c.update(title="T"),
+    "create": lambda store, _: store.create_conversation(model="m"),
 }
 
 
@@ -95,7 +95,15 @@ def killed_in(database: Database, name: str) -> Iterator[list[str]]:
 
 @SERVERS
 @pytest.mark.parametrize(
-    "moment", ["UPDATE conversations", "INSERT INTO items", "INSERT INTO usage_records", "take", "insert_items", "insert_attempt"]
+    "moment",
+    [
+        "UPDATE conversations",
+        "INSERT INTO items",
+        "INSERT INTO usage_records",
+        "take",
+        "insert_items",
+        "insert_attempt",
+    ],
 )
 def test_a_connection_lost_in_the_middle_is_no_matter(
     database: Database, store: Any, conversation: Any, moment: str
@@ -114,7 +122,7 @@ def test_a_connection_lost_in_the_middle_is_no_matter(
 @contextmanager
 def commits(store: Any, *, happen: bool) -> Iterator[None]:
     """The next COMMIT loses the connection: before the server hears of it, or after."""
-    dialect = engine_of(store).dialect
+    dialect: Any = engine_of(store).dialect
     commit, is_disconnect, error = dialect.do_commit, dialect.is_disconnect, dialect.loaded_dbapi.OperationalError
 
     def lost(connection: Any) -> None:
@@ -217,7 +225,9 @@ def test_a_lock_that_takes_too_long_repeats_the_use_case(database: Database, sto
     event.listen(engine_of(store), "checkout", impatient)
     try:
         with database.engine().connect() as other:
-            other.execute(text("UPDATE conversations SET revision = revision WHERE id = :id"), {"id": conversation._place.key})
+            other.execute(
+                text("UPDATE conversations SET revision = revision WHERE id = :id"), {"id": conversation._place.key}
+            )
             threading.Timer(1.5, other.rollback).start()
             assert conversation.user("Hi").position == 0
     finally:

@@ -35,9 +35,9 @@ def test_a_picture_leaves_the_payload(conversation: Any, elsewhere: Any, tables:
     expected = a_picture(content)["image_url"]
     assert found.get_item(0).item.content[1].to_dict()["url"] == expected
     assert found.session().items[0].content[1].to_dict()["url"] == expected
-    for format in ("open_responses", "chat_completion"):
-        assert expected.encode() in found.request_body(format)
-        assert found.request_body(format) == conversation.request_body(format)
+    for wire in ("open_responses", "chat_completion"):
+        assert expected.encode() in found.request_body(wire)
+        assert found.request_body(wire) == conversation.request_body(wire)
     assert json.loads(found.request_body("open_responses"))["input"][0]["content"][1]["image_url"] == expected
 
 
@@ -73,7 +73,11 @@ def test_pictures_may_touch(store: Any, elsewhere: Any, tables: Tables) -> None:
 
 def test_outputs_of_tools_hold_media(conversation: Any, elsewhere: Any, tables: Tables) -> None:
     picture = a_picture(noise(20_000))
-    output = [{"type": "input_text", "text": "Seen"}, picture, {"type": "input_file", "file_data": file_data(noise(30_000)), "filename": "a.pdf"}]
+    output = [
+        {"type": "input_text", "text": "Seen"},
+        picture,
+        {"type": "input_file", "file_data": file_data(noise(30_000)), "filename": "a.pdf"},
+    ]
     conversation.add_item(an_output("c", output))
     assert tables.counts()["blobs"] == 2
     found = elsewhere.get_conversation(conversation.id).get_item(0).item.to_dict()["output"]
@@ -133,7 +137,9 @@ def test_media_of_native_blocks_is_kept(conversation: Any, elsewhere: Any, table
 def test_files_and_pictures_of_the_builder(store: Any, elsewhere: Any, tables: Tables) -> None:
     content = noise(30_000)
     conversation = store.create_conversation(model="m")
-    conversation.user([InputImage(data=content, media_type="image/png"), InputFile(url=data_url(content, "application/pdf"))])
+    conversation.user(
+        [InputImage(data=content, media_type="image/png"), InputFile(url=data_url(content, "application/pdf"))]
+    )
     assert (tables.counts()["blobs"], tables.counts()["item_blobs"]) == (1, 2)
     image, file = elsewhere.get_conversation(conversation.id).get_item(0).item.content
     assert (image.data, file.data) == (content, content)
@@ -164,11 +170,13 @@ def test_an_answer_may_hold_media(conversation: Any, elsewhere: Any, tables: Tab
 
 def test_a_saved_session_keeps_its_media(store: Any, elsewhere: Any, tables: Tables) -> None:
     picture = a_picture(noise(20_000))
-    session = Session.from_dict({"model": "m", "input": [{"role": "user", "content": [picture]}, a_message("What is it?")]})
+    session = Session.from_dict(
+        {"model": "m", "input": [{"role": "user", "content": [picture]}, a_message("What is it?")]}
+    )
     saved = store.save(session)
     many = store.save_many([session, session])
     assert tables.counts()["blobs"] == 1
-    for id in (saved.id, *many):
-        assert elsewhere.get_conversation(id).session().to_dict() == session.to_dict()
+    for public_id in (saved.id, *many):
+        assert elsewhere.get_conversation(public_id).session().to_dict() == session.to_dict()
     copy = store.copy_conversation(saved.id)
     assert copy.request_body("open_responses") == saved.request_body("open_responses")

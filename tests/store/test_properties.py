@@ -27,9 +27,10 @@ CALLS = st.builds(a_call, IDS, NAMES, ARGUMENTS)
 OUTPUTS = st.builds(an_output, IDS, TEXTS)
 MESSAGES = st.builds(a_message, TEXTS, ROLES)
 REASONING = st.builds(
-    lambda text, sealed: {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": text}]} | sealed,
-    TEXTS, st.sampled_from([{}, {"encrypted_content": "xyz"}]),
-)  # fmt: skip
+    lambda text, sealed: {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], **sealed},
+    TEXTS,
+    st.sampled_from([{}, {"id": "rs_1"}, {"id": "rs_1", "encrypted_content": "xyz"}]),
+)
 UNKNOWN = st.builds(lambda value: {"type": "web_search_call", "id": "ws_1", "x": value}, OBJECTS)
 ITEMS = st.one_of(MESSAGES, MESSAGES, CALLS, OUTPUTS, OUTPUTS, REASONING, UNKNOWN)
 
@@ -44,7 +45,11 @@ def completion(items: list[dict[str, Any]]) -> dict[str, Any]:
     ]  # fmt: skip
     texts = [item["content"][0]["text"] for item in items if item["type"] == "message"]
     message = {"role": "assistant", "content": "".join(texts) or None} | ({"tool_calls": calls} if calls else {})
-    return {"id": "chatcmpl-1", "object": "chat.completion", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+    }
 
 
 def response(items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -81,9 +86,9 @@ def reader(kept: Store, url: str) -> Iterator[Store]:
         yield store
 
 
-def render(handle: Any, format: str) -> Any:
+def render(handle: Any, wire: str) -> Any:
     try:
-        return handle.render(format)
+        return handle.render(wire)
     except CannotRender:
         return None
 
@@ -92,19 +97,19 @@ def apply(conversation: Any, step: tuple[Any, ...], rendered: list[Any]) -> None
     if step[0] == "items":
         conversation.add_items(step[1])
         return
-    format, items, age = step
-    shown = [one for one in rendered[: len(rendered) - age] if one is not None and one.view["format"] == format]
-    conversation.add_response(BODIES[format](items), format, rendered=shown[-1] if shown else None)
+    wire, items, age = step
+    shown = [one for one in rendered[: len(rendered) - age] if one is not None and one.view["format"] == wire]
+    conversation.add_response(BODIES[wire](items), wire, rendered=shown[-1] if shown else None)
 
 
 def play(conversation: Any, steps: list[Any], look: Callable[[Any, str], None]) -> None:
     """Do the steps, and look at every request before and between them."""
     rendered: list[Any] = []
     for step in [*steps, None]:
-        for format in TURN_LISTS:
-            found = render(conversation, format)
+        for wire in TURN_LISTS:
+            found = render(conversation, wire)
             rendered.append(found)
-            look(found, format)
+            look(found, wire)
         if step is not None:
             apply(conversation, step, rendered)
 
@@ -112,16 +117,16 @@ def play(conversation: Any, steps: list[Any], look: Callable[[Any, str], None]) 
 @given(STEPS)
 def test_the_stable_part_of_a_request_stays(kept: Store, steps: list[Any]) -> None:
     """What no later append changes is the prefix that a provider's cache can hold."""
-    stable: dict[str, list[Any]] = {format: [] for format in TURN_LISTS}
+    stable: dict[str, list[Any]] = {wire: [] for wire in TURN_LISTS}
 
-    def look(rendered: Any, format: str) -> None:
+    def look(rendered: Any, wire: str) -> None:
         if rendered is None:
             return
-        turns = json.loads(rendered.body)[TURN_LISTS[format]]
-        before = stable[format]
+        turns = json.loads(rendered.body)[TURN_LISTS[wire]]
+        before = stable[wire]
         assert 0 <= rendered.stable <= len(turns)
         assert same(turns[: len(before)], before)
-        stable[format] = turns[: max(rendered.stable, len(before))]
+        stable[wire] = turns[: max(rendered.stable, len(before))]
 
     play(kept.create_conversation(model="m", instructions="Be brief"), steps, look)
 
@@ -131,8 +136,8 @@ def test_a_reloaded_conversation_renders_the_same(kept: Store, reader: Store, st
     """… bytes, losses, repairs and all; so does a detached session, where the request was not recorded."""
     conversation = kept.create_conversation(model="m")
 
-    def look(rendered: Any, format: str) -> None:
-        again = render(reader.get_conversation(conversation.id), format)
+    def look(rendered: Any, wire: str) -> None:
+        again = render(reader.get_conversation(conversation.id), wire)
         assert (again is None) == (rendered is None)
         if rendered is not None:
             assert again.body == rendered.body
@@ -167,7 +172,8 @@ def test_a_session_comes_back(kept: Store, reader: Store, items: list[Any], meta
 def test_branches_are_what_was_said_on_them(kept: Store, reader: Store, said: list[Any], data: st.DataObject) -> None:
     """Any tree of forks: every branch has its ancestors' items up to the fork, and its own."""
     root = kept.create_conversation(model="m")
-    handles, expected = [root], {0: []}
+    handles = [root]
+    expected: dict[int, list[Any]] = {0: []}
     for items in said:
         parent = data.draw(st.sampled_from(handles))
         known = expected[parent.branch]
@@ -181,5 +187,3 @@ def test_branches_are_what_was_said_on_them(kept: Store, reader: Store, said: li
     for branch, items in expected.items():
         transcript = reader.get_conversation(root.id, branch=branch).transcript()
         assert same([(one.position, one.item.to_dict()) for one in transcript], items)
-
-

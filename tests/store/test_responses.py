@@ -144,13 +144,22 @@ def test_usage_of_a_time(store: Any, conversation: Any) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        {"by": ("colour",)}, {"colour": "red"}, {"order_by": "colour"}, {"since": "yesterday"}, {"limit": 0}, {"limit": "x"},
-        {"since": datetime(2026, 1, 1)}, {"since": date(2026, 1, 1), "tz": "Mars/Olympus"},
-        {"by": "day", "tz": "Asia/Tokyo"}, {"model": 7}, {"day": "2026-01-01"}, {"response": "x"},
+        {"by": ("colour",)},
+        {"colour": "red"},
+        {"order_by": "colour"},
+        {"since": "yesterday"},
+        {"since": datetime(2026, 1, 1)},  # noqa: DTZ001 - the point
+        {"since": date(2026, 1, 1), "tz": "Mars/Olympus"},
+        {"by": "day", "tz": "Asia/Tokyo"},
+        {"limit": 0},
+        {"limit": "x"},
+        {"model": 7},
+        {"day": "2026-01-01"},
+        {"response": "x"},
         {"user_id": [b"x"]},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_other_questions_are_refused(store: Any, question: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         store.usage(**question)

@@ -55,8 +55,8 @@ def size(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(params=["branch 0", "fork"])
 def handle(request: pytest.FixtureRequest, stores: Any, face: str, size: int, filled: Any) -> Any:
-    tenant, id = filled[size]
-    conversation = stores.get(face).for_tenant(tenant).get_conversation(id)
+    tenant, public_id = filled[size]
+    conversation = stores.get(face).for_tenant(tenant).get_conversation(public_id)
     return conversation.fork() if request.param == "fork" else conversation
 
 
@@ -108,8 +108,8 @@ def test_a_fork_writes_two_rows(database: Database, handle: Any, key: str | None
 
 
 def test_an_unforked_conversation_is_read_by_one_statement(stores: Any, face: str, size: int, filled: Any) -> None:
-    tenant, id = filled[size]
-    handle = stores.get(face).for_tenant(tenant).get_conversation(id)
+    tenant, public_id = filled[size]
+    handle = stores.get(face).for_tenant(tenant).get_conversation(public_id)
     with statements_of(handle) as seen:
         handle.render("open_responses")
     assert len(seen) == 1
@@ -117,9 +117,9 @@ def test_an_unforked_conversation_is_read_by_one_statement(stores: Any, face: st
 
 
 def test_a_handle_reads_only_what_is_new(stores: Any, face: str, filled: Any) -> None:
-    tenant, id = filled[10]
+    tenant, public_id = filled[10]
     store = stores.get(face).for_tenant(tenant)
-    handle, other = store.get_conversation(id), store.get_conversation(id)
+    handle, other = store.get_conversation(public_id), store.get_conversation(public_id)
     handle.render("open_responses")
     position = other.user("New").position
     with statements_of(handle) as seen:

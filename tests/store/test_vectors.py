@@ -20,7 +20,7 @@ ERRORS = {
 }
 
 
-def cases(*names: str) -> Any:
+def cases(*names: str) -> pytest.MarkDecorator:
     """The cases of these files, without the quirks of the reference."""
     lines = [line for name in names for line in FOLDER.joinpath(f"{name}.jsonl").read_text().splitlines()]
     found = [case for case in map(json.loads, lines) if not case["about"].startswith("quirk")]
@@ -42,33 +42,33 @@ def is_native(value: Any) -> bool:
 
 @cases("open_responses_request", "chat_completion_request")
 def test_a_stored_session_is_rendered(store: Any, elsewhere: Any, case: dict[str, Any]) -> None:
-    format = case["id"].partition("/")[0]
+    wire = case["id"].partition("/")[0]
     kept = store.save(Session.from_dict(case["session"]))
     resumed = elsewhere.get_conversation(kept.id)
     if "error" in case:
         with pytest.raises(ERRORS[case["error"].partition(":")[0]]):
-            resumed.render(format, strict=True)
+            resumed.render(wire, strict=True)
     else:
-        rendered = resumed.render(format)
+        rendered = resumed.render(wire)
         assert rendered.payload == case["payload"]
         assert json.loads(rendered.body) == case["payload"]
 
 
 @cases("open_responses_response", "chat_completion_response")
 def test_an_answer_is_stored(store: Any, elsewhere: Any, case: dict[str, Any]) -> None:
-    format = case["id"].partition("/")[0]
+    wire = case["id"].partition("/")[0]
     conversation = store.create_conversation(model="any")
     if "error" in case:
         with pytest.raises(ERRORS[case["error"].partition(":")[0]]):
-            conversation.add_response(case["body"], format, headers=case.get("headers"))
+            conversation.add_response(case["body"], wire, headers=case.get("headers"))
         return
     expected = case["expect"]
-    response = conversation.add_response(case["body"], format, headers=case.get("headers"))
+    response = conversation.add_response(case["body"], wire, headers=case.get("headers"))
     items = [stored.item.to_dict() for stored in elsewhere.get_conversation(conversation.id).transcript()]
     assert without_origin(items) == expected["items"]
     shown = {"text": response.text, "status": response.status, "model": response.model}
     assert shown == {name: expected.get(name, value) for name, value in shown.items()}
-    assert [(row.format, row.status) for row in conversation.responses()] == [(format, response.status)]
+    assert [(row.format, row.status) for row in conversation.responses()] == [(wire, response.status)]
 
 
 @cases("session_roundtrip")
@@ -80,13 +80,13 @@ def test_a_session_comes_back_from_the_database(store: Any, elsewhere: Any, case
 @cases("core_flows")
 def test_a_conversation_goes_on(store: Any, elsewhere: Any, case: dict[str, Any]) -> None:
     """Every step is done by a store that has not seen the ones before."""
-    id = store.save(Session.from_dict(case["session"])).id
+    public_id = store.save(Session.from_dict(case["session"])).id
     for number, step in enumerate(case["steps"]):
-        conversation = (store, elsewhere)[number % 2].get_conversation(id)
+        conversation = (store, elsewhere)[number % 2].get_conversation(public_id)
         if "response" in step:
             conversation.add_response(step["response"], step["format"])
         else:
             conversation.add_items(step["input"])
-    assert elsewhere.get_conversation(id).request_payload(case["format"]) == case["payload"]
-    detached = elsewhere.get_conversation(id).session()
+    assert elsewhere.get_conversation(public_id).request_payload(case["format"]) == case["payload"]
+    detached = elsewhere.get_conversation(public_id).session()
     assert detached.request_payload(case["format"]) == case["payload"]

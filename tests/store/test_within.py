@@ -1,4 +1,4 @@
-"""`within`: the same methods inside the caller's transaction; nothing is committed, each happens whole or not at all."""
+"""`within`: the same methods inside the caller's transaction; each happens whole or not at all, none commits."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def begin(place: tuple[str, str], database: Database, engine: Engine, stores: An
         host: Any = AsyncSession(bind) if kind == "session" else runner.run(started(bind.connect()))
         inside = Blocking(store._wrapped.within(host), runner)
         try:
-            yield Host(host, inside, lambda coroutine: runner.run(coroutine))
+            yield Host(host, inside, runner.run)
             runner.run(host.commit() if commit else host.rollback())
         finally:
             runner.run(host.close())
@@ -184,14 +184,14 @@ def test_the_caller_commits(begin: Begin, kept: Any, rows: Tables, plain: Any) -
 
 
 FAILURES: dict[str, tuple[Callable[[Any, Any], Any], type[Exception]]] = {
-    "an item": (lambda store, c: c.add_items([a_message(), 7]), InvalidItem),
-    "a head": (lambda store, c: c.user("Hi", expected_head=7), HeadConflict),
-    "a key": (lambda store, c: c.user("other", idempotency_key="used"), IdempotencyConflict),
-    "an external id": (lambda store, c: store.create_conversation(external_id="kept", input="Hi"), InvalidOption),
-    "a change": (lambda store, c: c.update(external_id="other", title="T"), InvalidOption),
-    "a fork": (lambda store, c: c.fork(at=99), NotFound),
-    "a branch": (lambda store, c: c.user("Hi", expected_head=99, on_conflict="branch"), NotFound),
-    "a conversation": (lambda store, c: store.get_conversation("conv_" + "0" * 32), NotFound),
+    "an item": (lambda _, c: c.add_items([a_message(), 7]), InvalidItem),
+    "a head": (lambda _, c: c.user("Hi", expected_head=7), HeadConflict),
+    "a key": (lambda _, c: c.user("other", idempotency_key="used"), IdempotencyConflict),
+    "an external id": (lambda store, _: store.create_conversation(external_id="kept", input="Hi"), InvalidOption),
+    "a change": (lambda _, c: c.update(external_id="other", title="T"), InvalidOption),
+    "a fork": (lambda _, c: c.fork(at=99), NotFound),
+    "a branch": (lambda _, c: c.user("Hi", expected_head=99, on_conflict="branch"), NotFound),
+    "a conversation": (lambda store, _: store.get_conversation("conv_" + "0" * 32), NotFound),
 }
 
 

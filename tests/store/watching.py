@@ -29,7 +29,9 @@ class Tables:
     def rows(self, name: str, *order: str) -> list[dict[str, Any]]:
         """The rows of a table, in order of its columns."""
         table = Base.metadata.tables[name]
-        statement = select(table).where(table.c.tenant_id == self._tenant).order_by(*(table.c[column] for column in order))
+        statement = (
+            select(table).where(table.c.tenant_id == self._tenant).order_by(*(table.c[column] for column in order))
+        )
         return [dict(row._mapping) for row in self._run(statement)]
 
     def _run(self, statement: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What other processes do in the tests of concurrency. Started as functions, or as ``python -m tests.store.writers``."""
+"""What other processes do in the tests of concurrency: run as functions, or as ``python -m tests.store.writers``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from tests.factories import a_message, an_answer
 from tests.store.faces import blocking_store
 from threadkeep import Store
+
 
 def opened(url: str, tenant: str, face: str = "sync") -> Any:
     if face == "sync":
@@ -55,8 +56,8 @@ def main(url: str, tenant: str, id: str) -> None:
     """Write the requests of all branches of a conversation to stdout."""
     store = opened(url, tenant)
     for branch in store.get_conversation(id).branches():
-        for format in ("open_responses", "chat_completion"):
-            sys.stdout.buffer.write(store.get_conversation(id, branch=branch.number).request_body(format) + b"\n")
+        for wire in ("open_responses", "chat_completion"):
+            sys.stdout.buffer.write(store.get_conversation(id, branch=branch.number).request_body(wire) + b"\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ events (statement logging, tracing), the statement takes the usual way through C
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Executable, Insert, Table, insert
@@ -24,6 +25,10 @@ Row = tuple[Any, ...]
 _EVENTS: Final = ("before_cursor_execute", "after_cursor_execute", "before_execute", "after_execute")
 
 
+_PSYCOPG: Final = frozenset({"psycopg", "psycopg_async"})
+_TEXT_OID: Final = 25  # PostgreSQL's number for the type TEXT
+
+
 class Plan:
     """A statement as one dialect wants it."""
 
@@ -35,29 +40,32 @@ class Plan:
         self.is_positional = compiled.positional
         order = compiled.positiontup if compiled.positional else list(compiled.binds)
         fixed = {} if isinstance(statement, Insert) else compiled.construct_params(_check=False)
-        self.binds = [
-            (name, compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect), fixed.get(name))
-            for name in order or ()
-        ]
+        self.names = tuple(order or ())
+        self.fixed = {name: value for name, value in fixed.items() if not compiled.binds[name].required}
+        processors = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self.names]
+        self.processors = [(place, found) for place, found in enumerate(processors) if found is not None]
 
     def arguments(self, parameters: Parameters) -> Any:
         """The parameters as the driver takes them."""
-        found = [
-            value if processor is None or value is None else processor(value)
-            for name, processor, fixed in self.binds
-            for value in (parameters.get(name, fixed),)
-        ]
-        if self.is_positional:
-            return tuple(found)
-        return {bind[0]: value for bind, value in zip(self.binds, found, strict=True)}
+        given = {**self.fixed, **parameters} if self.fixed else parameters
+        found = [given.get(name) for name in self.names]
+        for place, processor in self.processors:
+            if found[place] is not None:
+                found[place] = processor(found[place])
+        return tuple(found) if self.is_positional else dict(zip(self.names, found, strict=True))
 
 
 class Prepared:
-    """A statement for the hot paths; `names` are the columns of an INSERT."""
+    """A statement for the hot paths.
 
-    def __init__(self, statement: Executable, names: Sequence[str] | None = None) -> None:
+    `names` are the columns of an INSERT. `gives_bytes`: on PostgreSQL, columns of the type TEXT come as bytes in UTF-8,
+    which the server sends; making strings of them and bytes again takes as long as all the rest of a long read.
+    """
+
+    def __init__(self, statement: Executable, names: Sequence[str] | None = None, *, gives_bytes: bool = False) -> None:
         self.statement = statement
         self._names = names
+        self._gives_bytes = gives_bytes
         self._plans: dict[tuple[str, str], Plan] = {}
 
     def execute(self, connection: Connection, parameters: Parameters) -> int:
@@ -90,10 +98,17 @@ class Prepared:
         """Its rows as the driver gives them; a `Reader` knows their types."""
         plan = self._plan(connection.dialect)
         arguments = plan.arguments(parameters)
+        gives_bytes = self._gives_bytes and connection.dialect.driver in _PSYCOPG
         if _is_watched(connection):
-            return [tuple(row) for row in connection.exec_driver_sql(plan.text, arguments)]
-        cursor = connection.connection.cursor()
+            result = connection.exec_driver_sql(plan.text, arguments)
+            texts = _texts_in(result.cursor) if gives_bytes else ()
+            return [_with_bytes(row, texts) if texts else tuple(row) for row in result]
+        if gives_bytes and connection.dialect.is_async:
+            return _rows_awaited(connection, plan.text, arguments)
+        cursor: Any = connection.connection.cursor(**({"binary": True} if gives_bytes else {}))
         try:
+            if gives_bytes:
+                cursor.adapters.register_loader("text", _bytes_loader())
             _run(connection, plan.text, cursor.execute, arguments)
             found: Sequence[Row] = cursor.fetchall()
             return found
@@ -106,6 +121,42 @@ class Prepared:
         if plan is None:
             plan = self._plans[key] = Plan(self.statement, dialect, self._names)
         return plan
+
+
+def _rows_awaited(connection: Connection, text: str, arguments: Any) -> Sequence[Row]:
+    """The rows of a statement that gives bytes, from psycopg's asyncio connection."""
+
+    async def read(driver: Any) -> Sequence[Row]:
+        async with driver.cursor(binary=True) as cursor:
+            cursor.adapters.register_loader("text", _bytes_loader())
+            await cursor.execute(text, arguments)
+            found: Sequence[Row] = await cursor.fetchall()
+            return found
+
+    adapted: Any = connection.connection.dbapi_connection
+    found: list[Sequence[Row]] = []
+    _run(connection, text, lambda *_: found.append(adapted.run_async(read)), arguments)
+    return found[0]
+
+
+@cache
+def _bytes_loader() -> Any:
+    from psycopg.types.string import ByteaBinaryLoader  # noqa: PLC0415 - an optional driver
+
+    return ByteaBinaryLoader
+
+
+def _texts_in(cursor: Any) -> list[int]:
+    """The places of columns of the type TEXT."""
+    return [place for place, column in enumerate(cursor.description) if column[1] == _TEXT_OID]
+
+
+def _with_bytes(row: Any, texts: Sequence[int]) -> Row:
+    found = list(row)
+    for place in texts:
+        if found[place] is not None:
+            found[place] = found[place].encode()
+    return tuple(found)
 
 
 def insertion(table: Table) -> Prepared:

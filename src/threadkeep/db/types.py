@@ -15,6 +15,8 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 IDENTIFIER_BYTES: Final = 255
 
+_BYTES: Final = (bytes, bytearray)
+
 MYSQL: Final = ("mysql", "mariadb")
 
 _UNSTORABLE: Final = re.compile("[\\\\\x00\ud800-\udfff]")
@@ -35,6 +37,13 @@ def unescaped(text: str) -> str:
     if "\\" not in text:
         return text
     return _ESCAPED.sub(lambda found: "\\" if found[1] == "\\" else chr(int(found[1][1:], 16)), text)
+
+
+def name_from(value: Any) -> str | None:
+    """What a driver gives for a text that was escaped: text, or bytes in UTF-8."""
+    if value is None:
+        return None
+    return unescaped(value.decode() if isinstance(value, _BYTES) else value)
 
 
 class Identifier(TypeDecorator[str]):
@@ -66,9 +75,7 @@ class Identifier(TypeDecorator[str]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
         """From the database."""
-        if value is None:
-            return None
-        return unescaped(value.decode() if isinstance(value, bytes | bytearray) else value)
+        return name_from(value)
 
 
 # Text of any length; LONGTEXT with a binary collation on MySQL.

@@ -247,7 +247,7 @@ class HasSettings(Protocol):
 class Assignable(Protocol):
     """What `Setting` writes to."""
 
-    def assign_option(self, name: str, value: object) -> None:
+    def _assign_option(self, name: str, value: object) -> None:
         """Take an option that was assigned as an attribute."""
 
 
@@ -265,11 +265,11 @@ class Setting(Generic[T]):
         return self if instance is None else instance.settings.get(self._name)
 
     def __set__(self, instance: Assignable, value: object) -> None:
-        instance.assign_option(self._name, value)
+        instance._assign_option(self._name, value)  # noqa: SLF001 - a hook, not a method for users
 
 
 class OptionAttributes:
-    """Options as attributes, for classes with `settings` and `assign_option`.
+    """Options as attributes, for classes with `settings` and `_assign_option`.
 
     All but one: `user` is a method there (read ``settings["user"]``).
     """
@@ -317,4 +317,4 @@ class OptionAttributes:
     @extra.setter
     def extra(self: Assignable, value: Mapping[str, Any] | None) -> None:
         """Assigning replaces them all."""
-        self.assign_option("extra", value)
+        self._assign_option("extra", value)

@@ -97,7 +97,7 @@ class Session(OptionAttributes, ToolList):
         """The options that are set, by name."""
         return dict(self._settings)
 
-    def assign_option(self, name: str, value: object) -> None:
+    def _assign_option(self, name: str, value: object) -> None:
         """Take an option that was assigned as an attribute: ``session.temperature = 0.2``."""
         self.update(**{name: value})
 

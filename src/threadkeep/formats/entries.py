@@ -30,8 +30,8 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
         InvalidItem: the item holds something that JSON has no form for, or is nested too deeply.
     """
     if _is_plain(item):
-        text, codec = encode(item)
-        return Entry(position, "message", item["role"], turn, seen, payload=text, codec=codec)
+        plain, codec = encode(item)
+        return Entry(position, "message", item["role"], turn, seen, payload=plain, codec=codec)
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
     over = overlay(full, payload) if _says_more(full, payload) else None

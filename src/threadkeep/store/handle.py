@@ -43,7 +43,7 @@ class Handle(OptionAttributes):
     def _state(self) -> State:
         return State(self._found, remembers=self._remembers)
 
-    def assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
+    def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
         """Refuse an assignment, which would store nothing.
 
         Raises:

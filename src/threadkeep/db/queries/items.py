@@ -62,14 +62,15 @@ def news_of(dialect: str, *, scoped: bool) -> Prepared:
     )
     where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
     columns = [*_entry_columns(dialect), table.revision, table.next_position]
-    return Prepared(select(*columns).select_from(joined).where(*where).order_by(items.c.position))
+    statement = select(*columns).select_from(joined).where(*where).order_by(items.c.position)
+    return Prepared(statement, gives_bytes=True)
 
 
 @cache
 def entries_of(dialect: str) -> Prepared:
     """The items of one branch after one position and up to another, as the formats read them."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
-    return Prepared(select(*_entry_columns(dialect)).where(*where).order_by(items.c.position))
+    return Prepared(select(*_entry_columns(dialect)).where(*where).order_by(items.c.position), gives_bytes=True)
 
 
 @cache
@@ -78,7 +79,7 @@ def stored_items_of(dialect: str, *, descending: bool) -> Prepared:
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
     order = items.c.position.desc() if descending else items.c.position
     chosen = select(*_entry_columns(dialect), *_STORED).where(*where)
-    return Prepared(chosen.order_by(order).limit(bindparam("limit")))
+    return Prepared(chosen.order_by(order).limit(bindparam("limit")), gives_bytes=True)
 
 
 @cache
@@ -89,7 +90,7 @@ def stored_item_of(dialect: str) -> Prepared:
         items.c.conversation_id == bindparam("key"),
         items.c.position == bindparam("position"),
     ]
-    return Prepared(select(*_entry_columns(dialect), *_STORED).where(*where))
+    return Prepared(select(*_entry_columns(dialect), *_STORED).where(*where), gives_bytes=True)
 
 
 @cache

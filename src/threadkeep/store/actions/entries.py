@@ -13,7 +13,7 @@ from threadkeep.db.prepared import Record, Row
 from threadkeep.db.queries.conversations import FACTS_READER, branch_of, conversation_by
 from threadkeep.db.queries.items import blobs_of, entries_of
 from threadkeep.db.tables import responses
-from threadkeep.db.types import unescaped
+from threadkeep.db.types import name_from
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.wire import Entry, ServerState
 from threadkeep.errors import NotFound
@@ -21,7 +21,7 @@ from threadkeep.store.drafts import SPLICED, spliced
 from threadkeep.store.place import Place, Scope
 
 WIDTH: Final = len(Entry._fields)
-PAYLOAD, REST, CODEC = (Entry._fields.index(name) for name in ("payload", "rest", "codec"))
+CALL_ID, PAYLOAD, REST = (Entry._fields.index(name) for name in ("call_id", "payload", "rest"))
 WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin"))
 SERVER_STATE = ("previous_response_id", "conversation")
 
@@ -93,18 +93,10 @@ def read_entries(connection: Connection, place: Place, branch: int, after: int, 
 
 def entries_from(connection: Connection, place: Place, rows: Iterable[Row]) -> list[Entry]:
     """Entries of rows that begin with an entry's columns, as the driver gives them; media in place."""
-    dialect = connection.dialect
-    if dialect.name == "sqlite":
-        found = [new_entry(Entry, row[:WIDTH]) for row in rows]
-    elif is_mysql(dialect):
+    if is_mysql(connection.dialect):
         found = [_decoded(row) for row in rows]
-    else:
-        found = [
-            new_entry(Entry, (*row[:PAYLOAD], _bytes(row[PAYLOAD]), _bytes(row[REST]), row[CODEC])) for row in rows
-        ]
-    for place_in_list, entry in enumerate(found):
-        if entry.call_id is not None and "\\" in entry.call_id:
-            found[place_in_list] = entry._replace(call_id=unescaped(entry.call_id))
+    else:  # long texts come as bytes
+        found = [new_entry(Entry, row[:WIDTH]) if row[CALL_ID] is None else _with_call_id(row) for row in rows]
     flagged = [entry.position for entry in found if entry.codec & SPLICED]
     if not flagged:
         return found
@@ -117,6 +109,10 @@ new_entry: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = (
 )  # an Entry, without a check of its width
 
 
+def _with_call_id(row: Row) -> Entry:
+    return new_entry(Entry, (*row[:CALL_ID], name_from(row[CALL_ID]), *row[CALL_ID + 1 : WIDTH]))
+
+
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
@@ -127,6 +123,7 @@ def _decoded(row: Row) -> Entry:
     for place in WORDS:
         if isinstance(values[place], bytes):
             values[place] = values[place].decode()
+    values[CALL_ID] = name_from(row[CALL_ID])
     values[PAYLOAD], values[REST] = _bytes(row[PAYLOAD]), _bytes(row[REST])
     return new_entry(Entry, values)
 
