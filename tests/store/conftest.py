@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import Engine, create_engine
 
 from tests.databases import Database
 from tests.store.faces import blocking_store
@@ -73,8 +74,16 @@ def conversation(store: Any) -> Any:
     return store.create_conversation(model="gpt-5.4")
 
 
+@pytest.fixture(scope="module")
+def watching(database: Database) -> Iterator[Engine]:
+    """An engine for looking past the store."""
+    made = create_engine(database.engine().url, pool_pre_ping=True)
+    yield made
+    made.dispose()
+
+
 @pytest.fixture
-def tables(database: Database, store: Any) -> Iterator[Tables]:
-    """Looks at the rows of the test's tenant, past the store."""
-    with database.engine().connect() as connection:
+def tables(watching: Engine, store: Any) -> Iterator[Tables]:
+    """The rows of the test's tenant."""
+    with watching.connect() as connection:
         yield Tables(connection, store._scope.tenant)

@@ -152,6 +152,20 @@ def test_many_processes_open_a_new_file(database: Database, tmp_path: Path) -> N
         assert sorted(texts_of(one.transcript())[0] for one in store.list_conversations()) == list("01234567")
 
 
+@pytest.mark.parametrize("place", ["ledger", "conversations"])
+def test_a_number_that_another_process_drew_as_well(
+    stores: Any, tenant: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Processes make numbers without asking each other; two of the same are a reason to draw again."""
+    store = stores.get("sync").for_tenant(tenant)
+    drawn = iter([7, 7, 8])
+    monkeypatch.setattr(f"threadkeep.store.actions.{place}.new_key", lambda: next(drawn))
+    for _ in range(2):
+        store.create_conversation(model="m").record_attempt("open_responses")
+    monkeypatch.undo()
+    assert (store.usage()[0].attempts, len(store.list_conversations())) == (2, 2)
+
+
 def a_varied_conversation(store: Any) -> Any:
     """Everything that rendering has rules for."""
     conversation = store.create_conversation(

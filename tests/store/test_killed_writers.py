@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from tests.conftest import is_set
@@ -47,6 +49,28 @@ def check(tables: Tables, answers: int) -> None:
     assert (conversation["next_position"], conversation["next_response"]) == (len(items), len(responses))
     assert conversation["head_position"] == len(items) - 1
     assert len(responses) == answers
+
+
+def test_a_cancelled_task_leaves_no_part_of_a_turn(database: Database, stores: Any, tenant: str) -> None:
+    store = stores.get("async").for_tenant(tenant)
+    conversation = store.create_conversation(model="m")
+    dice = random.Random(0)
+
+    async def cancelled(number: int) -> None:
+        handle = await store._wrapped.get_conversation(conversation.id)
+        task = asyncio.ensure_future(turn(handle, number))
+        await asyncio.sleep(dice.uniform(0, LONGEST / 3))
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    with database.engine().connect() as connection:
+        tables = Tables(connection, store._scope.tenant)
+        for number in range(KILLS):
+            store._runner.run(cancelled(number))
+            turn(store.get_conversation(conversation.id), number)
+            assert turn(store.get_conversation(conversation.id), number).replayed
+            check(tables, answers=number + 1)
 
 
 def test_a_killed_writer_leaves_no_part_of_a_turn(database: Database, stores: Any, tenant: str) -> None:

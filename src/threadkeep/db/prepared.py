@@ -234,3 +234,6 @@ def _run(connection: Connection, text: str, call: Callable[..., Any], arguments:
             text, arguments, error, driver_error, hide_parameters=connection.engine.hide_parameters,
             connection_invalidated=is_lost, dialect=dialect,
         ) from error  # fmt: skip
+    except BaseException as error:  # interrupted or cancelled: nobody knows what is still on the wire
+        connection.invalidate(error)
+        raise

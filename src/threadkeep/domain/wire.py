@@ -66,6 +66,7 @@ class Snapshot:
     entries: Sequence[Entry]
     state: ServerState | None = None
     memo: dict[str, Any] | None = field(default=None, compare=False)  # what formats remember of these very items
+    shared: dict[str, Any] = field(default_factory=dict, compare=False)  # … and of these options and tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,12 @@ class Contents:
         tools: list[JsonObject] = found
         return tools
 
+    def shared(self, tenant: int, settings: bytes, tools: bytes | None) -> dict[str, Any]:
+        """What formats remember of these options and tools."""
+        name = bytes(settings) + bytes(tools or b"")
+        found: dict[str, Any] | None = self._get("shared", tenant, name)
+        return self._put("shared", tenant, name, {}) if found is None else found
+
     def several_settings(self, connection: Connection, tenant: int, hashes: set[Any]) -> dict[Any, JsonObject]:
         """The session options of these hashes; those that are not known are read in one statement."""
         found = {hash_: self._get("config", tenant, bytes(hash_)) for hash_ in hashes}

@@ -13,6 +13,7 @@ from threadkeep.formats.names import is_valid_name
 from threadkeep.formats.reports import Context
 
 NAME: Final = "open_responses"
+LONGEST_CALL_ID: Final = 64
 
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 ITEM_STATUSES: Final = frozenset({"in_progress", "completed", "incomplete"})

@@ -11,12 +11,12 @@ from threadkeep.domain.wire import Entry, ServerState
 from threadkeep.formats.names import hashed
 from threadkeep.formats.open_responses.fields import IDLESS
 from threadkeep.formats.open_responses.items import sized_call_id, wire_item
+from threadkeep.formats.open_responses.ordinary import ID, NOT_LED_TO
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import (
     CALLS,
     MISSING_OUTPUT,
     OUTPUT_TYPES,
-    OUTPUTS,
     Pairing,
     paired,
     run_end,
@@ -24,10 +24,7 @@ from threadkeep.formats.turns import (
     turn_start,
 )
 
-_ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
 _UNPAIRED: Final = frozenset({"message", "reasoning"})  # item types that no call or output is among
-# item types that no reasoning leads to
-_NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 
 
 @dataclass(slots=True)
@@ -144,14 +141,14 @@ def _leave_out_reasoning(plan: Plan, entries: Sequence[Entry]) -> None:
             continue
         if entry.type != "reasoning":
             turn = entry.turn
-            is_led_to = entry.role == "assistant" if entry.type == "message" else entry.type not in _NOT_LED_TO
+            is_led_to = entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO
         elif not is_led_to or turn != entry.turn:
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
 
 
 def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
     """The service refuses an item id that comes twice; the later item goes without, where it can."""
-    found = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(_ID)]
+    found = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(ID)]
     plan.ids = {_id_text(entry.payload) for entry in found}
     if len(plan.ids) == len(found):
         return
@@ -171,12 +168,12 @@ def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
 
 def used_call_ids(plan: Plan) -> set[str]:
     """The call ids of items, as they are sent."""
-    return {sized_call_id(call.call_id) for call in plan.pairing.made}
+    return {sized_call_id(item.call_id) for item in (*plan.pairing.made, *plan.pairing.unknown)}
 
 
 def _id_text(payload: bytes | None) -> bytes:
     """The id of an item, or what stands before the first quote in it."""
-    return b"" if payload is None else payload[: payload.find(b'"', len(_ID))]
+    return b"" if payload is None else payload[: payload.find(b'"', len(ID))]
 
 
 def _use_call_ids_once(plan: Plan, pairing: Pairing) -> None:

@@ -23,6 +23,7 @@ from threadkeep.formats.open_responses.fields import (
     ANSWER_KEYS,
     ITEM_KEYS,
     ITEM_STATUSES,
+    LONGEST_CALL_ID,
     NAME,
     PHASES,
     PREFIXES,
@@ -31,7 +32,6 @@ from threadkeep.formats.open_responses.fields import (
 from threadkeep.formats.reports import Context
 
 Mapper = Callable[[JsonObject, Context], JsonObject | None]
-_LONGEST_CALL_ID: Final = 64
 # item type -> its key with content parts
 LISTS: Final = {"message": "content", "function_call_output": "output"}
 
@@ -64,7 +64,7 @@ def wire_call_id(call_id: object, context: Context) -> str:
 def sized_call_id(call_id: object) -> str:
     """A call id of 1 to 64 characters: the one given, or a hash of it."""
     text = str(call_id or "")
-    return text if 0 < len(text) <= _LONGEST_CALL_ID else f"call_{hashed(text)}"
+    return text if 0 < len(text) <= LONGEST_CALL_ID else f"call_{hashed(text)}"
 
 
 def _own(item: JsonObject, context: Context) -> JsonObject | None:

@@ -11,6 +11,8 @@ Source: OpenAI's API reference, "Responses"; the Open Responses specification.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -41,14 +43,14 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     entries = upto(snapshot.entries, options.upto)
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
     context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
-    body = _body(snapshot, state, context)
+    head = _head(snapshot, state, context)
     if state is None:
-        text, count, stable = joined_input(entries, context, snapshot.memo if options.upto is None else None)
+        pieces, count, stable = joined_input(entries, context, snapshot.memo if options.upto is None else None)
     else:
         elements, stable = input_of(entries, state, context)
-        text, count = b",".join(elements), len(elements)
+        pieces, count = [b",".join(elements)], len(elements)
     is_cut_empty = not entries and options.upto is not None
-    if not count and (state is None or is_cut_empty) and "prompt" not in body:
+    if not count and (state is None or is_cut_empty) and not head.has_prompt:
         raise CannotRender("There is nothing to send: no item is left. Add a user message first.")
     rendered = Rendered(
         losses=context.losses,
@@ -56,9 +58,28 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         stable=0 if state is not None else stable,
         head=entries[-1].position if entries else -1,
         view=options.view(NAME),
-        source=_joined(body, text),
+        source=_joined(head.text, pieces) if count else head.text,
     )
     return rendered.strictly(NAME) if options.strict else rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The request without its input, as JSON."""
+
+    text: bytes
+    has_prompt: bool
+
+
+def _head(snapshot: Snapshot, state: ServerState | None, context: Context) -> Head:
+    """The head; where it is exact it is the same for all conversations with these options and tools."""
+    found: Head | None = snapshot.shared.get(NAME) if state is None else None
+    if found is None:
+        body = _body(snapshot, state, context)
+        found = Head(dumps(body), "prompt" in body)
+        if state is None and not context.losses and not context.repairs:
+            snapshot.shared[NAME] = found
+    return found
 
 
 def _body(snapshot: Snapshot, state: ServerState | None, context: Context) -> JsonObject:
@@ -103,9 +124,6 @@ def _check(body: JsonObject) -> None:
         raise CannotRender("background=True needs stored responses. Leave store unset, or set background to False.")
 
 
-def _joined(body: JsonObject, text: bytes | bytearray) -> bytes:
+def _joined(head: bytes, pieces: Sequence[bytes]) -> bytes:
     """The body with `input` as its last key."""
-    head = dumps(body)
-    if not text:
-        return head
-    return b"".join((head[:-1], b',"input":[' if body else b'"input":[', text, b"]}"))
+    return b"".join((head[:-1], b'"input":[' if head == b"{}" else b',"input":[', *pieces, b"]}"))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from threadkeep.domain.wire import Entry, Loss, Repair
 from threadkeep.formats.open_responses.fields import NAME
 from threadkeep.formats.open_responses.input import Plan, planned, rendered_elements, used_call_ids
+from threadkeep.formats.open_responses.ordinary import Ordinary
 from threadkeep.formats.reports import Context
 
 KEY: Final = f"{NAME}.input"
@@ -25,22 +26,31 @@ class Settled:
 
     count: int = 0  # items
     elements: int = 0
-    text: bytearray = field(default_factory=bytearray)  # the elements, joined
+    pieces: list[bytes] = field(default_factory=list)  # the elements; all but the first piece begin with a comma
     losses: list[Loss] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
     ids: set[bytes] = field(default_factory=set)
     call_ids: set[str] = field(default_factory=set)
+    sent: int = -1  # the last position that a recorded request has shown
+
+    def grow(self, text: bytes, count: int, elements: int) -> None:
+        """Take in the elements of what follows; now there are so many items and elements."""
+        self.pieces = _joined(self.pieces, text)
+        self.count, self.elements = count, elements
 
 
 def joined_input(
     entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None
-) -> tuple[bytes | bytearray, int, int]:
-    """The elements of `input` joined, how many there are, and how many of them no later append changes."""
+) -> tuple[list[bytes], int, int]:
+    """The elements of `input` in pieces, how many there are, and how many of them no later append changes."""
     # Taken out while it is used: another thread finds none and renders everything.
     settled = Settled() if memo is None else memo.pop(KEY, None) or Settled()
     if settled.count > len(entries):
         settled = Settled()
     new = entries[settled.count :] if settled.count else entries
+    look = Ordinary(settled.ids, settled.call_ids, settled.sent)
+    if look.takes(new):
+        return _with_ordinary(settled, look, len(entries), context, memo)
     plan = planned(new)
     if settled.count and _reaches_back(plan, settled):
         settled, new = Settled(), entries
@@ -56,19 +66,37 @@ def joined_input(
     count, stable = settled.elements + len(elements), settled.elements + stable
     text = b",".join(elements)
     if memo is None or _cleans_names(tail) or not _is_settled(plan, entries):
-        return _joined(settled.text, text), count, stable
-    settled.text += b"," + text if settled.text and text else text
-    settled.count, settled.elements = len(entries), count
+        return _joined(settled.pieces, text), count, stable
+    settled.grow(text, len(entries), count)
+    settled.sent = max(settled.sent, plan.pairing.sent)
     settled.losses += tail.losses
     settled.repairs += tail.repairs
     settled.ids |= plan.ids
     settled.call_ids |= used_call_ids(plan)
     memo[KEY] = settled
-    return settled.text, count, stable
+    return settled.pieces, count, stable
 
 
-def _joined(before: bytearray, text: bytes) -> bytes:
-    return b"".join((before, b"," if before and text else b"", text))
+def _with_ordinary(
+    settled: Settled, look: Ordinary, count: int, context: Context, memo: dict[str, Any] | None
+) -> tuple[list[bytes], int, int]:
+    context.losses += settled.losses
+    context.repairs += settled.repairs
+    elements = settled.elements + len(look.payloads)
+    text = b",".join(look.payloads)
+    if memo is None:
+        return [text], elements, elements
+    settled.grow(text, count, elements)
+    settled.ids |= look.ids
+    settled.call_ids |= look.call_ids
+    settled.sent = look.sent
+    memo[KEY] = settled
+    return settled.pieces, elements, elements
+
+
+def _joined(before: list[bytes], text: bytes) -> list[bytes]:
+    """A new list, for another thread may go on from the old one."""
+    return [*before, b"," + text if before else text] if text else before
 
 
 def _reaches_back(plan: Plan, settled: Settled) -> bool:
@@ -86,4 +114,12 @@ def _cleans_names(context: Context) -> bool:
 
 
 def _is_settled(plan: Plan, entries: Sequence[Entry]) -> bool:
-    return bool(entries) and not plan.pairing.unanswered and entries[-1].type != "reasoning"
+    """Whether nothing waits for what comes later: a call for its output, or reasoning for what it leads to."""
+    if plan.pairing.unanswered:
+        return False
+    for entry in reversed(entries):
+        if entry.type == "reasoning":
+            return False
+        if entry.payload is not None and entry.position not in plan.left_out:
+            return True
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +34,7 @@ class Opened:
     tools: Sequence[JsonObject]
     branch: int
     forked: Lineage | None = None  # of a branch that was forked off
+    shared: dict[str, Any] = field(default_factory=dict)  # what formats remember of these options and tools
 
     @property
     def lineage(self) -> Lineage:
@@ -75,7 +76,8 @@ def opened(
     number: int = facts.active_branch if branch is None else branch
     settings = contents.settings(connection, scope.tenant, facts.config_hash)
     tools = contents.tools(connection, scope.tenant, facts.tool_set_hash)
-    found = Opened(scope, facts, settings, tools, number)
+    shared = contents.shared(scope.tenant, facts.config_hash, facts.tool_set_hash)
+    found = Opened(scope, facts, settings, tools, number, shared=shared)
     if number:
         found.forked = lineage_of(connection, found.place(), facts)
     return found
