@@ -142,3 +142,14 @@ def test_other_options_are_refused(conversation: Any, tables: Tables, how: dict[
     with pytest.raises(InvalidOption):
         conversation.user("Hi", **how)
     assert written() == {}
+
+
+def test_a_refusal_stands_until_the_caller_says_otherwise(conversation: Any) -> None:
+    """The same key raises again, even where the head is right now; with on_conflict the answer is stored after all."""
+    conversation.user("Hello")
+    answer = an_answer("Hi")
+    for head in (7, 0):
+        with pytest.raises(HeadConflict):
+            conversation.add_response(answer, "open_responses", idempotency_key="k", expected_head=head)
+    conversation.add_response(answer, "open_responses", idempotency_key="k", expected_head=7, on_conflict="append")
+    assert (len(conversation.transcript()), conversation.usage().attempts) == (2, 1)

@@ -71,8 +71,8 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
     except HeadConflict as conflict:
         return _refused(connection, place, answer, conflict, now)
     outcome = keys.outcome_of(connection, place.scope.tenant, place.key, answer.once)
-    if outcome is not None and outcome["kind"] != "head_conflict":
-        raise Replayed(_replay(outcome))
+    if outcome is not None and (outcome["kind"] != "head_conflict" or answer.guard.on_conflict == "raise"):
+        raise Replayed(_replay(outcome))  # a refusal stands, unless the caller now says what to do about it
     shown = _shown(place, answer, found)
     insert_items(connection, place, answer.drafts, found, now, seen=shown)
     number = found.response
