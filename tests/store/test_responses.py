@@ -188,3 +188,18 @@ def test_server_state_follows_the_answers(store: Any, elsewhere: Any) -> None:
         whole = handle.request_payload("open_responses", server_state="none")
         assert "previous_response_id" not in whole
         assert len(whole["input"]) == (5 if branch == 0 else 3)
+
+
+def test_a_handle_remembers_what_was_stored_of_a_request(store: Any, conversation: Any) -> None:
+    """A request of a longer conversation cannot have shown items that come later here."""
+    longer = store.create_conversation(model=MODEL, input="One")
+    for text in ("Two", "Three", "Four"):
+        longer.user(text)
+    conversation.user("Look it up")
+    conversation.add_item({"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"})
+    conversation.render("open_responses")
+    conversation.add_response(an_answer("Wait"), "open_responses", rendered=longer.render("open_responses"))
+    conversation.add_item({"type": "function_call", "call_id": "d", "name": "find", "arguments": "{}"})
+    conversation.add_function_call_output(call_id="d", output="Found")
+    fresh = store.get_conversation(conversation.id)
+    assert conversation.request_body("open_responses") == fresh.request_body("open_responses")

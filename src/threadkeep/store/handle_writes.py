@@ -75,8 +75,7 @@ class Writes(Handle):
             if done.is_replayed:
                 return response.model_copy(update={"replayed": True})
             if done.branch == self.branch:
-                seen = answer.input_to
-                self._state.appended(answer.drafts, done.first, done.revision, turn=done.first, seen=seen)
+                self._state.appended(answer.drafts, done.first, done.revision, turn=done.first, seen=done.shown)
             return response
 
         return self._writing(store_answer, answer, finish=finish, is_keyed=answer.once is not None)

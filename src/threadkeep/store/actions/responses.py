@@ -53,6 +53,7 @@ class Stored:
     first: int = 0
     branch: int = 0
     revision: int = -1
+    shown: int = -1  # the last position that the request showed, as it was stored
     head: int | None = None
     is_replayed: bool = False
 
@@ -87,7 +88,7 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
     elif answer.once is not None:  # refused before under this key: its ledger row exists
         name_response(connection, place, outcome["usage"], number)
         keys.replace(connection, place.scope.tenant, place.key, answer.once, **made)
-    return Stored(number, found.first, found.branch, found.revision)
+    return Stored(number, found.first, found.branch, found.revision, shown)
 
 
 def record_attempt(connection: Connection, place: Place, attempt: Attempt, once: Once | None) -> bool:
