@@ -13,8 +13,6 @@ from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject
 
-_MISSING: Any = object()
-
 
 def overlay(full: Any, base: Any) -> JsonObject | None:
     """What must be laid over `base` to get `full`; None when they are the same JSON."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject, decode, dumps
 from threadkeep.domain.wire import Entry, ServerState
@@ -23,8 +22,6 @@ from threadkeep.formats.turns import (
     told,
     turn_start,
 )
-
-_UNPAIRED: Final = frozenset({"message", "reasoning"})  # item types that no call or output is among
 
 
 @dataclass(slots=True)
@@ -58,9 +55,6 @@ def input_of(entries: Sequence[Entry], state: ServerState | None, context: Conte
 def rendered_elements(entries: Sequence[Entry], plan: Plan, context: Context) -> tuple[list[bytes], int]:
     """The items as the plan wants them sent, and how many of the elements no later append changes."""
     special = plan.positions()
-    payloads = [entry.payload for entry in entries if entry.rest is None and entry.payload is not None]
-    if not special and len(payloads) == len(entries):  # nothing to be looked at
-        return payloads, len(payloads)
     elements: list[bytes] = []
     stable = None
     for entry in entries:
@@ -95,12 +89,10 @@ def _is_of_answer(entry: Entry, state: ServerState) -> bool:
 
 def planned(entries: Sequence[Entry], *, knows_more: bool = False) -> Plan:
     """What must be done about the items beyond sending them; `knows_more`: the provider has others."""
-    kinds = {entry.type for entry in entries}
-    pairing = Pairing() if kinds <= _UNPAIRED else paired(entries)
+    pairing = paired(entries)
     plan = Plan(pairing, late=pairing.late)
     _leave_out_orphans(plan, entries, pairing, knows_more=knows_more)
-    if "reasoning" in kinds:
-        _leave_out_reasoning(plan, entries)
+    _leave_out_reasoning(plan, entries)
     _use_ids_once(plan, entries)
     _use_call_ids_once(plan, pairing)
     for call in pairing.unanswered.values():
@@ -118,8 +110,6 @@ def _leave_out_orphans(plan: Plan, entries: Sequence[Entry], pairing: Pairing, *
             "orphan_output",
             "A tool output was left out: its call has an output already.",
         )
-    if not (pairing.orphans or pairing.unknown or pairing.calls or pairing.late):
-        return
     references = (entry.position for entry in entries if entry.type == "item_reference")
     known_from = -1 if knows_more else min(references, default=None) if pairing.unknown else None
     for output in pairing.unknown:

@@ -104,9 +104,8 @@ def entries_from(connection: Connection, place: Place, rows: Iterable[Row]) -> l
     return spliced(found, connection.execute(blobs_of(), parameters))
 
 
-new_entry: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = (
-    tuple.__new__
-)  # an Entry, without a check of its width
+# An Entry, without a check of its width
+new_entry: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = tuple.__new__
 
 
 def _with_call_id(row: Row) -> Entry:
