@@ -16,6 +16,7 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.wire import FORMATS, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import InvalidItem, InvalidOption, UnknownFormat
+from threadkeep.formats.wire_format import WireFormat
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "session_roundtrip.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -294,10 +295,11 @@ def test_a_session_shares_nothing_with_its_dicts() -> None:
 # Requests
 
 
-class Echo:
+class Echo(WireFormat):
     """A format that renders what it was given."""
 
-    name = "echo"
+    def __init__(self) -> None:
+        super().__init__("echo")
 
     def render(self, session: Session | Snapshot, options: RenderOptions = RenderOptions()) -> Rendered:  # noqa: B008
         payload = {"model": session.settings["model"], "strict": options.strict, "upto": options.upto}

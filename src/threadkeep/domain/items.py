@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, SkipValidation
@@ -208,6 +208,7 @@ ITEMS: Final[dict[str, type[Item]]] = {
     "provider_item": ProviderItem,
 }
 _ONLY_PARTS: Final = frozenset(PARTS) - frozenset(ITEMS)
+_ALSO_ITEMS: Final = frozenset(ITEMS) & frozenset(PARTS)  # types of both content parts and items
 
 
 def item_from(value: object, path: str = "item") -> Item:
@@ -243,6 +244,25 @@ def items_from(values: object, path: str = "items") -> list[Item]:
     if isinstance(values, str | bytes | Mapping | Item) or not isinstance(values, Iterable):
         raise InvalidItem(f"{path} is {shown(values)}, which is no list of items. Put it into a list.")
     return [item_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
+
+
+def are_items(values: Sequence[object]) -> bool:
+    """Whether the elements of a new session's input are items, and not the parts of one message.
+
+    Types that threadkeep does not know are types of items. Types of both stand beside something that is only an item.
+    """
+    looks = [_looks(value) for value in values]
+    return None not in looks and (True in looks or not looks)
+
+
+def _looks(value: object) -> bool | None:
+    """True for an item; False for what may be an item or a part; None for everything else."""
+    if not isinstance(value, Mapping):
+        return True if isinstance(value, Item) else None
+    kind = value.get("type")
+    if "role" in value or (isinstance(kind, str) and kind and kind not in PARTS):
+        return True
+    return False if kind in _ALSO_ITEMS else None
 
 
 def message_of(role: str, content: object, author_id: str | None = None) -> Message:

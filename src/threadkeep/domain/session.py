@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from threadkeep.domain.content import PARTS
 from threadkeep.domain.items import (
-    ITEMS,
     UNSET,
     FunctionCallOutput,
     Item,
     Message,
+    are_items,
     call_output,
     item_from,
     items_from,
@@ -33,7 +32,7 @@ from threadkeep.domain.options import (
 from threadkeep.domain.response import Response
 from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.domain.toolset import ToolList
-from threadkeep.domain.wire import RenderOptions, get_format
+from threadkeep.domain.wire import Imported, RenderOptions, get_format
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     from threadkeep.domain.wire import Rendered
 
 OPEN_RESPONSES: Final = "open_responses"
-_LISTS: Final = ("input", "tools", "response_boundary", "turns")  # keys of a session's dict beside the options
-_ALSO_ITEMS: Final = frozenset(ITEMS) & frozenset(PARTS)  # types of both content parts and items
+# keys of a session's dict beside the options
+_LISTS: Final = ("input", "tools", "response_boundary", "turns", "imported")
 _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 
 
@@ -59,13 +58,14 @@ class Session(OptionAttributes, ToolList):
 
     Attributes:
         response_boundary: how many of the items a provider has that keeps the conversation on its side.
+        imported: where the session came from when it was read from a request; None for others.
 
     Raises:
         InvalidOption: an option is unknown, or its value cannot be used.
         InvalidItem: the content cannot be used.
     """
 
-    __slots__ = ("_items", "_settings", "_turns", "response_boundary")
+    __slots__ = ("_items", "_settings", "_turns", "imported", "response_boundary")
 
     def __init__(
         self,
@@ -80,9 +80,10 @@ class Session(OptionAttributes, ToolList):
         self._items: list[Item] = []
         self._turns: list[int | None] = []
         self.response_boundary = 0
+        self.imported: Imported | None = None
         if system is not None:
             self.system(system)
-        if isinstance(input, list | tuple) and _are_items(input):
+        if isinstance(input, list | tuple) and are_items(input):
             self.add_items(items_from(input, "input"))
         elif input is not None:
             self._append([message_of("user", input)], None)
@@ -155,6 +156,7 @@ class Session(OptionAttributes, ToolList):
         self._items.clear()
         self._turns.clear()
         self.response_boundary = 0
+        self.imported = None
         self.update(instructions=None, **dict.fromkeys(SERVER_STATE))
         return self
 
@@ -318,6 +320,8 @@ class Session(OptionAttributes, ToolList):
             found["response_boundary"] = self.response_boundary
         if self._turns_matter():
             found["turns"] = self.turns
+        if self.imported is not None:
+            found["imported"] = self.imported.to_dict()
         return found
 
     @classmethod
@@ -342,6 +346,7 @@ class Session(OptionAttributes, ToolList):
             made.add_items(items_from(given, "input"))
         made.response_boundary = _boundary(data.get("response_boundary"), len(made.items))
         made._turns = _turns(data.get("turns"), len(made.items))
+        made.imported = None if data.get("imported") is None else Imported.from_dict(data["imported"])
         return made
 
     def _turns_matter(self) -> bool:
@@ -351,25 +356,6 @@ class Session(OptionAttributes, ToolList):
             self._turns[place] != self._turns[place + 1] and sides[place] == sides[place + 1]
             for place in range(len(sides) - 1)
         )
-
-
-def _are_items(values: Sequence[object]) -> bool:
-    """Whether the elements of a new session's input are items, and not the parts of one message.
-
-    Types that threadkeep does not know are types of items. Types of both stand beside something that is only an item.
-    """
-    looks = [_looks(value) for value in values]
-    return None not in looks and (True in looks or not looks)
-
-
-def _looks(value: object) -> bool | None:
-    """True for an item; False for what may be an item or a part; None for everything else."""
-    if not isinstance(value, Mapping):
-        return True if isinstance(value, Item) else None
-    kind = value.get("type")
-    if "role" in value or (isinstance(kind, str) and kind and kind not in PARTS):
-        return True
-    return False if kind in _ALSO_ITEMS else None
 
 
 def _is_of_model(item: Item) -> bool:

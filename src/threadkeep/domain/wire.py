@@ -17,6 +17,7 @@ from threadkeep.domain.overlay import overlaid
 from threadkeep.errors import InvalidOption, ItemRefused, LossError, UnknownFormat
 
 if TYPE_CHECKING:
+    from threadkeep.domain.items import Item
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
 
@@ -57,6 +58,47 @@ class ServerState:
     boundary: int  # position of the last item that the provider has; -1 when it has none
 
 
+class Call(NamedTuple):
+    """A call of the history that has no output yet."""
+
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Where a conversation came from that began as somebody's request.
+
+    Attributes:
+        format: the request's wire format.
+        count: how many items it had. What was unpaired among them stays so in requests of that format.
+        spelling: what the format noted of how the request spelled things; only the format itself reads it.
+    """
+
+    format: str
+    count: int
+    spelling: JsonObject = field(default_factory=dict)
+
+    def to_dict(self) -> JsonObject:
+        """The JSON to keep, to be read by `from_dict`."""
+        found: JsonObject = {"format": self.format, "count": self.count}
+        return found | ({"spelling": self.spelling} if self.spelling else {})
+
+    @classmethod
+    def from_dict(cls, data: object) -> Imported:
+        """What `to_dict` wrote.
+
+        Raises:
+            InvalidOption: it is something else.
+        """
+        match data:
+            case {"format": str(name), "count": int(count), **others} if count >= 0:
+                spelling = others.pop("spelling", {})
+                if not others and isinstance(spelling, dict):
+                    return cls(name, count, spelling)
+        raise InvalidOption(f"imported is {shown(data)}. Give an object with `format`, `count` and `spelling`.")
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that a request is rendered from: options, tools and the items of one branch, in order."""
@@ -65,6 +107,7 @@ class Snapshot:
     tools: Sequence[JsonObject]
     entries: Sequence[Entry]
     state: ServerState | None = None
+    imported: Imported | None = None
     memo: dict[str, Any] | None = field(default=None, compare=False)  # what formats remember of these very items
     shared: dict[str, Any] = field(default_factory=dict, compare=False)  # … and of these options and tools
 
@@ -170,6 +213,25 @@ STRICT_REPAIRS: Final = frozenset({"malformed_arguments", "leading_assistant"})
 INVALID_ITEMS: Final = frozenset({"malformed_arguments", "image_source"})
 
 
+class Assembler(Protocol):
+    """Puts the events of a stream together."""
+
+    @property
+    def body(self) -> JsonObject:
+        """The body that the provider would have sent without streaming, as far as it has come."""
+
+    @property
+    def partial(self) -> Response:
+        """The response as far as it has come, of status in_progress."""
+
+    @property
+    def response(self) -> Response:
+        """The whole response; one whose stream broke off is incomplete, one that ended in an error failed."""
+
+    def feed(self, event: Any) -> None:
+        """Take in the next event: a dict, JSON text, or an SDK's object."""
+
+
 class Format(Protocol):
     """A wire format: pure functions between sessions and a provider's JSON."""
 
@@ -182,6 +244,15 @@ class Format(Protocol):
 
     def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
         """Read a provider's response body."""
+
+    def parse_request(self, payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
+        """Read a provider request."""
+
+    def parse_turns(self, turns: Any, calls: Sequence[Call] = ()) -> list[list[Item]]:
+        """Read what stands in the turn list of a request; the items of each turn."""
+
+    def assembler(self, headers: Mapping[str, str] | None = None) -> Assembler:
+        """Something that puts the events of a stream together."""
 
 
 FORMATS: Final[dict[str, Format]] = {}

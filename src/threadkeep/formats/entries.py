@@ -92,6 +92,7 @@ def snapshot_of(session: Session | Snapshot) -> Snapshot:
         tools=session.tools,
         entries=entries,
         state=initial_state(settings, session.response_boundary - 1),
+        imported=session.imported,
     )
 
 

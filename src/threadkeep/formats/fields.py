@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.options import OPTIONS
+from threadkeep.errors import CannotRender, InvalidOption
 from threadkeep.formats.reports import Context
 
 How = Callable[[Any, Context], Any]
@@ -16,19 +18,24 @@ _METADATA_RULE: Final = "the format takes 16 pairs of texts, keys to 64 and valu
 
 
 class Field(NamedTuple):
-    """An option that the format has: where it goes, and what becomes of its value (None leaves it out)."""
+    """An option that the format has: where it goes, what becomes of its value (None leaves it out), and the way back.
+
+    Without `back` a value is read as it stands.
+    """
 
     option: str
     target: str  # a key of the request; dots lead into objects
     how: How | None = None
+    back: Callable[[Any], Any] | None = None
 
 
 class Spread(NamedTuple):
-    """An option that becomes several keys of the request."""
+    """An option that becomes several keys of the request; without `back` these keys are not read as that option."""
 
     option: str
     targets: tuple[str, ...]
     how: Callable[[Any, Context], JsonObject]
+    back: Callable[[JsonObject], Any] | None = None
 
 
 class Dropped(NamedTuple):
@@ -64,6 +71,66 @@ def render_fields(rows: Iterable[Row], settings: JsonObject, context: Context) -
         else:
             _place(body, row.target, value if row.how is None else row.how(value, context))
     return body
+
+
+def read_fields(rows: Iterable[Row], body: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The options that a request sets, and the keys that say something else; nulls are left out.
+
+    A key is read as an option only if that option gives the very key back, and can be set; else it stays what it is.
+    """
+    settings: JsonObject = {}
+    left = {key: value for key, value in body.items() if value is not None}
+    for row in rows:
+        if isinstance(row, Dropped | Elsewhere):
+            continue
+        targets = row.targets if isinstance(row, Spread) else (row.target,)
+        given = {target: value for target in targets if (value := _at(left, target)) is not None}
+        if given and (value := _option(row, given)) is not None:
+            settings[row.option] = value
+            for target in given:
+                left = _without(left, target.split("."))
+    return settings, left
+
+
+def _option(row: Field | Spread, given: JsonObject) -> Any:
+    """The value of the option that renders as these keys, as it is kept; None when there is none."""
+    scratch = Context()
+    try:
+        if isinstance(row, Spread):
+            found = None if row.back is None else row.back(given)
+        else:
+            found = given[row.target] if row.back is None else row.back(given[row.target])
+        value = None if found is None else OPTIONS[row.option](row.option, found)
+        if value is None or render_fields((row,), {row.option: value}, scratch) != _nested(given):
+            return None
+    except (InvalidOption, CannotRender):
+        return None
+    return None if scratch.losses or scratch.repairs else value
+
+
+def _at(body: Any, target: str) -> Any:
+    for key in target.split("."):
+        body = body.get(key) if isinstance(body, dict) else None
+    return body
+
+
+def _nested(given: JsonObject) -> JsonObject:
+    found: JsonObject = {}
+    for target, value in given.items():
+        _place(found, target, value)
+    return found
+
+
+def _without(body: JsonObject, path: list[str]) -> JsonObject:
+    """A body without a key; objects that become empty go, too."""
+    key, *inner = path
+    found = dict(body)
+    kept = _without(found[key], inner) if inner else None
+    if kept:
+        found[key] = kept
+    else:
+        del found[key]
+    return found
 
 
 def metadata(value: Any, context: Context) -> Any:

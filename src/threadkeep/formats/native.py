@@ -8,7 +8,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.reports import Context
 
-OURS: Final = frozenset({"origin", "native"})  # keys of item objects that no wire has
+OURS: Final = frozenset({"origin", "native", "spelling"})  # keys of item objects that no wire has
 
 
 def native_keys(thing: JsonObject, name: str) -> JsonObject:

@@ -9,13 +9,13 @@ earlier items, so that what was rendered once stays as it was.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Entry
+from threadkeep.domain.wire import Entry, Snapshot
 
 MISSING_OUTPUT: Final = "Tool result missing"
 
@@ -42,6 +42,8 @@ class Pairing:
         sent: the last position that a recorded request has shown.
         orphans: outputs whose calls are all answered.
         unknown: first outputs of an id that no call here has.
+        alone: calls and outputs that are sent unpaired, because the imported request had them so; they are neither
+            `unanswered` nor `orphans` nor `unknown`.
     """
 
     made: list[Entry] = field(default_factory=list)
@@ -52,14 +54,25 @@ class Pairing:
     sent: int = -1
     orphans: list[Entry] = field(default_factory=list)
     unknown: list[Entry] = field(default_factory=list)
+    alone: set[int] = field(default_factory=set)
 
     def pending(self) -> set[int]:
         """Calls whose output may still come: nothing from their turns on is settled."""
         return {position for position in self.unanswered if position > self.sent}
 
 
-def paired(entries: Sequence[Entry]) -> Pairing:
-    """Pair calls with outputs, see the module's docstring."""
+def left_alone(snapshot: Snapshot, format_name: str) -> frozenset[int]:
+    """Calls and outputs that an imported request had without their partners: they go back to its format like that."""
+    imported = snapshot.imported
+    if imported is None or imported.format != format_name:
+        return frozenset()
+    found = paired(upto(snapshot.entries, imported.count - 1))
+    lonely = [*found.unanswered.values(), *found.orphans, *found.unknown]
+    return frozenset(entry.position for entry in lonely if entry.origin == format_name)
+
+
+def paired(entries: Sequence[Entry], alone: Collection[int] = ()) -> Pairing:
+    """Pair calls with outputs, see the module's docstring; those in `alone` may stay without a partner."""
     found = Pairing()
     waiting: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
@@ -77,7 +90,17 @@ def paired(entries: Sequence[Entry]) -> Pairing:
             waiting.setdefault(key, [])
     left = [*found.late.values(), *(call for calls in waiting.values() for call in calls)]
     found.unanswered = {call.position: call for call in sorted(left, key=_position)}
+    if alone:
+        _leave_alone(found, alone)
     return found
+
+
+def _leave_alone(found: Pairing, alone: Collection[int]) -> None:
+    lonely = [*found.unanswered.values(), *found.orphans, *found.unknown]
+    found.alone = {entry.position for entry in lonely}.intersection(alone)
+    found.unanswered = {position: call for position, call in found.unanswered.items() if position not in alone}
+    found.orphans = [output for output in found.orphans if output.position not in alone]
+    found.unknown = [output for output in found.unknown if output.position not in alone]
 
 
 def _answer(found: Pairing, calls: list[Entry] | None, output: Entry) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import json_copy
@@ -19,6 +19,7 @@ from threadkeep.store.plans import Plan, as_it_is
 from threadkeep.store.state import State
 
 T = TypeVar("T")
+KEPT_ASIDE: Final = frozenset({"response_boundary", "imported"})  # kept with the options, and none of them
 
 
 class Handle(OptionAttributes):
@@ -114,7 +115,8 @@ class Handle(OptionAttributes):
     @property
     def settings(self) -> JsonObject:
         """A copy of the session options that are set."""
-        return {name: json_copy(value, name) for name, value in self._state.found.settings.items()}
+        found = self._state.found.settings
+        return {name: json_copy(value, name) for name, value in found.items() if name not in KEPT_ASIDE}
 
     @property
     def tool_definitions(self) -> list[Tool]:

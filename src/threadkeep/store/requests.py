@@ -133,6 +133,8 @@ def new_conversation(
     settings = dict(session.settings)
     if session.response_boundary:
         settings["response_boundary"] = session.response_boundary
+    if session.imported is not None:
+        settings["imported"] = session.imported.to_dict()
     key = None
     if idempotency_key is not None:
         content = [session.to_dict(), owner, external_id, title, labels]

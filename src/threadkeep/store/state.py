@@ -41,7 +41,7 @@ class State:
             found, memo = self.found, self._memo
             if not self._remembers:
                 self.entries, self.next_position, self._memo = [], 0, {}
-        return Snapshot(found.settings, found.tools, entries, loaded.state, memo, found.shared)
+        return Snapshot(found.settings, found.tools, entries, loaded.state, found.imported, memo, found.shared)
 
     def _replace(self, loaded: Loaded) -> None:
         """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection, select
 
@@ -26,6 +27,9 @@ def detached(connection: Connection, place: Place, contents: Contents) -> Sessio
     found = get(connection, place.scope, "id", place.key, contents, place.branch)
     loaded = load(connection, place, contents, found, 0)
     session, boundary = _configured(found.settings, found.tools)
+    if (imported := found.imported) is not None:
+        count = sum(entry.position < imported.count for entry in loaded.entries)
+        session.imported = replace(imported, count=count)
     authors = _authors(connection, place)
     for entry in loaded.entries:
         item = entry.item()
@@ -56,6 +60,7 @@ def _configured(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Sess
     """A session with these options and tools, and the boundary that is kept among the options."""
     options = dict(settings)
     boundary: int = options.pop("response_boundary", 0)
+    options.pop("imported", None)
     session = Session(tools=tools)
     session.update(**options)
     return session, boundary

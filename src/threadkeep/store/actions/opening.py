@@ -13,6 +13,7 @@ from threadkeep.db.prepared import Record
 from threadkeep.db.queries.conversations import FACTS_READER
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.wire import Imported
 from threadkeep.errors import NotFound
 from threadkeep.store.actions.conversations import Filter, NewConversation, create_many, list_rows
 from threadkeep.store.actions.entries import Lineage, facts_of, lineage_of
@@ -35,6 +36,12 @@ class Opened:
     branch: int
     forked: Lineage | None = None  # of a branch that was forked off
     shared: dict[str, Any] = field(default_factory=dict)  # what formats remember of these options and tools
+
+    @property
+    def imported(self) -> Imported | None:
+        """Where the conversation came from, when it was imported."""
+        found = self.settings.get("imported")
+        return None if found is None else Imported.from_dict(found)
 
     @property
     def lineage(self) -> Lineage:

@@ -1,0 +1,90 @@
+"""A wire format by its modules, which are loaded when they are first needed.
+
+Each format is a package with the same four modules: ``request`` (`render`), ``response`` (`parse_response`),
+``reading`` (`parse_request` and `parse_turns`) and ``stream`` (`assembler`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from threadkeep.domain.items import Item, item_from_object
+from threadkeep.domain.wire import Assembler, Call, Rendered, RenderOptions, Snapshot
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
+
+if TYPE_CHECKING:
+    from threadkeep.domain.response import Response
+    from threadkeep.domain.session import Session
+
+DEFAULTS: Final = RenderOptions()
+
+
+class WireFormat:
+    """The wire format of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<WireFormat {self.name}>"
+
+    def _module(self, name: str) -> Any:
+        return import_module(f"threadkeep.formats.{self.name}.{name}")
+
+    def render(self, session: Session | Snapshot, options: RenderOptions = DEFAULTS) -> Rendered:
+        """Render a session, or a snapshot of stored items, as a request.
+
+        Raises:
+            CannotRender: no request that the provider would take can be made; LossError with `options.strict`.
+        """
+        found: Rendered = self._module("request").render(session, options)
+        return found
+
+    def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
+        """Read a provider's response body.
+
+        Raises:
+            CannotParse: it is none; ProviderError when it is an error that the provider sent.
+        """
+        try:
+            found: Response = self._module("response").parse_response(body, headers)
+        except (InvalidItem, InvalidOption) as error:
+            raise CannotParse(f"The {self.name} body holds something that cannot be kept: {error}") from error
+        return found
+
+    def parse_request(self, payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
+        """Read a provider request: a dict, JSON text, or an object of the vendor's SDK.
+
+        `render` of the session gives the request back. `model` and `stream` say what the payload does not.
+
+        Raises:
+            CannotParse: it is no request of this format.
+        """
+        try:
+            found: Session = self._module("reading").parse_request(payload, model=model, stream=stream)
+        except (InvalidItem, InvalidOption) as error:
+            raise CannotParse(f"The {self.name} request holds something that cannot be kept: {error}") from error
+        return found
+
+    def parse_turns(self, turns: Any, calls: Sequence[Call] = ()) -> list[list[Item]]:
+        """Read what stands in the turn list of a request (or one element of it); the items of each turn.
+
+        Args:
+            turns: a turn, a list of turns, or JSON text of these.
+            calls: the calls that the history has open, for outputs that do not name theirs.
+
+        Raises:
+            CannotParse: they are no turns of this format.
+        """
+        try:
+            found = self._module("reading").parse_turns(turns, calls)
+        except (InvalidItem, InvalidOption) as error:
+            raise CannotParse(f"The {self.name} turns hold something that cannot be kept: {error}") from error
+        return [[item_from_object(item) for item in turn] for turn in found]
+
+    def assembler(self, headers: Mapping[str, str] | None = None) -> Assembler:
+        """Something that puts the events of a stream together: `feed` each of them, then take `response`."""
+        found: Assembler = self._module("stream").assembler(headers)
+        return found
