@@ -100,6 +100,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "item_blobs": {"conversation_id": 1, "position": 0, "hash": b"h" * 32},
     "responses": {"conversation_id": 1, "number": 1, "config_hash": b"h" * 32},
     "response_bodies": {"conversation_id": 1, "number": 0},
+    "stream_parts": {"conversation_id": 1, "number": 0, "part": 0},
 }
 
 

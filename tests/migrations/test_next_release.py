@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, func, inspect, select, text
+from sqlalchemy import Engine, inspect, text
 
 from tests.databases import Database
-from tests.factories import a_message, a_picture, an_answer, an_output, noise
-from tests.migrations.upgrading import folder_with
+from tests.migrations.upgrading import bodies, burning, counts, folder_with
 from tests.store.watching import engine_of
 from threadkeep import SchemaError, SchemaOutOfDate, Store, schema
 from threadkeep.db.base import Base
 from threadkeep.db.schema import HEAD, REVISIONS
 
 NEXT = "v0_1_1_a"
-FORMATS = ("open_responses", "chat_completion")
 
 ADD_COLUMN = """
 recreate = "always" if context.get_context().dialect.name == "sqlite" else "auto"
@@ -38,13 +34,6 @@ with op.batch_alter_table("items") as items:
 
 
 @pytest.fixture
-def engine(empty_database: Database) -> Engine:
-    made = empty_database.engine()
-    schema.upgrade(made)
-    return made
-
-
-@pytest.fixture
 def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the next release of threadkeep, with one more revision."""
 
@@ -55,40 +44,6 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr("threadkeep.db.schema.REVISIONS", (*REVISIONS, NEXT))
 
     return release
-
-
-@pytest.fixture
-def filled(empty_database: Database, engine: Engine) -> list[str]:
-    """The ids of conversations that have rows in every table."""
-    with Store(empty_database.url) as store:
-        ids = []
-        for number in range(12):
-            conversation = store.create_conversation(
-                model="m", input=f"Hi {number}", labels={"n": str(number)}, external_id=f"e{number}",
-                tools=[{"type": "function", "name": f"tool{number % 3}"}],
-            )  # fmt: skip
-            conversation.user([a_picture(noise(9_000, seed=number % 2))], idempotency_key="key")
-            conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
-            conversation.add_item(an_output("c"))
-            conversation.fork(at=0).add_items([a_message("a"), a_message("b")])
-            ids.append(conversation.id)
-    return ids
-
-
-def counts(engine: Engine) -> dict[str, int]:
-    with engine.connect() as connection:
-        return {
-            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
-            for name, table in Base.metadata.tables.items()
-        }
-
-
-def bodies(url: str, ids: list[str]) -> list[bytes]:
-    with Store(url) as store:
-        return [
-            store.get_conversation(public_id, branch=branch).request_body(wire)
-            for public_id in ids for branch in (0, 1) for wire in FORMATS
-        ]  # fmt: skip
 
 
 def has_mood(engine: Engine) -> bool:
@@ -178,24 +133,6 @@ def test_the_first_revision_that_crashed_can_be_repeated(
     schema.upgrade(engine)
     schema.check(engine)
     assert set(Base.metadata.tables) <= set(inspect(engine).get_table_names())
-
-
-@contextmanager
-def burning(engine: Engine, fuse: int) -> Iterator[None]:
-    """Fails before a CREATE statement."""
-    left = [fuse]
-
-    def burn(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        if statement.lstrip().startswith("CREATE"):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
-
-    event.listen(engine, "before_cursor_execute", burn)
-    try:
-        yield
-    finally:
-        event.remove(engine, "before_cursor_execute", burn)
 
 
 @pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)

@@ -1,15 +1,22 @@
-"""Revisions that only the tests have, and processes that upgrade."""
+"""Filled databases, revisions that only the tests have, and upgrades that fail or run in other processes."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import Engine, create_engine, event, func, inspect, make_url, select, text
 
 from tests.databases import DRIVERS
-from threadkeep import schema
+from tests.factories import a_message, a_picture, an_answer, an_output, noise
+from threadkeep import Store, schema
+from threadkeep.db.base import Base
 from threadkeep.db.schema import migrations_folder
+
+FORMATS = ("open_responses", "chat_completion")
 
 REVISION = '''
 """A revision of a release that does not exist."""
@@ -54,3 +61,61 @@ def upgrade_in_process(url: str) -> None:
     schema.upgrade(engine)
     schema.check(engine)
     engine.dispose()
+
+
+def fill(url: str, engine: Engine) -> list[str]:
+    """The ids of conversations that have rows in every table."""
+    with Store(url) as store:
+        ids = []
+        for number in range(12):
+            conversation = store.create_conversation(
+                model="m", input=f"Hi {number}", labels={"n": str(number)}, external_id=f"e{number}",
+                tools=[{"type": "function", "name": f"tool{number % 3}"}],
+            )  # fmt: skip
+            conversation.user([a_picture(noise(9_000, seed=number % 2))], idempotency_key="key")
+            conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
+            conversation.add_item(an_output("c"))
+            conversation.fork(at=0).add_items([a_message("a"), a_message("b")])
+            ids.append(conversation.id)
+    parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM responses"
+    with engine.begin() as connection:
+        connection.execute(text(f"INSERT INTO stream_parts {parts}"))
+    return ids
+
+
+def counts(engine: Engine) -> dict[str, int]:
+    """How many rows each table has, of those that the database has."""
+    there = set(inspect(engine).get_table_names())
+    with engine.connect() as connection:
+        return {
+            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for name, table in Base.metadata.tables.items()
+            if name in there
+        }
+
+
+def bodies(url: str, ids: list[str]) -> list[bytes]:
+    """The requests of all branches."""
+    with Store(url) as store:
+        return [
+            store.get_conversation(public_id, branch=branch).request_body(wire)
+            for public_id in ids for branch in (0, 1) for wire in FORMATS
+        ]  # fmt: skip
+
+
+@contextmanager
+def burning(engine: Engine, fuse: int) -> Iterator[None]:
+    """Fails before a statement that makes or changes tables."""
+    left = [fuse]
+
+    def burn(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.lstrip().startswith(("CREATE", "ALTER")):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    event.listen(engine, "before_cursor_execute", burn)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", burn)

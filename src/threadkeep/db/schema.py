@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "threadkeep_version"
-HEAD: Final = "v0_1_0_a"  # the newest revision; a test holds it against the files
-REVISIONS: Final = ("v0_1_0_a",)  # all of them, oldest first
+HEAD: Final = "v0_1_0_b"  # the newest revision; a test holds it against the files
+REVISIONS: Final = ("v0_1_0_a", "v0_1_0_b")  # all of them, oldest first
 
 _LOCK_NAME: Final = "threadkeep_schema"
 _LOCK_NUMBER: Final = 7_236_001_954_283  # PostgreSQL's advisory locks have numbers

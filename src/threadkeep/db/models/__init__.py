@@ -9,7 +9,7 @@ from threadkeep.db.models.conversations import (
     TenantRow,
 )
 from threadkeep.db.models.items import BlobRow, ItemBlobRow, ItemRow
-from threadkeep.db.models.responses import AppendRow, ResponseBodyRow, ResponseRow
+from threadkeep.db.models.responses import AppendRow, ResponseBodyRow, ResponseRow, StreamPartRow
 from threadkeep.db.models.tools import ToolDefinitionRow, ToolSetRow
 from threadkeep.db.models.usage import UsageRecordRow
 
@@ -25,6 +25,7 @@ __all__ = [
     "ItemRow",
     "ResponseBodyRow",
     "ResponseRow",
+    "StreamPartRow",
     "TenantRow",
     "ToolDefinitionRow",
     "ToolSetRow",

@@ -82,6 +82,7 @@ class ConversationRow(Base):
     revision: Mapped[Count]  # grows with every change that is not an append
     created_at: Mapped[Moment]
     last_activity_at: Mapped[Moment]
+    streams: Mapped[Count | None]  # how many responses are in progress, on all branches; NULL for none
 
 
 class ConversationLabelRow(Base):

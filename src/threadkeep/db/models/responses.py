@@ -1,8 +1,8 @@
-"""Responses, their raw bodies, and what was appended under which idempotency key."""
+"""Responses, their raw bodies, what came of those in progress, and what was appended under which idempotency key."""
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKeyConstraint
+from sqlalchemy import ForeignKeyConstraint, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from threadkeep.db.base import (
@@ -18,13 +18,17 @@ from threadkeep.db.base import (
     Name,
     NameKey,
     Number,
+    ShortDigest,
     Tenant,
 )
 from threadkeep.db.types import EscapedText
 
 
 class ResponseRow(Base):
-    """A provider's answer: a range of items, and what the request showed."""
+    """A provider's answer: a range of items, and what the request showed.
+
+    While it is being streamed it has no items yet; `open_branch` is its branch then, of which there is one at a time.
+    """
 
     __tablename__ = "responses"
     __table_args__ = (
@@ -35,6 +39,7 @@ class ResponseRow(Base):
         ForeignKeyConstraint(
             ["tenant_id", "tool_set_hash"], ["tool_sets.tenant_id", "tool_sets.hash"], ondelete="RESTRICT"
         ),
+        Index("uq_responses_open_branch", "tenant_id", "conversation_id", "open_branch", unique=True),
     )
 
     tenant_id: Mapped[Tenant]
@@ -57,6 +62,29 @@ class ResponseRow(Base):
     provider_data: Mapped[LongText | None]
     created_at: Mapped[Moment]
     completed_at: Mapped[Moment | None]
+    lease_until: Mapped[Moment | None]  # from then on another writer may end a response in progress
+    lease_token: Mapped[ShortDigest | None]  # who may write to a response in progress
+    open_branch: Mapped[Count | None]  # the branch of a response in progress, NULL for those that have ended
+
+
+class StreamPartRow(Base):
+    """A piece of what has come of a response in progress, append-only; gone when its items are written."""
+
+    __tablename__ = "stream_parts"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "conversation_id", "number"],
+            ["responses.tenant_id", "responses.conversation_id", "responses.number"],
+            ondelete="CASCADE",
+        ),
+    )
+
+    tenant_id: Mapped[Tenant]
+    conversation_id: Mapped[Key]
+    number: Mapped[Number]
+    part: Mapped[Number]
+    content: Mapped[LongText]  # JSON: an array of events, or (part 0) an object with what the recorder was told
+    created_at: Mapped[Moment]
 
 
 class ResponseBodyRow(Base):

@@ -100,6 +100,7 @@ def _prepared(scope: Scope, new: NewConversation, now: datetime) -> _Prepared:
         "revision": 0,
         "created_at": now,
         "last_activity_at": now,
+        "streams": None,
     }
     place = {"tenant_id": scope.tenant, "conversation_id": key, "branch": 0, "seen": None, "created_at": now}
     turns = new.turns or [None] * count
