@@ -7,11 +7,11 @@ import secrets
 import threading
 import time
 from typing import Final
-from uuid import UUID
 
 from threadkeep.errors import NotFound
 
 CONVERSATION_PREFIX: Final = "conv_"
+PUBLIC_ID_BYTES: Final = 16
 EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of milliseconds last until 2059
 _NODE_BITS: Final = 14
 _COUNTER_BITS: Final = 9
@@ -67,10 +67,10 @@ def public_id_bytes(text: object) -> bytes:
     """
     if isinstance(text, str) and text.startswith(CONVERSATION_PREFIX):
         try:
-            found = UUID(hex=text.removeprefix(CONVERSATION_PREFIX)).bytes
+            found = bytes.fromhex(text[len(CONVERSATION_PREFIX) :])
         except ValueError:
             return _refuse(text)
-        if public_id_text(found) == text:  # one id has one spelling
+        if len(found) == PUBLIC_ID_BYTES and public_id_text(found) == text:  # one id has one spelling
             return found
     return _refuse(text)
 

@@ -22,7 +22,8 @@ from threadkeep.store.async_conversation import AsyncConversation
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import AsyncDatabase, AsyncHostDatabase, AsyncRunner, Database, ThreadedDatabase
 from threadkeep.store.engines import async_engine_for, engine_for, is_sqlite
-from threadkeep.store.place import Scope, identifier
+from threadkeep.store.memory import DEFAULT_BYTES
+from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import About
 from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
@@ -37,7 +38,9 @@ class AsyncStore(Shelf):
     use case runs as a whole in a worker thread; on PostgreSQL and MySQL in an async driver.
     """
 
-    def __init__(self, url: str | URL | Engine | AsyncEngine, *, tenants: bool = False) -> None:
+    def __init__(
+        self, url: str | URL | Engine | AsyncEngine, *, tenants: bool = False, memory_bytes: int = DEFAULT_BYTES
+    ) -> None:
         if is_sqlite(url) and not isinstance(url, AsyncEngine):
             database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
             self._runner: AsyncRunner = ThreadedDatabase(database)
@@ -45,7 +48,7 @@ class AsyncStore(Shelf):
             raise InvalidOption("An AsyncStore on PostgreSQL or MySQL takes a URL or an AsyncEngine, not an Engine.")
         else:
             self._runner = AsyncDatabase(async_engine_for(url), is_owned=not isinstance(url, AsyncEngine))
-        self._contents = Contents()
+        self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION))
         self._has_tenants = tenants
         self._scope_found = None
         self._parent: AsyncStore | None = None  # of a store that was made of this one before it was ready

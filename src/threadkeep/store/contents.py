@@ -5,13 +5,12 @@ A hash covers the exact text: the order of keys in a JSON schema is part of what
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -21,6 +20,9 @@ from threadkeep.db.queries.conversations import config_of, configs_of, tool_defi
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import NotFound
+from threadkeep.store.memory import DEFAULT_BYTES, Memories
+
+T = TypeVar("T")
 
 CACHED: Final = 2_000  # options and tool sets that a store remembers
 
@@ -39,11 +41,23 @@ class Text:
         return cls(sha256(data).digest(), data.decode())
 
 
-class Contents:
-    """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale."""
+class Configured(NamedTuple):
+    """The options and tools of a conversation, and what formats remember of both."""
 
-    def __init__(self) -> None:
-        self._found: OrderedDict[tuple[str, int, bytes], Any] = OrderedDict()
+    settings: JsonObject
+    tools: Sequence[JsonObject]
+    shared: dict[str, Any]
+
+
+class Contents:
+    """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale.
+
+    `memories` are of the conversations that handles have read, see there.
+    """
+
+    def __init__(self, memory_bytes: int = DEFAULT_BYTES) -> None:
+        self.memories = Memories(memory_bytes)
+        self._found: dict[tuple[str, int, bytes], Any] = {}
         self._lock = Lock()
 
     def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
@@ -69,11 +83,14 @@ class Contents:
         tools: list[JsonObject] = found
         return tools
 
-    def shared(self, tenant: int, settings: bytes, tools: bytes | None) -> dict[str, Any]:
-        """What formats remember of these options and tools."""
+    def configured(self, connection: Connection, tenant: int, settings: bytes, tools: bytes | None) -> Configured:
+        """The options and tools of a conversation; not to be changed by the caller."""
         name = bytes(settings) + bytes(tools or b"")
-        found: dict[str, Any] | None = self._get("shared", tenant, name)
-        return self._put("shared", tenant, name, {}) if found is None else found
+        found: Configured | None = self._found.get(("configured", tenant, name))
+        if found is not None:
+            return found
+        made = Configured(self.settings(connection, tenant, settings), self.tools(connection, tenant, tools), {})
+        return self._put("configured", tenant, name, made)
 
     def several_settings(self, connection: Connection, tenant: int, hashes: set[Any]) -> dict[Any, JsonObject]:
         """The session options of these hashes; those that are not known are read in one statement."""
@@ -86,17 +103,13 @@ class Contents:
         return found
 
     def _get(self, kind: str, tenant: int, hash_: bytes) -> Any:
-        with self._lock:
-            key = (kind, tenant, hash_)
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key)
+        return self._found.get((kind, tenant, hash_))
 
-    def _put(self, kind: str, tenant: int, hash_: bytes, value: Any) -> Any:
+    def _put(self, kind: str, tenant: int, hash_: bytes, value: T) -> T:
         with self._lock:
             self._found[kind, tenant, hash_] = value
-            if len(self._found) > CACHED:
-                self._found.popitem(last=False)
+            if len(self._found) > CACHED:  # the oldest goes: it is read again when it is needed
+                del self._found[next(iter(self._found))]
         return value
 
 

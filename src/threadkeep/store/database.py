@@ -242,11 +242,12 @@ class Database:
 
     def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
-        attempts = Attempts(is_repeatable=True)
+        attempts: Attempts | None = None
         while True:
             try:
                 return self._reading.run(action, *arguments)
             except DBAPIError as error:
+                attempts = attempts or Attempts(is_repeatable=True)
                 time.sleep(attempts.pause(error))
 
     def write(self, action: Callable[..., T], *arguments: Any, is_keyed: bool = False) -> T:

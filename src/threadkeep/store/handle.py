@@ -42,7 +42,7 @@ class Handle(OptionAttributes):
 
     @cached_property
     def _state(self) -> State:
-        return State(self._found, remembers=self._remembers)
+        return State(self._found, self._contents.memories if self._remembers else None)
 
     def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
         """Refuse an assignment, which would store nothing.

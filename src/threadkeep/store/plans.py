@@ -19,7 +19,7 @@ def as_it_is(result: Any) -> Any:
     return result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan(Generic[T]):
     """An action with its arguments, and what its result becomes outside the transaction."""
 

@@ -60,12 +60,17 @@ class View(TypedDict, total=False):
     server_state: Literal["auto", "none"]
 
 
+AS_IT_IS: Final = RenderOptions()
+
+
 def render_options(view: View) -> RenderOptions:
     """The options of a render.
 
     Raises:
         InvalidOption: there is no such option, or it has another value.
     """
+    if not view:
+        return AS_IT_IS
     unknown = set(view) - set(View.__annotations__)
     if unknown:
         raise InvalidOption(f"render has no option {min(unknown)!r}; it has {', '.join(View.__annotations__)}.")

@@ -10,6 +10,7 @@ from threadkeep.domain.wire import Entry, Snapshot
 from threadkeep.store.actions.loading import Loaded
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.drafts import Draft
+from threadkeep.store.memory import Memories, Memory
 
 
 class State:
@@ -19,29 +20,39 @@ class State:
     twice, and a list of items that was handed out never changes.
     """
 
-    def __init__(self, found: Opened, *, remembers: bool) -> None:
+    def __init__(self, found: Opened, memories: Memories | None) -> None:
         self.found = found
         self.head = found.lineage.head
-        self.entries: list[Entry] = []
-        self.next_position = 0  # everything below it has been read
-        self._memo: dict[str, Any] = {}  # what formats remember of these items; anew when they are read anew
-        self._remembers = remembers  # not inside the caller's transaction, which may take items back
+        self._name = (found.scope.tenant, found.facts.id, found.branch)
+        self._memories = memories  # none inside the caller's transaction, which may take items back
         self._lock = Lock()
+        known = None if memories is None else memories.of(self._name, found.facts.revision)
+        self._size = 0 if known is None else known.size
+        self.entries: list[Entry] = [] if known is None else known.entries
+        self.next_position = 0 if known is None else known.next_position  # everything below it has been read
+        # what formats remember of these items; anew when they are read anew
+        self._memo: dict[str, Any] = {} if known is None else known.memo
 
     def absorb(self, loaded: Loaded) -> Snapshot:
         """Take in what was read; returns what a request is rendered from."""
         with self._lock:
+            before = self.next_position
             if loaded.since == 0:
                 self._replace(loaded)
-            elif loaded.next_position > self.next_position:
-                self.entries = [*self.entries, *(e for e in loaded.entries if e.position >= self.next_position)]
+            elif loaded.next_position > before:
+                self.entries = [*self.entries, *(e for e in loaded.entries if e.position >= before)]
                 self.next_position = loaded.next_position
             entries = self.entries
             self.head = entries[-1].position if entries else -1
             found, memo = self.found, self._memo
-            if not self._remembers:
+            if self._memories is None:
                 self.entries, self.next_position, self._memo = [], 0, {}
+            elif self.next_position != before or not self._size:
+                self._size = self._memories.keep(self._name, self._memory(), self._size, loaded.entries)
         return Snapshot(found.settings, found.tools, entries, loaded.state, found.imported, memo, found.shared)
+
+    def _memory(self) -> Memory:
+        return Memory(self.found.facts.revision, self.entries, self.next_position, self._memo)
 
     def _replace(self, loaded: Loaded) -> None:
         """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""
@@ -51,6 +62,7 @@ class State:
         self.found, self.entries = loaded.conversation, list(loaded.entries)
         self.next_position = loaded.next_position
         self._memo = {}
+        self._size = 0
 
     def changed(self, found: Opened) -> None:
         """Take in the row as it is after a change."""
@@ -67,7 +79,7 @@ class State:
         with self._lock:
             self.head = first + len(drafts) - 1
             is_next = first == self.next_position and first > 0
-            if self._remembers and is_next and revision == self.found.facts.revision:
+            if self._memories is not None and is_next and revision == self.found.facts.revision:
                 new = (
                     draft.entry._replace(position=first + offset, turn=turn, seen=seen)
                     for offset, draft in enumerate(drafts)

@@ -21,7 +21,8 @@ from threadkeep.store.contents import Contents
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.database import Database, HostDatabase, SyncRunner
 from threadkeep.store.engines import engine_for
-from threadkeep.store.place import Scope, identifier
+from threadkeep.store.memory import DEFAULT_BYTES
+from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import About
 from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
@@ -36,16 +37,18 @@ class Store(Shelf):
         url: a database URL (``sqlite:///chat.db``, ``postgresql://…``, ``mysql://…``, ``mariadb://…``), or an Engine.
         tenants: False: all is kept for one tenant. True: the store only has `for_tenant`, `create_tenant` and
             `delete_tenant`, and each tenant gets a store of its own.
+        memory_bytes: how much JSON text of conversations that were read lately is kept, so that opening one again reads
+            only what is new of it; 0 keeps nothing.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
         SchemaError: the tables are missing or of another release. An empty SQLite database is set up by itself.
     """
 
-    def __init__(self, url: str | URL | Engine, *, tenants: bool = False) -> None:
+    def __init__(self, url: str | URL | Engine, *, tenants: bool = False, memory_bytes: int = DEFAULT_BYTES) -> None:
         database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
         self._runner: SyncRunner = database
-        self._contents = Contents()
+        self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION))
         self._has_tenants = tenants
         self._scope_found = None
         try:

@@ -19,6 +19,7 @@ ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
 NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 # item types that say something about items that are not here
 _REFERENCES: Final = frozenset({"item_reference", "provider_item"})
+TYPE, SEEN, PAYLOAD, REST = map(Entry._fields.index, ("type", "seen", "payload", "rest"))
 
 
 class Ordinary:
@@ -31,46 +32,44 @@ class Ordinary:
     """
 
     def __init__(self, ids: Collection[bytes] = (), call_ids: Collection[str] = (), sent: int = -1) -> None:
-        self.payloads: list[bytes] = []
+        self.payloads: Sequence[bytes] = ()
         self.ids: set[bytes] = set()
         self.call_ids: set[str] = set()
         self.sent = sent
         self._used_ids, self._used_call_ids = ids, call_ids
         self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
-        self._thought: Entry | None = None  # reasoning that waits for its follower
 
     def takes(self, entries: Sequence[Entry]) -> bool:
         """Whether all of them are sent as they are, whatever comes later."""
-        self.payloads = [entry.payload for entry in entries if entry.rest is None and entry.payload is not None]
-        if len(self.payloads) != len(entries):
+        if not entries:
+            return True
+        columns = list(zip(*entries, strict=True))
+        if columns[REST].count(None) != len(entries):
             return False
+        self.payloads = columns[PAYLOAD]
+        return self._are_new_ids() and self._goes_through(entries, columns[TYPE], columns[SEEN])
+
+    def _are_new_ids(self) -> bool:
         with_ids = [payload for payload in self.payloads if payload.startswith(ID)]
         self.ids = {payload[: payload.find(b'"', len(ID))] for payload in with_ids}
-        return len(self.ids) == len(with_ids) and self.ids.isdisjoint(self._used_ids) and self._goes_through(entries)
+        return len(self.ids) == len(with_ids) and self.ids.isdisjoint(self._used_ids)
 
-    def _goes_through(self, entries: Sequence[Entry]) -> bool:
-        sent = self.sent
-        for entry in entries:
-            seen, kind = entry.seen, entry.type
+    def _goes_through(self, entries: Sequence[Entry], kinds: Sequence[str], seens: Sequence[int | None]) -> bool:
+        sent, thought = self.sent, None  # reasoning that waits for its follower
+        for entry, kind, seen in zip(entries, kinds, seens, strict=True):
             if seen is not None and seen > sent:
                 sent = self.sent = seen
-            if self._thought is not None and not self._follows(entry, self._thought):
-                return False
+            if thought is not None:
+                if not _follows(entry, thought):
+                    return False
+                thought = None
             if kind == "message":
                 continue
             if kind == "reasoning":
-                self._thought = entry
+                thought = entry
             elif not self._pairs(entry, kind):
                 return False
-        return not self._open and self._thought is None
-
-    def _follows(self, entry: Entry, thought: Entry) -> bool:
-        if entry.turn != thought.turn:
-            return False
-        if entry.type == "reasoning":
-            return True
-        self._thought = None
-        return entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO
+        return not self._open and thought is None
 
     def _pairs(self, entry: Entry, kind: str) -> bool:
         call_id = entry.call_id or ""
@@ -85,3 +84,10 @@ class Ordinary:
             self.call_ids.add(call_id)
             return is_new and 0 < len(call_id) <= LONGEST_CALL_ID
         return True
+
+
+def _follows(entry: Entry, thought: Entry) -> bool:
+    """Whether reasoning may stand before this item: more reasoning, or what it led to."""
+    if entry.turn != thought.turn:
+        return False
+    return entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -91,25 +92,29 @@ def read_entries(connection: Connection, place: Place, branch: int, after: int, 
     return entries_from(connection, place, rows)
 
 
-def entries_from(connection: Connection, place: Place, rows: Iterable[Row]) -> list[Entry]:
-    """Entries of rows that begin with an entry's columns, as the driver gives them; media in place."""
+def entries_from(connection: Connection, place: Place, rows: Sequence[Row]) -> list[Entry]:
+    """Entries of rows with the columns of one, as the driver gives them; media in place."""
     if is_mysql(connection.dialect):
         found = [_decoded(row) for row in rows]
     else:  # long texts come as bytes
-        found = [new_entry(Entry, row[:WIDTH]) if row[CALL_ID] is None else _with_call_id(row) for row in rows]
-    flagged = [entry.position for entry in found if entry.codec & SPLICED]
-    if not flagged:
+        found = [new_entry(Entry, row) if row[CALL_ID] is None else _with_call_id(row) for row in rows]
+    if max(map(_codec, found), default=0) < SPLICED:
         return found
+    flagged = [entry.position for entry in found if entry.codec & SPLICED]
     parameters = {"tenant": place.scope.tenant, "key": place.key, "after": min(flagged) - 1, "upto": max(flagged)}
     return spliced(found, connection.execute(blobs_of(), parameters))
 
 
 # An Entry, without a check of its width
 new_entry: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = tuple.__new__
+_codec: Final = itemgetter(Entry._fields.index("codec"))
 
 
 def _with_call_id(row: Row) -> Entry:
-    return new_entry(Entry, (*row[:CALL_ID], name_from(row[CALL_ID]), *row[CALL_ID + 1 : WIDTH]))
+    call_id = row[CALL_ID]
+    if call_id.__class__ is str and "\\" not in call_id:  # nothing is escaped
+        return new_entry(Entry, row)
+    return new_entry(Entry, (*row[:CALL_ID], name_from(call_id), *row[CALL_ID + 1 :]))
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -118,7 +123,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _decoded(row: Row) -> Entry:
     """An entry of MySQL, which gives short columns as bytes and long ones as text."""
-    values = list(row[:WIDTH])
+    values = list(row)
     for place in WORDS:
         if isinstance(values[place], bytes):
             values[place] = values[place].decode()

@@ -9,13 +9,13 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.items import news_of
 from threadkeep.domain.wire import Entry, ServerState
-from threadkeep.store.actions.entries import Lineage, entries_from, read_entries, server_state
+from threadkeep.store.actions.entries import WIDTH, Lineage, entries_from, read_entries, server_state
 from threadkeep.store.actions.opening import Opened, get
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Place
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Loaded:
     """A conversation as of now, and its items from position `since` on (0: all of them)."""
 
@@ -27,22 +27,22 @@ class Loaded:
 
 
 def load(connection: Connection, place: Place, contents: Contents, found: Opened, since: int) -> Loaded:
-    """Read what is new of a conversation: one statement while its options are those of `found`.
+    """Read what is new of a conversation: one statement while its options are the same.
 
     Raises:
         NotFound: it is not there any more.
     """
     statement = news_of(connection.dialect.name, scoped=place.scope.is_scoped)
-    parameters = place.scope.bound(key=place.key, branch=place.branch, after=since - 1)
-    rows = statement.rows(connection, parameters)
+    rows = statement.rows(connection, place.scope.bound(key=place.key, branch=place.branch, after=since - 1))
     if not rows:
         raise place.missing()
-    revision, next_position = rows[0][-2:]
+    revision, next_position = rows[0][WIDTH:]
     if revision != found.facts.revision:
         found = get(connection, place.scope, "id", place.key, contents, place.branch)
         if since:  # a change may concern what was read before
             return load(connection, place, contents, found, 0)
-    entries = entries_from(connection, place, rows if rows[0][0] is not None else ())
+    own = () if rows[0][0] is None else [row[:WIDTH] for row in rows]
+    entries = entries_from(connection, place, own)
     if not since:
         entries = [*_inherited(connection, place, found.lineage), *entries]
     lineage = Lineage(found.lineage.parts, next_position - 1)

@@ -81,10 +81,8 @@ def opened(
 ) -> Opened:
     """A conversation whose row was read."""
     number: int = facts.active_branch if branch is None else branch
-    settings = contents.settings(connection, scope.tenant, facts.config_hash)
-    tools = contents.tools(connection, scope.tenant, facts.tool_set_hash)
-    shared = contents.shared(scope.tenant, facts.config_hash, facts.tool_set_hash)
-    found = Opened(scope, facts, settings, tools, number, shared=shared)
+    configured = contents.configured(connection, scope.tenant, facts.config_hash, facts.tool_set_hash)
+    found = Opened(scope, facts, configured.settings, configured.tools, number, shared=configured.shared)
     if number:
         found.forked = lineage_of(connection, found.place(), facts)
     return found
