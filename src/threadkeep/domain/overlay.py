@@ -4,7 +4,8 @@ An item is stored as the JSON text that Open Responses sends. What else is known
 spelling it came with) is kept beside it as an overlay: ``overlaid(base, overlay(full, base)) == full``.
 
 An overlay is an object with some of the keys ``value`` (replaces the base), ``set`` and ``drop`` (keys of an object),
-``in`` (overlays of the values under these keys) and ``at`` (overlays of list elements, by index).
+``in`` (overlays of the values under these keys), ``at`` (overlays of list elements, by index) and ``text`` (the base is
+the text of a list with one part, and this is the type of that part).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ def overlay(full: Any, base: Any) -> JsonObject | None:
     if isinstance(full, list) and isinstance(base, list) and len(full) == len(base):
         inner = {str(i): found for i, (f, b) in enumerate(zip(full, base, strict=True)) if (found := overlay(f, b))}
         return {"at": inner} if inner else None
+    if isinstance(base, str) and (kind := _type_of_text(full, base)) is not None:
+        return {"text": kind}
     return None if _same(full, base) else {"value": full}
 
 
@@ -30,6 +33,8 @@ def overlaid(base: Any, over: JsonObject | None) -> Any:
         return base
     if "value" in over:
         return over["value"]
+    if "text" in over:
+        return [{"type": over["text"], "text": base}]
     if "at" in over:
         inner = over["at"]
         return [overlaid(element, inner.get(str(i))) for i, element in enumerate(base)]
@@ -39,6 +44,14 @@ def overlaid(base: Any, over: JsonObject | None) -> Any:
         result[key] = overlaid(base[key], inner)
     result.update(over.get("set", {}))
     return result
+
+
+def _type_of_text(full: Any, base: str) -> Any:
+    """The type of the part when `full` is a list with one part that says no more than this text."""
+    match full:
+        case [{"type": str(kind), "text": text, **others}] if text == base and not others:
+            return kind
+    return None
 
 
 def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:

@@ -64,6 +64,14 @@ IDLESS: Final = frozenset(
         "apply_patch_call", "apply_patch_call_output", "mcp_approval_response",
     }
 )  # fmt: skip
+# item types that the application sends: what tools returned, answers to questions, changes of the configuration
+INPUT_TYPES: Final = frozenset(
+    {
+        "function_call_output", "custom_tool_call_output", "computer_call_output", "local_shell_call_output",
+        "shell_call_output", "apply_patch_call_output", "tool_search_output", "mcp_approval_response", "item_reference",
+        "additional_tools", "configuration_update", "compaction_trigger",
+    }
+)  # fmt: skip
 ANNOTATIONS: Final = frozenset({"url_citation", "file_citation", "container_file_citation", "file_path"})
 
 # reasoning keys that other formats have
@@ -91,7 +99,7 @@ def reasoning(value: Any, context: Context) -> Any:
     for key in FOREIGN_REASONING.keys() & value.keys():
         reason = FOREIGN_REASONING[key]
         context.lose("option", f"reasoning.{key}", f"Open Responses has no reasoning.{key}: {reason}.")
-    return {key: inner for key, inner in value.items() if key not in FOREIGN_REASONING and inner is not None} or None
+    return {key: inner for key, inner in value.items() if key not in FOREIGN_REASONING} or None
 
 
 def text(value: Any, context: Context) -> Any:
@@ -119,6 +127,14 @@ def output_limit(value: Any, context: Context) -> Any:
         return value
     context.mend("max_output_tokens", "max_output_tokens", f"{value} was raised to the least that is taken.")
     return LEAST_OUTPUT_TOKENS
+
+
+def stream_options(settings: JsonObject) -> JsonObject:
+    """Stream options, which say nothing where `stream` is not set."""
+    options = settings.get("stream_options")
+    if not isinstance(options, dict) or settings.get("stream") is None:
+        return {}
+    return {key: value for key, value in options.items() if key not in FOREIGN_STREAM_OPTIONS}
 
 
 FIELDS: Final[tuple[Row, ...]] = (

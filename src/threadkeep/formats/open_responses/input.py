@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject, decode, dumps
-from threadkeep.domain.wire import Entry, ServerState
+from threadkeep.domain.wire import Entry, ServerState, Snapshot
 from threadkeep.formats.names import hashed
-from threadkeep.formats.open_responses.fields import IDLESS
+from threadkeep.formats.open_responses.fields import IDLESS, NAME
 from threadkeep.formats.open_responses.items import sized_call_id, wire_item
 from threadkeep.formats.open_responses.ordinary import ID, NOT_LED_TO
 from threadkeep.formats.reports import Context
@@ -17,10 +18,12 @@ from threadkeep.formats.turns import (
     MISSING_OUTPUT,
     OUTPUT_TYPES,
     Pairing,
+    left_alone,
     paired,
     run_end,
     told,
     turn_start,
+    upto,
 )
 
 
@@ -43,9 +46,39 @@ class Plan:
         return found if self.unsettled is None else found | {self.unsettled}
 
 
-def input_of(entries: Sequence[Entry], state: ServerState | None, context: Context) -> tuple[list[bytes], int]:
+@dataclass(frozen=True, slots=True)
+class AsImported:
+    """Items that go back as an imported request of this format had them, by position.
+
+    Attributes:
+        alone: calls and outputs that had no partner there.
+        others: items that would be left out, or sent with another id.
+    """
+
+    alone: frozenset[int] = frozenset()
+    others: frozenset[int] = frozenset()
+
+
+NOTHING_IMPORTED: Final = AsImported()
+
+
+def as_imported(snapshot: Snapshot) -> AsImported:
+    """What is not mended, because the imported request had it so."""
+    imported = snapshot.imported
+    if imported is None or imported.format != NAME:
+        return NOTHING_IMPORTED
+    entries = upto(snapshot.entries, imported.count - 1)
+    alone = left_alone(snapshot, NAME)
+    plan = planned(entries, AsImported(alone))
+    odd = {*plan.left_out, *plan.call_ids, *plan.idless}
+    return AsImported(alone, frozenset(entry.position for entry in entries if entry.position in odd))
+
+
+def input_of(
+    entries: Sequence[Entry], state: ServerState | None, context: Context, as_came: AsImported = NOTHING_IMPORTED
+) -> tuple[list[bytes], int]:
     """The elements of `input` as JSON, and how many of them no later append changes."""
-    plan = planned(entries, knows_more=state is not None)
+    plan = planned(entries, as_came, knows_more=state is not None)
     shown = entries if state is None else _news(entries, state)
     overdue = [] if state is None else list(_overdue(plan, shown, plan.pairing, context))
     elements, stable = rendered_elements(shown, plan, context)
@@ -58,7 +91,7 @@ def rendered_elements(entries: Sequence[Entry], plan: Plan, context: Context) ->
     elements: list[bytes] = []
     stable = None
     for entry in entries:
-        if entry.rest is None and entry.payload is not None and entry.position not in special:
+        if entry.payload is not None and entry.position not in special and _is_sent_as_stored(entry):
             elements.append(entry.payload)
             continue
         context.position = entry.position
@@ -68,6 +101,11 @@ def rendered_elements(entries: Sequence[Entry], plan: Plan, context: Context) ->
         elements.extend(_placeholders(plan.placeholders.get(entry.position, ()), plan, context))
     context.position = None
     return elements, len(elements) if stable is None else stable
+
+
+def _is_sent_as_stored(entry: Entry) -> bool:
+    """Whether there is nothing to report of an item: it says no more, or goes back to where it came from."""
+    return entry.rest is None or (entry.origin == NAME and entry.type != "function_call")
 
 
 def _news(entries: Sequence[Entry], state: ServerState) -> list[Entry]:
@@ -87,14 +125,18 @@ def _is_of_answer(entry: Entry, state: ServerState) -> bool:
     return entry.position <= state.boundary and entry.seen is not None
 
 
-def planned(entries: Sequence[Entry], *, knows_more: bool = False) -> Plan:
+def planned(entries: Sequence[Entry], as_came: AsImported = NOTHING_IMPORTED, *, knows_more: bool = False) -> Plan:
     """What must be done about the items beyond sending them; `knows_more`: the provider has others."""
-    pairing = paired(entries)
+    pairing = paired(entries, as_came.alone)
     plan = Plan(pairing, late=pairing.late)
     _leave_out_orphans(plan, entries, pairing, knows_more=knows_more)
     _leave_out_reasoning(plan, entries)
     _use_ids_once(plan, entries)
     _use_call_ids_once(plan, pairing)
+    for position in as_came.others:
+        plan.left_out.pop(position, None)
+        plan.call_ids.pop(position, None)
+        plan.idless.discard(position)
     for call in pairing.unanswered.values():
         if call.payload is not None:
             plan.placeholders.setdefault(run_end(entries, call), []).append(call)

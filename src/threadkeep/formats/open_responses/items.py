@@ -29,6 +29,7 @@ from threadkeep.formats.open_responses.fields import (
     PREFIXES,
     ROLES,
 )
+from threadkeep.formats.open_responses.spelling import spelled
 from threadkeep.formats.reports import Context
 
 Mapper = Callable[[JsonObject, Context], JsonObject | None]
@@ -81,7 +82,7 @@ def _own(item: JsonObject, context: Context) -> JsonObject | None:
         kept["arguments"] = sent_arguments(item, context)
     elif kind == "reasoning":
         kept.setdefault("summary", [])
-    return kept | native_keys(item, NAME)
+    return spelled(kept | native_keys(item, NAME), item.get("spelling"))
 
 
 def _kept(item: JsonObject, context: Context) -> JsonObject:

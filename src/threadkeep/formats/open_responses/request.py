@@ -21,9 +21,10 @@ from threadkeep.errors import CannotRender
 from threadkeep.formats.entries import initial_state, snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
-from threadkeep.formats.open_responses.fields import FIELDS, FOREIGN_STREAM_OPTIONS, NAME
-from threadkeep.formats.open_responses.input import input_of
+from threadkeep.formats.open_responses.fields import FIELDS, NAME, stream_options
+from threadkeep.formats.open_responses.input import as_imported, input_of
 from threadkeep.formats.open_responses.settled import joined_input
+from threadkeep.formats.open_responses.spelling import whole_input
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import upto
@@ -45,9 +46,10 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
     head = _head(snapshot, state, context)
     if state is None:
-        pieces, count, stable = joined_input(entries, context, snapshot.memo if options.upto is None else None)
+        memo = snapshot.memo if options.upto is None else None
+        pieces, count, stable = joined_input(entries, context, memo, snapshot)
     else:
-        elements, stable = input_of(entries, state, context)
+        elements, stable = input_of(entries, state, context, as_imported(snapshot))
         pieces, count = [b",".join(elements)], len(elements)
     is_cut_empty = not entries and options.upto is not None
     if not count and (state is None or is_cut_empty) and not head.has_prompt:
@@ -58,7 +60,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         stable=0 if state is not None else stable,
         head=entries[-1].position if entries else -1,
         view=options.view(NAME),
-        source=_joined(head.text, pieces) if count else head.text,
+        source=_joined(head.text, pieces if count else None, whole_input(snapshot, entries)),
     )
     return rendered.strictly(NAME) if options.strict else rendered
 
@@ -88,7 +90,7 @@ def _body(snapshot: Snapshot, state: ServerState | None, context: Context) -> Js
     if state is None:
         body.pop("previous_response_id", None)
         body.pop("conversation", None)
-    if options := _stream_options(settings):
+    if options := stream_options(settings):
         body["stream_options"] = options
     if tools := wire_tools(snapshot.tools, context):
         body["tools"] = tools
@@ -98,14 +100,6 @@ def _body(snapshot: Snapshot, state: ServerState | None, context: Context) -> Js
     body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
     _check(body)
     return body
-
-
-def _stream_options(settings: JsonObject) -> JsonObject:
-    """Stream options, which say nothing where `stream` is not set."""
-    options = settings.get("stream_options")
-    if not isinstance(options, dict) or settings.get("stream") is None:
-        return {}
-    return {key: value for key, value in options.items() if key not in FOREIGN_STREAM_OPTIONS}
 
 
 def _state_keys(state: ServerState | None) -> JsonObject:
@@ -124,6 +118,11 @@ def _check(body: JsonObject) -> None:
         raise CannotRender("background=True needs stored responses. Leave store unset, or set background to False.")
 
 
-def _joined(head: bytes, pieces: Sequence[bytes]) -> bytes:
-    """The body with `input` as its last key."""
-    return b"".join((head[:-1], b'"input":[' if head == b"{}" else b',"input":[', *pieces, b"]}"))
+def _joined(head: bytes, pieces: Sequence[bytes] | None, whole: bytes | None) -> bytes:
+    """The body with `input` as its last key; `whole` is an input that is spelled in another way."""
+    if pieces is None and whole is None:
+        return head
+    key = b'"input":' if head == b"{}" else b',"input":'
+    if whole is not None:
+        return b"".join((head[:-1], key, whole, b"}"))
+    return b"".join((head[:-1], key, b"[", *(pieces or ()), b"]}"))

@@ -18,7 +18,7 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.arguments import arguments_text
 from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
-from threadkeep.formats.native import block, split_native
+from threadkeep.formats.native import OURS, block, split_native
 from threadkeep.formats.open_responses.fields import ANSWER_KEYS, NAME, PART_KEYS, STATUSES
 from threadkeep.formats.statuses import status_of
 from threadkeep.formats.usage import count_at, inclusive
@@ -34,6 +34,8 @@ ECHOED: Final = frozenset(
     }
 )  # fmt: skip
 _OTHERS: Final = frozenset({"status", "output", "usage", "text", "extra"})
+# keys of media parts that hold texts
+_TEXTS: Final = ("image_url", "video_url", "file_url", "file_data", "file_id", "filename", "detail")
 _EVENTS: Final = ("response.", "error")
 
 
@@ -97,7 +99,8 @@ def item_object(item: JsonObject) -> JsonObject:
     kind = item.get("type")
     known = ANSWER_KEYS.get(kind) if isinstance(kind, str) else None
     if known is None:
-        return {**item, "origin": NAME}
+        is_plain = isinstance(kind, str) and kind not in ("", "provider_item") and OURS.isdisjoint(item)
+        return {**(item if is_plain else block(item, NAME)), "origin": NAME}
     found = dict(split_native(item, known, NAME))
     found["origin"] = NAME
     if kind == "message":
@@ -130,8 +133,9 @@ def _is_whole(part: JsonObject) -> bool:
     """Whether a part has the text that its type stands for, and no value of a wrong kind."""
     word = "refusal" if part["type"] == "refusal" else "text"
     media = part["type"].startswith("input_") and part["type"] != "input_text"
-    lists = all(isinstance(part.get(key) or [], list) for key in ("annotations", "logprobs"))
-    return lists and (media or isinstance(part.get(word), str))
+    texts = all(isinstance(part.get(key), str | None) for key in _TEXTS)
+    lists = all(isinstance(part.get(key), list | None) for key in ("annotations", "logprobs"))
+    return texts and lists and (media or isinstance(part.get(word), str))
 
 
 def usage_of(usage: JsonObject) -> Usage:

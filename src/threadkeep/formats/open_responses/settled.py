@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from threadkeep.domain.wire import Entry, Loss, Repair
+from threadkeep.domain.wire import Entry, Loss, Repair, Snapshot
 from threadkeep.formats.open_responses.fields import NAME
-from threadkeep.formats.open_responses.input import Plan, planned, rendered_elements, used_call_ids
+from threadkeep.formats.open_responses.input import Plan, as_imported, planned, rendered_elements, used_call_ids
 from threadkeep.formats.open_responses.ordinary import Ordinary
 from threadkeep.formats.reports import Context
 
@@ -40,7 +40,7 @@ class Settled:
 
 
 def joined_input(
-    entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None
+    entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot
 ) -> tuple[list[bytes], int, int]:
     """The elements of `input` in pieces, how many there are, and how many of them no later append changes."""
     # Taken out while it is used: another thread finds none and renders everything.
@@ -51,15 +51,16 @@ def joined_input(
     look = Ordinary(settled.ids, settled.call_ids, settled.sent)
     if look.takes(new):
         return _with_ordinary(settled, look, len(entries), context, memo)
-    plan = planned(new)
+    as_came = as_imported(snapshot)
+    plan = planned(new, as_came)
     if settled.count and _reaches_back(plan, settled):
         settled, new = Settled(), entries
-        plan = planned(new)
+        plan = planned(new, as_came)
     tail = Context(context.names, context.tools)
     elements, stable = rendered_elements(new, plan, tail)
     if settled.count and _cleans_names(tail):  # which depends on all names before
         settled, new, tail = Settled(), entries, Context(context.names, context.tools)
-        plan = planned(new)
+        plan = planned(new, as_came)
         elements, stable = rendered_elements(new, plan, tail)
     context.losses += [*settled.losses, *tail.losses]
     context.repairs += [*settled.repairs, *tail.repairs]

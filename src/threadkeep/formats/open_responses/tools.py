@@ -25,7 +25,8 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
     if kind != "function":
         return {key: value for key, value in tool.items() if key not in OURS} | native_keys(tool, NAME)
     kept = {key: value for key, value in tool.items() if key in TOOL_KEYS and value is not None}
-    kept["name"] = context.name(tool.get("name"), f"{path}.name")
+    if tool.get("origin") != NAME:  # what a request of this format had goes back as it came
+        kept["name"] = context.name(tool.get("name"), f"{path}.name")
     return {"type": "function"} | kept | native_keys(tool, NAME)
 
 
