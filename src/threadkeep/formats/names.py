@@ -28,13 +28,14 @@ def is_valid_name(name: object) -> bool:
 
 
 class Names:
-    """The function names of one request: original -> wire name, one to one."""
+    """The function names of one request: original -> wire name, one to one; `longest` is what the format takes."""
 
-    __slots__ = ("_taken", "_wire")
+    __slots__ = ("_taken", "_wire", "longest")
 
-    def __init__(self, tools: Iterable[object] = ()) -> None:
+    def __init__(self, tools: Iterable[object] = (), longest: int = _LONGEST) -> None:
+        self.longest = longest
         names = list(dict.fromkeys(name for name in tools if isinstance(name, str)))
-        self._wire = {name: name for name in names if is_valid_name(name)}
+        self._wire = {name: name for name in names if self._is_valid(name)}
         self._taken = set(self._wire.values())
         for name in names:
             self.wire(name)
@@ -48,10 +49,13 @@ class Names:
             self._taken.add(found)
         return found
 
+    def _is_valid(self, text: str) -> bool:
+        return 0 < len(text) <= self.longest and _REFUSED.search(text) is None
+
     def _cleaned(self, text: str) -> str:
-        if is_valid_name(text):
+        if self._is_valid(text):
             return text
         cleaned = _REFUSED.sub("_", text)
-        if cleaned.strip("_") and len(cleaned) <= _LONGEST and cleaned not in self._taken:
+        if cleaned.strip("_") and len(cleaned) <= self.longest and cleaned not in self._taken:
             return cleaned
         return f"{cleaned[: _LONGEST - 33].strip('_') or 'tool'}_{hashed(text)}"

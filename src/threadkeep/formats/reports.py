@@ -81,5 +81,6 @@ class Context:
         """A function name as this request spells it; a cleaned one is reported."""
         found = self.names.wire(original)
         if found != original:
-            self.mend("name", path, f"{original!r} is sent as {found!r}: names are 1-64 of A-Z a-z 0-9 _ -.")
+            longest = self.names.longest
+            self.mend("name", path, f"{original!r} is sent as {found!r}: names are 1-{longest} of A-Z a-z 0-9 _ -.")
         return found
