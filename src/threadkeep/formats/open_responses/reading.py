@@ -37,6 +37,8 @@ from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.reports import Context
 from threadkeep.formats.requests import request_object, session_of, turns_in
 
+# keys of which a request needs one
+_HISTORIES: Final = ("input", "prompt", "previous_response_id", "conversation")
 _READ_APART: Final = ("input", "tools", "tool_choice", "stream_options")
 # keys of items that hold texts
 _TEXTS: Final = (
@@ -48,9 +50,11 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     """Read a Responses request; `model` and `stream` say what the payload does not.
 
     Raises:
-        CannotParse: it is no JSON object, or its input is neither text nor a list of items.
+        CannotParse: it is no JSON object, has nothing to answer, or its input is neither text nor a list of items.
     """
     body = request_object(payload, NAME, "input")
+    if all(body.get(key) is None for key in _HISTORIES):
+        raise CannotParse(f"The request has no input; its keys are {shortened(list(body))}. Is it of another format?")
     given = body.get("input")
     tools, strange = _tools(body.get("tools"))
     settings, native = _settings(body, tools)

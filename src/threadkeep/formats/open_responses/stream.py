@@ -1,0 +1,205 @@
+"""Streams of Open Responses.
+
+* The response in the last event is the body; where a host leaves its output out, the items that were streamed are it.
+* A stream that breaks off has the items as far as they came: from their deltas, from whole parts, from whole items.
+* Deltas without an item or part that was announced begin one.
+
+Source: OpenAI's API reference, "Responses", streaming events; the Open Responses specification (`response.reasoning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.open_responses.fields import NAME
+from threadkeep.formats.open_responses.response import parse_response
+from threadkeep.formats.open_responses.streamed import Output, copied, list_in
+from threadkeep.formats.streams import StreamAssembler
+
+
+class Growing(NamedTuple):
+    """A text that comes in deltas: the type of its item, its key, and the list and type of the part that holds it."""
+
+    item: str
+    key: str
+    parts: str | None = None
+    place: str = ""  # the event's key for the place of the part in the list
+    part: str = ""
+
+
+# what an event is about -> the text that grows
+TEXTS: Final = {
+    "output_text": Growing("message", "text", "content", "content_index", "output_text"),
+    "refusal": Growing("message", "refusal", "content", "content_index", "refusal"),
+    "reasoning_text": Growing("reasoning", "text", "content", "content_index", "reasoning_text"),
+    "reasoning": Growing("reasoning", "text", "content", "content_index", "reasoning_text"),
+    "reasoning_summary_text": Growing("reasoning", "text", "summary", "summary_index", "summary_text"),
+    "reasoning_summary": Growing("reasoning", "text", "summary", "summary_index", "summary_text"),
+    "function_call_arguments": Growing("function_call", "arguments"),
+    "mcp_call_arguments": Growing("mcp_call", "arguments"),
+    "custom_tool_call_input": Growing("custom_tool_call", "input"),
+    "code_interpreter_call_code": Growing("code_interpreter_call", "code"),
+    "code_interpreter_call.code": Growing("code_interpreter_call", "code"),
+}
+# what an event is about -> the type of its item, the list in it that the part belongs to, the event's key for its place
+PARTS: Final = {
+    "content_part": ("message", "content", "content_index"),
+    "reasoning_part": ("reasoning", "content", "content_index"),
+    "reasoning_summary_part": ("reasoning", "summary", "summary_index"),
+}
+BEGINNINGS: Final = frozenset({"created", "queued", "in_progress"})
+# last word of the event that ends a stream -> status of a response that does not state one
+ENDINGS: Final = {
+    "completed": "completed",
+    "incomplete": "incomplete",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "done": "completed",
+}
+_STREAMS: Final = ("stdout", "stderr")
+_PICTURE_KEYS: Final = ("background", "output_format", "quality", "size")
+_NO_ERROR_KEYS: Final = frozenset({"type", "sequence_number", "error"})
+
+
+def assembler(headers: Mapping[str, str] | None = None) -> StreamAssembler:
+    """An assembler for the events of a Responses stream."""
+    return ResponsesAssembler(NAME, parse_response, headers)
+
+
+class ResponsesAssembler(StreamAssembler):
+    """Puts the events of a Responses stream together."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._response: JsonObject = {}
+        self._output = Output()
+
+    @property
+    def body(self) -> JsonObject:
+        """The response object as far as it has come; not to be changed."""
+        found = {"object": "response", "status": "in_progress", **self._response}
+        if not (self.is_ended and found.get("output")) and (items := self._output.items):
+            found["output"] = items
+        return found
+
+    def error_in(self, event: JsonObject) -> Any:
+        """The error of an `error` event, whose keys may stand in the event itself."""
+        found = super().error_in(event)
+        if found is None and event.get("type") == "error":
+            return {key: value for key, value in event.items() if key not in _NO_ERROR_KEYS and value is not None}
+        return found
+
+    def add(self, event: JsonObject) -> None:
+        """Take an event into the body."""
+        kind = event.get("type")
+        if not isinstance(kind, str) or not kind.startswith("response."):
+            return
+        about, _, step = kind.removeprefix("response.").rpartition(".")
+        if about:
+            EVENTS.get(about, status)(self._output, event, about, step)
+        elif step in BEGINNINGS or step in ENDINGS:
+            self._take_response(event.get("response"), step)
+
+    def _take_response(self, response: Any, step: str) -> None:
+        if isinstance(response, dict):
+            self._response = {key: value for key, value in response.items() if value is not None}
+        if step in ENDINGS:
+            self.is_ended = True
+            if not isinstance(response, dict) or response.get("status") is None:
+                self._response = {**self._response, "status": ENDINGS[step]}
+
+
+def item(output: Output, event: JsonObject, _about: str, step: str) -> None:
+    """An item that is announced, or whole."""
+    if isinstance(event.get("item"), dict):
+        output.take(event, is_done=step == "done")
+
+
+def part(output: Output, event: JsonObject, about: str, _step: str) -> None:
+    """A part that is announced, or whole."""
+    kind, parts, place = PARTS[about]
+    if isinstance(event.get("part"), dict):
+        output.put(list_in(output.item(event, kind), parts), event.get(place), event["part"])
+
+
+def text(output: Output, event: JsonObject, about: str, step: str) -> None:
+    """A piece of a text, or the whole; with the likelihoods of its tokens."""
+    row = TEXTS[about]
+    holder = output.item(event, row.item)
+    if row.parts is not None:
+        first = {"type": row.part, row.key: ""}
+        holder = output.element(list_in(holder, row.parts), event.get(row.place), first)
+    if step == "delta":
+        output.grow(holder, row.key, event.get("delta"))
+    else:
+        output.say(holder, row.key, event.get(row.key))
+    logprobs = event.get("logprobs")
+    if isinstance(logprobs, list) and logprobs:
+        holder["logprobs"] = [*(list_in(holder, "logprobs") if step == "delta" else ()), *copied(logprobs)]
+
+
+def annotation(output: Output, event: JsonObject, _about: str, _step: str) -> None:
+    """An annotation of a text."""
+    parts = list_in(output.item(event, "message"), "content")
+    holder = output.element(parts, event.get("content_index"), {"type": "output_text", "text": ""})
+    if event.get("annotation") is not None:
+        output.put(list_in(holder, "annotations"), event.get("annotation_index"), event["annotation"])
+
+
+def command(output: Output, event: JsonObject, _about: str, step: str) -> None:
+    """A command for a shell, or a piece of one."""
+    call = output.item(event, "shell_call")
+    if not isinstance(call.get("action"), dict):
+        call["action"] = {}
+    commands = list_in(call["action"], "commands")
+    spot = output.spot(commands, event.get("command_index"))
+    if spot == len(commands):
+        commands.append("")
+    if step == "delta":
+        output.grow(commands, spot, event.get("delta"))
+    else:
+        output.say(commands, spot, event.get("command"))
+
+
+def command_output(output: Output, event: JsonObject, _about: str, step: str) -> None:
+    """What a command wrote, or a piece of it."""
+    outputs = list_in(output.item(event, "shell_call_output"), "output")
+    if step == "done" and isinstance(event.get("output"), list):
+        output.settle()
+        spot = output.spot(outputs, event.get("command_index"))
+        outputs[spot : spot + 1] = copied(event["output"])
+    elif isinstance(event.get("delta"), dict):
+        holder = output.element(outputs, event.get("command_index"), dict.fromkeys(_STREAMS, ""))
+        for stream in _STREAMS:
+            output.grow(holder, stream, event["delta"].get(stream))
+
+
+def picture(output: Output, event: JsonObject, about: str, step: str) -> None:
+    """A picture as far as it is drawn: it stands where the whole one will stand."""
+    if step != "partial_image":
+        status(output, event, about, step)
+    elif isinstance(event.get("partial_image_b64"), str):
+        keys = {key: event[key] for key in _PICTURE_KEYS if isinstance(event.get(key), str)}
+        output.item(event, about).update(keys, result=event["partial_image_b64"])
+
+
+def status(output: Output, event: JsonObject, about: str, step: str) -> None:
+    """What a tool that the provider runs is doing."""
+    found = output.find(event.get("item_id"), event.get("output_index"))
+    if found is not None and found.item.get("type") == about and "status" in found.item:
+        found.item["status"] = step
+
+
+# what an event is about -> what it does to the output; all others tell the status of an item
+EVENTS: Final[dict[str, Callable[[Output, JsonObject, str, str], None]]] = {
+    "output_item": item,
+    "output_text.annotation": annotation,
+    "output_text_annotation": annotation,
+    "shell_call_command": command,
+    "shell_call_output_content": command_output,
+    "image_generation_call": picture,
+    **dict.fromkeys(TEXTS, text),
+    **dict.fromkeys(PARTS, part),
+}
