@@ -30,7 +30,10 @@ class Field(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """An option that becomes several keys of the request; without `back` these keys are not read as that option."""
+    """An option that becomes several keys of the request; without `back` these keys are not read as that option.
+
+    Dots in a key lead into objects, as in a `Field`.
+    """
 
     option: str
     targets: tuple[str, ...]
@@ -67,7 +70,8 @@ def render_fields(rows: Iterable[Row], settings: JsonObject, context: Context) -
             if value not in DEFAULTS and value not in row.silent:
                 context.lose("option", row.option, f"{row.option} was left out: {row.reason}.")
         elif isinstance(row, Spread):
-            body.update(row.how(value, context))
+            for target, found in row.how(value, context).items():
+                _place(body, target, found)
         else:
             _place(body, row.target, value if row.how is None else row.how(value, context))
     return body

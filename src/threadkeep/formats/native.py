@@ -19,12 +19,17 @@ def native_keys(thing: JsonObject, name: str) -> JsonObject:
 
 
 def report_foreign(thing: JsonObject, name: str, context: Context, path: str) -> None:
-    """Report keys that came from the wire of other formats."""
+    """Report keys that came from the wire of other formats; one that holds null says that the wire had no such key."""
     native = thing.get("native")
     for other, found in native.items() if isinstance(native, dict) else ():
-        if other != name and found:
-            keys = ", ".join(found)
+        if other != name and isinstance(found, dict) and not _says_nothing(found):
+            keys = ", ".join(key for key, value in found.items() if not _says_nothing(value))
             context.lose("native", path, f"Keys that only {other} has were left out: {keys}.")
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether a value is null through and through."""
+    return all(map(_says_nothing, value.values())) if isinstance(value, dict) else value is None
 
 
 def split_native(thing: JsonObject, known: Collection[str], name: str) -> JsonObject:
