@@ -73,7 +73,8 @@ def call_id_of(item: JsonObject) -> str | None:
     found = item.get("call_id")
     if item["type"] == "provider_item" and isinstance(item.get("payload"), dict):
         payload = item["payload"]
-        found = payload.get("id") if payload.get("type") == "custom" and "custom" in payload else None
+        is_call = (payload.get("type") == "custom" and "custom" in payload) or "function" in payload
+        found = payload.get("id") if is_call else None
     return found if isinstance(found, str) else None
 
 

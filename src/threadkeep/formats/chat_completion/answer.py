@@ -25,7 +25,7 @@ def items_of(choice: JsonObject) -> list[JsonObject]:
     found = _reasoning(message)
     parts = _parts(message)
     _note_first_text(parts, message, choice)
-    native = _native(message)
+    native = _native(message, has_text=any(part["type"] == "output_text" for part in parts))
     if parts:
         kept = {"native": {NAME: native}} if native else {}
         found.append({"type": "message", "role": "assistant", "content": parts, "origin": NAME, **kept})
@@ -40,7 +40,7 @@ def _reasoning(message: JsonObject) -> list[JsonObject]:
     keys = {key: message[key] for key in REASONING_KEYS if message.get(key)}
     if not keys:
         return []
-    return [reasoning_item(next((t for v in keys.values() if (t := _reasoning_text(v))), ""), keys)]
+    return [reasoning_item(next((t for v in keys.values() if (t := readable(v))), ""), keys)]
 
 
 def reasoning_item(text: str, keys: JsonObject) -> JsonObject:
@@ -49,7 +49,7 @@ def reasoning_item(text: str, keys: JsonObject) -> JsonObject:
     return {"type": "reasoning", "summary": [], "content": content, "origin": NAME, "native": {NAME: keys}}
 
 
-def _reasoning_text(value: Any) -> str:
+def readable(value: Any) -> str:
     """The readable text of a reasoning key: a string, or the texts of a list of details."""
     if isinstance(value, str):
         return value
@@ -95,10 +95,12 @@ def _note_first_text(parts: list[JsonObject], message: JsonObject, choice: JsonO
             first[key] = value
 
 
-def _native(message: JsonObject) -> JsonObject:
-    """Keys of the message that have no canonical form."""
+def _native(message: JsonObject, *, has_text: bool) -> JsonObject:
+    """Keys of the message that have no canonical form; annotations have none without a text."""
     known = MESSAGE_KEYS.union(REASONING_KEYS)
     strange = {key: value for key, value in message.items() if key not in known and value is not None}
+    if message.get("annotations") and not has_text:
+        strange["annotations"] = message["annotations"]
     return strange | {key: message[key] for key in _KEPT if not says_nothing(message.get(key))}
 
 
@@ -113,7 +115,7 @@ def call_item(call: Any) -> JsonObject:
     """A tool call: a function call, or a block where it is of another kind."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type") not in (None, "function"):
-        return {**block(call, NAME), "origin": NAME}
+        return {**block(call, NAME), "origin": NAME, "spelling": {"call": True}}
     found: JsonObject = {
         "type": "function_call",
         "call_id": str(call.get("id") or ""),

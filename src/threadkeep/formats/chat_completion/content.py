@@ -16,11 +16,12 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.chat_completion.fields import NAME
+from threadkeep.formats.chat_completion.spelling import merged
 from threadkeep.formats.media import decoded_text, file_name, in_base64, is_base64, is_textual, note, source_of
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
 
-Mapper = Callable[[JsonObject, Context, str], JsonObject | None]
+Mapper = Callable[[JsonObject, Context, str], Any]
 TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 # media type -> format of an audio part
 AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
@@ -28,7 +29,7 @@ _PLAIN: Final = 2  # keys of a part that is only text: its type and the text
 _NO_FILES: Final = ("audio/", "video/")
 
 
-def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[JsonObject]:
+def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[Any]:
     """The parts of a message or tool output, by the mappers of its role."""
     if len(parts) == 1 and len(part := parts[0]) == _PLAIN and part["type"] in TEXTS:
         return [{"type": "text", "text": part["text"]}]
@@ -38,7 +39,9 @@ def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Contex
         sent = mappers.get(part["type"], _unknown)(part, context, place)
         if "native" in part:
             report_foreign(part, NAME, context, place)
-            sent = None if sent is None else sent | native_keys(part, NAME)
+            sent = merged(sent, native_keys(part, NAME))
+        if isinstance(sent, dict) and part.get("prompt_cache_breakpoint") is not None:
+            sent = {**sent, "prompt_cache_breakpoint": part["prompt_cache_breakpoint"]}
         if sent is not None:
             found.append(sent)
     return found
@@ -47,10 +50,6 @@ def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Contex
 def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
     if part.get("annotations"):
         context.lose("annotations", path, "The annotations of the text were left out.")
-    return {"type": "text", "text": part["text"]}
-
-
-def _own_text(part: JsonObject, _context: Context, _path: str) -> JsonObject:
     return {"type": "text", "text": part["text"]}
 
 
@@ -118,10 +117,6 @@ def _refusal(_part: JsonObject, context: Context, path: str) -> None:
     context.lose("refusal", path, "The refusal was left out.")
 
 
-def _own_refusal(part: JsonObject, _context: Context, _path: str) -> JsonObject:
-    return {"type": "refusal", "refusal": part["refusal"]}
-
-
 def _thought(_part: JsonObject, context: Context, path: str) -> None:
     context.lose("reasoning", path, "A text of reasoning was left out.")
 
@@ -146,7 +141,7 @@ def _is_broken(url: str) -> bool:
     return base64_media_type(url) is not None and not is_base64(url.partition(",")[2])
 
 
-_ANYWHERE: Final[dict[str, Mapper]] = {
+ANYWHERE: Final[dict[str, Mapper]] = {
     "input_text": _text,
     "output_text": _text,
     "text": _text,
@@ -160,11 +155,9 @@ _ANYWHERE: Final[dict[str, Mapper]] = {
 }
 # role -> part type -> mapper
 PARTS: Final[dict[str, dict[str, Mapper]]] = {
-    "system": _ANYWHERE,
-    "developer": _ANYWHERE,
-    "assistant": _ANYWHERE,
-    "tool": _ANYWHERE,
-    "user": {**_ANYWHERE, "input_image": _image, "input_file": _file},
+    "system": ANYWHERE,
+    "developer": ANYWHERE,
+    "assistant": ANYWHERE,
+    "tool": ANYWHERE,
+    "user": {**ANYWHERE, "input_image": _image, "input_file": _file},
 }
-# parts of an assistant message that came from this format
-OWN_PARTS: Final[dict[str, Mapper]] = {**_ANYWHERE, "output_text": _own_text, "refusal": _own_refusal}

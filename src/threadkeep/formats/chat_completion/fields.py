@@ -27,6 +27,11 @@ MESSAGE_KEYS: Final = frozenset({"role", "content", "refusal", "tool_calls", "an
 # keys under which servers put reasoning beside the content
 REASONING_KEYS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 
+# keys of content parts of the API itself, where null says nothing
+PART_KEYS: Final = frozenset(
+    {"type", "text", "image_url", "file", "input_audio", "refusal", "video_url", "prompt_cache_breakpoint"}
+)
+
 # finish_reason -> canonical status
 STATUSES: Final = {
     "stop": "completed",
@@ -54,9 +59,17 @@ def top_logprobs(value: Any, _context: Context) -> JsonObject:
     return {"logprobs": True, "top_logprobs": value}
 
 
+def _read_logprobs(given: JsonObject) -> Any:
+    return given.get("top_logprobs")
+
+
 def reasoning_effort(value: Any, context: Context) -> Any:
     """The effort; the format has no other reasoning setting."""
     return _only("reasoning", ("effort",), value, context).get("effort")
+
+
+def _read_effort(value: Any) -> JsonObject:
+    return {"effort": value}
 
 
 def text(value: Any, context: Context) -> JsonObject:
@@ -67,6 +80,19 @@ def text(value: Any, context: Context) -> JsonObject:
     if "format" in found:
         found = {"response_format": _response_format(found.pop("format"), context), **found}
     return found
+
+
+def _read_text(given: JsonObject) -> JsonObject | None:
+    found = {key: given[key] for key in ("verbosity",) if key in given}
+    form = given.get("response_format")
+    if form is None:
+        return found
+    if not isinstance(form, dict):
+        return None
+    nested = form.get("json_schema")
+    is_flat = isinstance(nested, dict) and form.keys() == {"type", "json_schema"} and nested.keys() <= {*SCHEMA_KEYS}
+    has_null = isinstance(nested, dict) and None in nested.values()
+    return {"format": {"type": form["type"], **nested} if nested and is_flat and not has_null else form, **found}
 
 
 def _response_format(form: Any, context: Context) -> Any:
@@ -104,7 +130,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("presence_penalty", "presence_penalty"),
     Field("frequency_penalty", "frequency_penalty"),
     Field("max_output_tokens", "max_completion_tokens"),
-    Spread("top_logprobs", ("logprobs", "top_logprobs"), top_logprobs),
+    Spread("top_logprobs", ("logprobs", "top_logprobs"), top_logprobs, _read_logprobs),
     Elsewhere("parallel_tool_calls", "parallel_tool_calls, when there are tools"),
     Field("stream", "stream"),
     Elsewhere("stream_options", "stream_options, when stream is on"),
@@ -117,8 +143,8 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("moderation", "moderation"),
     Field("user", "user"),
     Field("metadata", "metadata", metadata),
-    Spread("text", ("response_format", "verbosity"), text),
-    Field("reasoning", "reasoning_effort", reasoning_effort),
+    Spread("text", ("response_format", "verbosity"), text, _read_text),
+    Field("reasoning", "reasoning_effort", reasoning_effort, _read_effort),
     Elsewhere("tool_choice", "tool_choice, when there are tools"),
     Elsewhere("extra", "the keys of EXTRAS, and extra.chat_completion verbatim"),
     Dropped("background", "Chat Completions has no background mode"),

@@ -2,8 +2,10 @@
 
 * A response is one assistant message: its text, its reasoning keys and all its calls. Calls that the user built go
   onto the assistant message before them, if there is one.
-* Tool messages stand directly behind the assistant message whose calls they answer, wherever their items are.
+* Tool messages stand directly behind the assistant message whose calls they answer, wherever their items are; in an
+  imported request that had them elsewhere they stay there.
 * Messages that may stand side by side are not joined.
+* Messages that came from this format go back as they came, see `spelling`.
 
 Source: OpenAI's API reference, "Chat Completions", messages.
 """
@@ -16,30 +18,33 @@ from typing import Final
 import orjson
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Entry
+from threadkeep.domain.wire import Entry, Snapshot
 from threadkeep.formats.arguments import sent_arguments
-from threadkeep.formats.chat_completion.content import OWN_PARTS, PARTS, wire_parts
+from threadkeep.formats.chat_completion.content import PARTS, wire_parts
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
-from threadkeep.formats.chat_completion.shapes import (
-    item_of,
-    message_keys,
-    output_content,
-    own_content,
-    with_native_call,
+from threadkeep.formats.chat_completion.parts import OWN_PARTS
+from threadkeep.formats.chat_completion.shapes import item_of, message_keys, output_content, own_keys, spelled_call
+from threadkeep.formats.chat_completion.spelling import (
+    STRING,
+    instructions_message,
+    item_spelling,
+    request_spelling,
+    spell_assistant,
+    spell_nothing,
+    spelled,
 )
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, paired, told
-
-_SAYS_SOMETHING: Final = ("tool_calls", "function_call", "refusal", "audio")
+from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, left_alone, paired, told
 
 
-def messages_of(entries: Sequence[Entry], instructions: str | None, context: Context) -> tuple[list[JsonObject], int]:
-    """The messages, and how many of them no later append changes."""
-    writer = Writer(paired(entries), context)
-    if instructions is not None:
-        writer.messages.append({"role": "system", "content": instructions})
+def messages_of(entries: Sequence[Entry], snapshot: Snapshot, context: Context) -> tuple[list[JsonObject], int]:
+    """The messages of these items of a snapshot, and how many of them no later append changes."""
+    pairing = paired(entries)
+    if snapshot.imported is not None and (pairing.unanswered or pairing.orphans or pairing.unknown):
+        pairing = paired(entries, left_alone(snapshot, NAME))
+    writer = Writer(pairing, context, snapshot)
     writer.write(entries)
     return writer.messages, writer.stable()
 
@@ -47,21 +52,25 @@ def messages_of(entries: Sequence[Entry], instructions: str | None, context: Con
 class Writer:
     """Writes messages item by item; `open` is the assistant message that may still grow."""
 
-    def __init__(self, pairing: Pairing, context: Context) -> None:
-        self.messages: list[JsonObject] = []
+    def __init__(self, pairing: Pairing, context: Context, snapshot: Snapshot) -> None:
+        self.messages = instructions_message(snapshot)
+        imported, spelling = snapshot.imported, request_spelling(snapshot)
+        self._as_string = spelling.get("content") == STRING
+        self._as_it_came = imported.count if imported is not None and imported.format == NAME else 0  # … before that
+        self._keeps_order = spelling.get("order") == "kept"
         self._pairing, self._context = pairing, context
         self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
-        self._pending = pairing.pending()
+        self._pending = pairing.pending() | {position for position in pairing.alone if position > pairing.sent}
         self._unsettled: int | None = None  # index of the first message that a later output may change
         self._open: JsonObject | None = None
         self._turn: int | None = None
-        self._calls: dict[str, Entry] = {}  # of the open message: id on the wire -> call
-        self._first_call = 0  # position of the first of them
+        self._spelling: JsonObject = {}  # of the open message
+        self._calls: list[tuple[Entry, str]] = []  # of the open message: calls, and their ids on the wire
+        self._ids: set[str] = set()
 
     def _start(self, turn: int | None, message: JsonObject) -> None:
-        self._open = message
-        self._turn = turn
-        self._calls = {}
+        self._open, self._turn = message, turn
+        self._calls, self._ids, self._spelling = [], set(), {}
         self.messages.append(message)
 
     def write(self, entries: Sequence[Entry]) -> None:
@@ -77,6 +86,8 @@ class Writer:
                 is_plain = entry.rest is None and not entry.codec and entry.payload is not None
                 item = orjson.loads(entry.payload) if is_plain else entry.item()  # type: ignore[arg-type]  # not None
                 WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
+                if not is_plain and "spelling" in item and self._open is not None and self._turn == entry.turn:
+                    self._spelling = self._spelling | item_spelling(item, entry)
         self.close()
         context.position = None
 
@@ -84,7 +95,7 @@ class Writer:
         """How many messages no later append changes: a last assistant message may still get calls."""
         if self._unsettled is not None:
             return self._unsettled
-        is_last_open = bool(self.messages) and self.messages[-1]["role"] == "assistant"
+        is_last_open = bool(self.messages) and self.messages[-1].get("role") == "assistant"
         return len(self.messages) - is_last_open
 
     def close(self) -> None:
@@ -92,66 +103,77 @@ class Writer:
         message, calls = self._open, self._calls
         if message is None:
             return
-        self._open, self._turn, self._calls = None, None, {}
-        if message["content"] is None and not any(message.get(key) for key in _SAYS_SOMETHING):
-            message["content"] = ""
+        spell_assistant(message, self._spelling, as_string=self._as_string)
+        self._open, self._turn, self._calls = None, None, []
         if calls:
             self._answer(calls)
 
-    def _answer(self, calls: dict[str, Entry]) -> None:
-        answers = self._pairing.answers
-        found = [(output, key) for key, call in calls.items() if (output := answers.get(call.position)) is not None]
+    def _answer(self, calls: list[tuple[Entry, str]]) -> None:
+        pairing = self._pairing
+        found = [
+            (output, key)
+            for call, key in calls
+            if (output := pairing.answers.get(call.position)) is not None and not self._stays(output)
+        ]
         for output, key in sorted(found) if len(found) > 1 else found:
             self.messages.append(self._tool_message(key, output))
-        for key, call in calls.items() if len(found) < len(calls) else ():
-            if call.position not in answers:
+        for call, key in calls if pairing.unanswered else ():
+            if call.position in pairing.unanswered:
                 self._context.position = call.position
                 detail = f"The call {call.call_id!r} has no output; {MISSING_OUTPUT!r} was sent."
                 self._context.mend("missing_output", "", detail)
                 self.messages.append({"role": "tool", "tool_call_id": key, "content": MISSING_OUTPUT})
+
+    def _stays(self, output: Entry) -> bool:
+        """Whether an output has its own place, as the imported request had it."""
+        return self._keeps_order and output.position < self._as_it_came
 
     def _tool_message(self, call_id: str, output: Entry) -> JsonObject:
         self._context.position = output.position
         item = item_of(output)
         if item.get("status") in ("failed", "incomplete"):
             self._context.lose("status", "status", f"The format has no status {item['status']!r} of an output.")
-        mappers = PARTS["user" if output.origin == NAME else "tool"]
-        content = output_content(item.get("output"), mappers, self._context)
+        is_own = output.origin == NAME
+        content = output_content(item.get("output"), OWN_PARTS if is_own else PARTS["tool"], self._context)
         found = {"role": "tool", "tool_call_id": call_id, "content": content}
-        return self._with_native(item, found) if "native" in item else found
+        if is_own:
+            found |= {"name": item["name"]} if item.get("name") is not None else {}
+            spell_nothing(found, item_spelling(item, output))
+        return self._with_native(item, found, output) if "native" in item else found
 
-    def _with_native(self, item: JsonObject, message: JsonObject) -> JsonObject:
+    def _with_native(self, item: JsonObject, message: JsonObject, entry: Entry) -> JsonObject:
         if "native" in item:
             report_foreign(item, NAME, self._context, "native")
-            message.update(message_keys(native_keys(item, NAME)))
+            is_whole = "audio" in item_spelling(item, entry)
+            message.update(message_keys(native_keys(item, NAME), is_whole=is_whole))
         return message
 
     def message(self, item: JsonObject, entry: Entry) -> None:
         """A message; the assistant's stays open for calls."""
-        role = item.get("role")
-        if role not in ROLES:
+        role, is_own = item.get("role"), entry.origin == NAME
+        if role not in ROLES and not is_own:
             self._context.lose("role", "role", f"The format has no role {role!r}; the message was left out.")
             return
         if role == "assistant":
             self._assistant(item, entry)
             return
-        content = wire_parts(item.get("content") or [], PARTS[role], self._context, "content")
+        mappers = OWN_PARTS if is_own else PARTS[role]  # type: ignore[index]  # one of ROLES
+        content = wire_parts(item.get("content") or [], mappers, self._context, "content")
         if content:
-            if self._open is not None:
-                self.close()
-            found = {"role": role, "content": content}
-            self.messages.append(self._with_native(item, found) if "native" in item else found)
+            self.close()
+            found: JsonObject = {"role": role, "content": content}
+            if self._as_string or "spelling" in item:
+                found["content"] = spelled(content, item_spelling(item, entry), as_string=self._as_string)
+            self.messages.append(self._with_native(item, found, entry) if "native" in item else found)
 
     def _assistant(self, item: JsonObject, entry: Entry) -> None:
         is_own = entry.origin == NAME
-        mappers = OWN_PARTS if is_own else PARTS["assistant"]
-        content = wire_parts(item.get("content") or (), mappers, self._context, "content")
-        if not content and not native_keys(item, NAME):
+        parts, keys = own_keys(item.get("content") or ()) if is_own else (item.get("content") or (), {})
+        content = wire_parts(parts, OWN_PARTS if is_own else PARTS["assistant"], self._context, "content")
+        if not content and not keys and not native_keys(item, NAME):
             return
-        keys = own_content(content, item) if is_own else {"content": content or None}
-        if "native" in item:
-            keys = self._with_native(item, keys)
-        self._join(keys, entry)
+        keys = {"content": content or None, **keys}
+        self._join(self._with_native(item, keys, entry) if "native" in item else keys, entry)
 
     def _belongs(self, entry: Entry, *, is_text: bool) -> bool:
         """Whether the open message is the one that an item is part of."""
@@ -179,7 +201,8 @@ class Writer:
         name, arguments = item.get("name"), item.get("arguments")
         if entry.rest is not None:
             name = name if entry.origin == NAME else self._context.name(name)
-            arguments = sent_arguments(item, self._context)
+            if entry.position >= self._as_it_came:
+                arguments = sent_arguments(item, self._context)
         function = {"name": name, "arguments": arguments}
         self._call({"id": item.get("call_id") or "", "type": "function", "function": function}, item, entry)
 
@@ -191,36 +214,46 @@ class Writer:
     def _call(self, call: JsonObject, item: JsonObject, entry: Entry) -> None:
         if self._open is None or (entry.turn is not None and entry.turn != self._turn):
             self._join({}, entry, is_text=False)
-        if "native" in item:
+        if "native" in item or "spelling" in item:
             report_foreign(item, NAME, self._context, "native")
-            call = with_native_call(call, native_keys(item, NAME))
-        if not call["id"] or call["id"] in self._calls:
+            call = spelled_call(call, native_keys(item, NAME), item_spelling(item, entry))
+        self.messages[-1].setdefault("tool_calls", []).append(call)
+        if entry.call_id is None and entry.type == "provider_item":  # no output can name it
+            return
+        if (not call["id"] or call["id"] in self._ids) and entry.position >= self._as_it_came:
             call["id"] = f"call_{hashed(call['id'], entry.position)}"
             self._context.mend("duplicate_call_id", "call_id", "A call id that is empty or came twice became a hash.")
         if self._unsettled is None and entry.position in self._pending:
             self._unsettled = len(self.messages) - 1
-        if not self._calls:
-            self._first_call = entry.position
-        self._calls[call["id"]] = entry
-        self.messages[-1].setdefault("tool_calls", []).append(call)
+        self._calls.append((entry, call["id"]))
+        self._ids.add(call["id"])
 
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
         position = entry.position
         if position in self._orphans:
             self._context.lose("orphan_output", "", f"There is no unanswered call {entry.call_id!r} before the output.")
+        elif position in self._pairing.alone:
+            self._output_as_it_came(entry)
         else:
             detail = f"The output of {entry.call_id!r} came late and was sent as the user's text."
             self._context.mend("late_output", "", detail)
             self.message(told(item, self._pairing.late[position].item()), entry)
 
+    def _output_as_it_came(self, entry: Entry) -> None:
+        self.close()
+        self.messages.append(self._tool_message(entry.call_id or "", entry))
+
     def _output_in_time(self, entry: Entry) -> None:
         """It is written behind its call when that message is closed, which an output does."""
+        if self._stays(entry):
+            self._output_as_it_came(entry)
+            return
         if self._open is not None:
-            is_here = bool(self._calls) and self._pairing.calls[entry.position].position >= self._first_call
+            is_here = bool(self._calls) and self._pairing.calls[entry.position].position >= self._calls[0][0].position
             self.close()
         else:
-            is_here = self.messages[-1]["role"] == "tool"
+            is_here = self.messages[-1].get("role") == "tool"
         if not is_here:
             self._context.position = entry.position
             self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
@@ -238,10 +271,14 @@ class Writer:
         payload = own_block(item, NAME, self._context, "")
         if not isinstance(payload, dict):
             return
-        if entry.call_id is not None:
+        spelling = item_spelling(item, entry)
+        if "whole" in spelling:
+            self.close()
+            self.messages.append(dict(payload))
+        elif entry.call_id is not None or "call" in spelling:
             self._call(dict(payload), item, entry)
         elif "role" in payload:
-            self._join(message_keys(payload), entry, is_text=False)
+            self._join(message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
         else:
             self._join({"content": [payload]}, entry)
 

@@ -16,6 +16,7 @@ from threadkeep.domain.wire import Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotRender
 from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS
 from threadkeep.formats.chat_completion.messages import messages_of
+from threadkeep.formats.chat_completion.spelling import request_spelling, spell_body
 from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
@@ -41,9 +42,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     body = _body(snapshot, context)
     if body.get("model") is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
-    instructions = snapshot.settings.get("instructions")
-    messages, stable = messages_of(entries, instructions, context)
-    if len(messages) == (instructions is not None):
+    messages, stable = messages_of(entries, snapshot, context)
+    if len(messages) == (snapshot.settings.get("instructions") is not None):
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
     body["messages"] = messages
     rendered = (PlainRendered if is_plain(snapshot) else Rendered)(
@@ -63,6 +63,8 @@ def _body(snapshot: Snapshot, context: Context) -> JsonObject:
     if options := _stream_options(settings, context):
         body["stream_options"] = options
     body |= _tool_keys(snapshot, context)
+    if spelling := request_spelling(snapshot):
+        body = spell_body(body, spelling)
     extra = settings.get("extra") or {}
     body |= {key: extra[key] for key in EXTRAS if key in extra}
     native = extra.get(NAME)

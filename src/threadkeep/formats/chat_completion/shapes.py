@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -9,6 +10,8 @@ import orjson
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.wire import Entry
 from threadkeep.formats.chat_completion.content import Mapper, wire_parts
+from threadkeep.formats.chat_completion.parts import KEY
+from threadkeep.formats.chat_completion.spelling import ABSENT, NULL, merged
 from threadkeep.formats.reports import Context
 
 
@@ -20,33 +23,45 @@ def item_of(entry: Entry) -> JsonObject:
     return found
 
 
-def message_keys(keys: JsonObject) -> JsonObject:
+def message_keys(keys: JsonObject, *, is_whole: bool = False) -> JsonObject:
     """Keys of an assistant message as they are sent; of audio the service takes the id alone."""
     found = {key: value for key, value in keys.items() if key != "role"}
     audio = found.get("audio")
-    if isinstance(audio, dict) and "id" in audio:
+    if isinstance(audio, dict) and "id" in audio and not is_whole:
         found["audio"] = {"id": audio["id"]}
     return found
 
 
-def with_native_call(call: JsonObject, keys: JsonObject) -> JsonObject:
-    """A call with the keys that it came with, beside the function and in it."""
-    found = {**call, **keys}
-    if isinstance(keys.get("function"), dict) and "function" in call:
-        found["function"] = {**call["function"], **keys["function"]}
+def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> JsonObject:
+    """A call with the keys that it came with, and without those that it did not have."""
+    found: JsonObject = merged(call, keys)
+    if "index" in spelling:
+        found["index"] = spelling["index"]
+    if spelling.get("type") == ABSENT:
+        found.pop("type", None)
+    if spelling.get("arguments") == NULL:
+        found["function"]["arguments"] = None
+    elif spelling.get("arguments") == ABSENT:
+        found["function"].pop("arguments", None)
     return found
 
 
-def own_content(content: list[JsonObject], item: JsonObject) -> JsonObject:
-    """The content of a message that came from this format; a lone refusal and annotations have keys of their own."""
-    annotations = [one for part in item["content"] for one in part.get("annotations") or ()]
-    found: JsonObject = {"annotations": annotations} if annotations else {}
-    if len(content) == 1 and item["content"][0]["type"] == "refusal":
-        return {"content": None, "refusal": item["content"][0]["refusal"], **found}
-    return {"content": content or None, **found}
+def own_keys(parts: Sequence[JsonObject]) -> tuple[Sequence[JsonObject], JsonObject]:
+    """The parts that are content of a message that came from this format, and what has keys of its own beside it.
+
+    These are annotations, and a refusal that came so or stands alone.
+    """
+    annotations = [one for part in parts for one in part.get("annotations") or ()]
+    keys: JsonObject = {"annotations": annotations} if annotations else {}
+    refusals = [part for part in parts if part["type"] == "refusal"]
+    words = (KEY, None) if len(parts) == 1 else (KEY,)
+    if apart := [part for part in refusals if part.get("spelling") in words]:
+        keys["refusal"] = apart[0]["refusal"]
+        parts = [part for part in parts if part is not apart[0]]
+    return parts, keys
 
 
-def output_content(output: Any, mappers: dict[str, Mapper], context: Context) -> str | list[JsonObject]:
+def output_content(output: Any, mappers: dict[str, Mapper], context: Context) -> str | list[Any]:
     """What a tool returned: text, or text parts; where only media was, a note says so."""
     if isinstance(output, str):
         return output

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.chat_completion.fields import CHOICES, NAME
+from threadkeep.formats.chat_completion.spelling import merged
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
 from threadkeep.formats.tools import offered_name
 
-_FUNCTION_KEYS: Final = ("description", "parameters", "strict")
+FUNCTION_KEYS: Final = ("description", "parameters", "strict")
 
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
@@ -28,9 +29,12 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
         context.lose("tool", path, f"Chat Completions has no tool of type {kind!r}.")
         return None
     report_foreign(tool, NAME, context, path)
-    function = {"name": context.name(tool.get("name"), f"{path}.name")}
-    function |= {key: tool[key] for key in _FUNCTION_KEYS if tool.get(key) is not None}
-    return {"type": "function", "function": function} | native_keys(tool, NAME)
+    own = native_keys(tool, NAME).get("function")
+    is_kept = isinstance(own, dict) and "name" in own
+    function = {"name": tool.get("name") if is_kept else context.name(tool.get("name"), f"{path}.name")}
+    function |= {key: tool[key] for key in FUNCTION_KEYS if tool.get(key) is not None}
+    sent: JsonObject = merged({"type": "function", "function": function}, native_keys(tool, NAME))
+    return sent
 
 
 def tool_choice(choice: Any, context: Context, *, has_tools: bool) -> Any:

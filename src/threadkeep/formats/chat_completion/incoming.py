@@ -1,0 +1,214 @@
+"""The items of the messages that a request holds: each message is a turn, and goes back as it came.
+
+* An assistant message is reasoning, then what it says, then its calls; keys without an item are a block of keys.
+* A message whose keys are not of the types that the API has is a block as a whole, and so are those of the old role
+  function, which name no call.
+
+Source: OpenAI's API reference, "Chat Completions", messages; recorded requests to other servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.arguments import arguments_text
+from threadkeep.formats.chat_completion.answer import readable, reasoning_item
+from threadkeep.formats.chat_completion.fields import MESSAGE_KEYS, NAME, REASONING_KEYS
+from threadkeep.formats.chat_completion.parts import KEY, read_content
+from threadkeep.formats.chat_completion.spelling import (
+    ABSENT,
+    EMPTY,
+    EMPTY_LIST,
+    NULL,
+    SAYS_SOMETHING,
+)
+from threadkeep.formats.native import block
+
+# keys that are the same in all messages, where null says nothing
+_COMMON: Final = frozenset({"role", "content"})
+_NULLABLE: Final = MESSAGE_KEYS | {"name", "tool_call_id"}
+_CALL_KEYS: Final = frozenset({"id", "type", "function", "index"})
+_FUNCTION_KEYS: Final = frozenset({"name", "arguments"})
+
+
+def turns_of(messages: Iterable[JsonObject]) -> list[list[JsonObject]]:
+    """The item objects of each message."""
+    return [items_of_message(message) for message in messages]
+
+
+def items_of_message(message: JsonObject) -> list[JsonObject]:
+    """The item objects of a message; all say how it was spelled where that is not the usual way."""
+    role = message.get("role")
+    if not isinstance(role, str) or role == "function":
+        return _whole(message)
+    return {"assistant": _assistant, "tool": _output}.get(role, _said)(message)
+
+
+def _whole(message: JsonObject) -> list[JsonObject]:
+    return [{**block(message, NAME), "origin": NAME, "spelling": {"whole": True}}]
+
+
+def _said(message: JsonObject) -> list[JsonObject]:
+    """A message of the user, the system or the developer, or of a role that only one server has."""
+    parts, word = read_content(message.get("content"))
+    if not parts:
+        return _whole(message)
+    found = {"type": "message", "role": message["role"], "content": parts, "origin": NAME}
+    return [_noted(found, _strange(message, _COMMON), {"content": word} if word else {})]
+
+
+def _output(message: JsonObject) -> list[JsonObject]:
+    call_id, content, name = (message.get(key) for key in ("tool_call_id", "content", "name"))
+    if not isinstance(call_id, str) or not isinstance(content, str | list | None):
+        return _whole(message)
+    output: Any = content if isinstance(content, str) else read_content(content)[0] or ""
+    found = {"type": "function_call_output", "call_id": call_id, "output": output, "origin": NAME}
+    known = {"tool_call_id", *_COMMON}
+    if isinstance(name, str):
+        known.add("name")
+        found["name"] = name
+    word = None if content else _word_for_nothing(message)
+    return [_noted(found, _strange(message, known), {"content": word} if word not in (None, EMPTY) else {})]
+
+
+def _noted(item: JsonObject, native: JsonObject, spelling: JsonObject) -> JsonObject:
+    """An item with its native keys and its spelling, where it has any."""
+    if native:
+        item["native"] = {NAME: native}
+    if spelling:
+        item["spelling"] = spelling
+    return item
+
+
+def _strange(thing: JsonObject, known: Iterable[str]) -> JsonObject:
+    return {k: v for k, v in thing.items() if k not in known and not (v is None and k in _NULLABLE)}
+
+
+# The assistant's
+
+
+def _assistant(message: JsonObject) -> list[JsonObject]:
+    calls = message.get("tool_calls") or []
+    if not _is_regular(message) or not all(_is_call(call) for call in calls):
+        return _whole(message)
+    keys = {key: message[key] for key in REASONING_KEYS if message.get(key) is not None}
+    text = next((text for value in keys.values() if (text := readable(value))), "")
+    found = [reasoning_item(text, keys)] if any(keys.values()) else []
+    found += _said_by_model(message, {} if found else keys, is_needed=not found and not calls)
+    found += [_call(call) for call in calls]
+    if (word := _content_word(message)) is not None:
+        found[-1]["spelling"] = {"content": word, **found[-1].get("spelling", {})}
+    return found
+
+
+def _is_regular(message: JsonObject) -> bool:
+    """Whether the keys that become items are of the types that the API has."""
+    match message.get("annotations"):
+        case None:
+            pass
+        case [*annotations] if all(isinstance(one, dict) for one in annotations):
+            pass
+        case _:
+            return False
+    return (
+        isinstance(message.get("content"), str | list | None)
+        and isinstance(message.get("refusal"), str | None)
+        and isinstance(message.get("tool_calls"), list | None)
+    )
+
+
+def _said_by_model(message: JsonObject, keys: JsonObject, *, is_needed: bool) -> list[JsonObject]:
+    """What an assistant message says beside reasoning and calls; `is_needed`: it is all that there is."""
+    content = message.get("content")
+    parts, word = read_content(content, "assistant") if content else ([], None)
+    native = keys | _native(message, has_text=any(part["type"] == "output_text" for part in parts))
+    if refusal := message.get("refusal"):
+        parts.append({"type": "refusal", "refusal": refusal, "spelling": KEY})
+    if not parts and is_needed and not native and content == "":
+        parts, word = read_content("", "assistant")
+    spelling = {key: value for key, value in {"content": word, "audio": "audio" in native or None}.items() if value}
+    if parts:
+        _annotate(parts, message.get("annotations"))
+        found = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
+        return [_noted(found, native, spelling)]
+    if native or is_needed:
+        return [_noted({**block({"role": "assistant", **native}, NAME), "origin": NAME}, {}, spelling)]
+    return []
+
+
+def _native(message: JsonObject, *, has_text: bool) -> JsonObject:
+    """The keys of an assistant message that are no items."""
+    known = MESSAGE_KEYS.union(REASONING_KEYS)
+    found = {key: value for key, value in message.items() if key not in known and not (value is None and key == "name")}
+    found |= {key: message[key] for key in ("audio", "function_call") if message.get(key) is not None}
+    if message.get("refusal") == "":
+        found["refusal"] = ""
+    if message.get("annotations") and not has_text:
+        found["annotations"] = message["annotations"]
+    return found
+
+
+def _annotate(parts: list[JsonObject], annotations: list[Any] | None) -> None:
+    first = next((part for part in parts if part["type"] == "output_text"), None)
+    if first is not None and annotations:
+        first["annotations"] = annotations
+
+
+def _content_word(message: JsonObject) -> str | None:
+    """How content is spelled that says nothing, where it is not null beside calls and else an empty text."""
+    if message.get("content"):
+        return None
+    word = _word_for_nothing(message)
+    is_said = any(message.get(key) for key in SAYS_SOMETHING)
+    usual = (NULL, EMPTY_LIST) if is_said else (EMPTY,)
+    return None if word in usual else word
+
+
+def _word_for_nothing(message: JsonObject) -> str | None:
+    if "content" not in message:
+        return ABSENT
+    match message["content"]:
+        case None:
+            return NULL
+        case []:
+            return EMPTY_LIST
+    return EMPTY
+
+
+# Calls
+
+
+def _is_call(call: Any) -> bool:
+    if not isinstance(call, dict) or not isinstance(call.get("id"), str):
+        return False
+    if call.get("type") in (None, "function"):
+        function = call.get("function")
+        return isinstance(function, dict) and isinstance(function.get("name"), str)
+    return True
+
+
+def _call(call: JsonObject) -> JsonObject:
+    """A call as it is sent back: what only this format has of it is native."""
+    if call.get("type") not in (None, "function"):
+        return {**block(call, NAME), "origin": NAME, "spelling": {"call": True}}
+    function = call["function"]
+    arguments = function.get("arguments")
+    spelling = {"index": call["index"]} if call.get("index") is not None else {}
+    native = {key: value for key, value in call.items() if key not in _CALL_KEYS}
+    inner = {key: value for key, value in function.items() if key not in _FUNCTION_KEYS}
+    if arguments is None:
+        spelling["arguments"] = NULL if "arguments" in function else ABSENT
+    elif not isinstance(arguments, str):
+        inner["arguments"] = arguments
+    if call.get("type") is None:
+        spelling["type"] = ABSENT
+    found = {
+        "type": "function_call",
+        "call_id": call["id"],
+        "name": function["name"],
+        "arguments": arguments_text(arguments),
+        "origin": NAME,
+    }
+    return _noted(found, native | ({"function": inner} if inner else {}), spelling)
