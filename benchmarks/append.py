@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.conversations import TURNS, append_turn, floor_of, stored
 from benchmarks.databases import Database, each_database
-from benchmarks.floor import BODY_COLUMNS, ITEM_COLUMNS, PAYLOADS, RESPONSE_COLUMNS, USAGE_COLUMNS, Floor, Turn
+from benchmarks.floor import BODY_COLUMNS, ITEM_COLUMNS, PAYLOADS, RESPONSE_COLUMNS, USAGE_COLUMNS, Floor
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import CALLS, Case, run_rounds
@@ -33,9 +33,9 @@ def run(scale: Scale) -> list[Line]:
 
 def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
-        floor, turns = floor_of(database, store)
-        check_same_rows(store, floor, turns[0])
-        pairs = [(_ours(store, size, scale), _floor(store, floor, turns, size, scale)) for size in scale.sizes]
+        floor = floor_of(database)
+        check_same_rows(store, floor)
+        pairs = [(_ours(store, size, scale), _floor(store, floor, size, scale)) for size in scale.sizes]
         run_rounds([case for pair in pairs for case in pair], scale.rounds)
         floor.driver.close()
     lines = [
@@ -72,16 +72,16 @@ def _ours(store: Store, size: int, scale: Scale) -> Case:
     return Case("threadkeep", call, each_round=open_next, count=AT_ONCE)
 
 
-def _floor(store: Store, floor: Floor, turns: Sequence[Turn], size: int, scale: Scale) -> Case:
+def _floor(store: Store, floor: Floor, size: int, scale: Scale) -> Case:
     ids = stored(store, size, scale.rounds)
     key = 0
-    new: Iterator[Turn] = iter(())
+    new: Iterator[tuple[str, bytes]] = iter(())
 
     def open_next() -> None:
         nonlocal key, new
         key = floor.key_of(next(ids))
         floor.driver.read(PAYLOADS, (floor.tenant, key))
-        new = iter(turns)
+        new = iter(TURNS)
 
     def call() -> None:
         for _ in range(AT_ONCE):
@@ -90,11 +90,11 @@ def _floor(store: Store, floor: Floor, turns: Sequence[Turn], size: int, scale: 
     return Case("floor", call, each_round=open_next, count=AT_ONCE)
 
 
-def check_same_rows(store: Store, floor: Floor, turn: Turn) -> None:
+def check_same_rows(store: Store, floor: Floor) -> None:
     """Make sure that the floor writes what the library writes."""
     ours, base = stored(store, 4, 2)
     append_turn(store.get_conversation(ours), TURNS[0])
-    floor.append_turn(floor.key_of(base), turn)
+    floor.append_turn(floor.key_of(base), TURNS[0])
     for table, (columns, order) in _TABLES.items():
         names = [name for name in columns if name not in _OWN]
         statement = (

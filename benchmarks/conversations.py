@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.data import INSTRUCTIONS, MODEL, USER, conversation_items, response_body, user_text
 from benchmarks.databases import Database
-from benchmarks.floor import Floor, Turn, prepared_turns
+from benchmarks.floor import Floor
 from threadkeep import Conversation, Session, Store
 
 # The turns that are appended: as many as one conversation gets, each with ids of its own.
@@ -31,12 +31,7 @@ def append_turn(conversation: Conversation, turn: tuple[str, bytes]) -> None:
     conversation.add_response(body, "open_responses")
 
 
-def floor_of(database: Database, store: Store) -> tuple[Floor, list[Turn]]:
-    """The floor on a database, and TURNS as the rows that the library wrote for them."""
-    conversation = store.create_conversation(model=MODEL, instructions=INSTRUCTIONS, temperature=0.7, user_id=USER)
-    for turn in TURNS:
-        append_turn(conversation, turn)
+def floor_of(database: Database) -> Floor:
+    """The floor on a database that has one tenant."""
     driver = database.driver()
-    tenant = driver.read("SELECT id FROM tenants")[0][0]
-    floor = Floor(driver, tenant, is_sqlite=database.kind == "sqlite")
-    return floor, prepared_turns(driver, tenant, floor.key_of(conversation.id))
+    return Floor(driver, driver.read("SELECT id FROM tenants")[0][0], is_sqlite=database.kind == "sqlite")

@@ -119,8 +119,8 @@ class Database:
     url: str
     synchronous: str = "FULL"
 
-    def store(self) -> Store:
-        return Store(self.url)
+    def store(self, **options: Any) -> Store:
+        return Store(self.url, **options)
 
     def async_store(self) -> AsyncStore:
         return AsyncStore(self.url)

@@ -1,13 +1,13 @@
 """The floor: what somebody would write by hand on the bare driver to write and read the very same rows.
 
-JSON texts, hashes and compressed bodies are ready before the clock starts: making them is the library's work.
+It begins with the same values as the library (a text, a provider's body, items) and makes its JSON texts, hashes and
+compressed bodies by hand (`mapping`), without a check.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import orjson
 
 from benchmarks.data import INSTRUCTIONS, MODEL, USER
 from benchmarks.databases import Driver, Row
+from benchmarks.mapping import answer_of, user_row
 
 CONVERSATION_COLUMNS: Final = (
     "tenant_id", "id", "public_id", "external_id", "user_id", "title", "labels", "status", "config_hash",
@@ -37,11 +38,6 @@ USAGE_COLUMNS: Final = (
     "model", "format", "status", "latency_ms", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
     "reasoning_tokens", "total_tokens", "cost_nano", "usage", "error",
 )  # fmt: skip
-# How many columns at the front of a row say where and when it is; the others are the same in each copy of a turn.
-ITEM_PLACE: Final = 7
-RESPONSE_PLACE: Final = 7
-BODY_PLACE: Final = 4
-USAGE_PLACE: Final = 6
 
 TAKE: Final = (
     "UPDATE conversations SET head_position = next_position + %s - 1, next_position = next_position + %s, "
@@ -89,40 +85,6 @@ INSERT_USAGE: Final = insertion("usage_records", USAGE_COLUMNS)
 HEAD: Final = orjson.dumps({"model": MODEL, "instructions": INSTRUCTIONS, "temperature": 0.7})[:-1] + b',"input":['
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What the rows of a turn hold besides their place: a user item, an answer of one item, and its usage."""
-
-    user_item: Row
-    answer_item: Row
-    response: Row
-    body: Row
-    usage: Row
-
-
-def prepared_turns(driver: Driver, tenant: int, conversation: int) -> list[Turn]:
-    """The turns of a conversation, as their rows are stored."""
-
-    def rows(table: str, columns: Sequence[str], place: int, order: str) -> list[tuple[Any, ...]]:
-        found = driver.read(
-            f"SELECT {', '.join(columns[place:])} FROM {table} WHERE tenant_id = %s AND conversation_id = %s "
-            f"ORDER BY {order}",
-            (tenant, conversation),
-        )
-        return [tuple(row) for row in found]
-
-    items = rows("items", ITEM_COLUMNS, ITEM_PLACE, "position")
-    parts = zip(
-        items[::2],
-        items[1::2],
-        rows("responses", RESPONSE_COLUMNS, RESPONSE_PLACE, "number"),
-        rows("response_bodies", BODY_COLUMNS, BODY_PLACE, "number"),
-        rows("usage_records", USAGE_COLUMNS, USAGE_PLACE, "response"),
-        strict=True,
-    )
-    return [Turn(*found) for found in parts]
-
-
 class Floor:
     """Hand-written SQL for one tenant."""
 
@@ -148,33 +110,39 @@ class Floor:
         self.driver.write(f"ANALYZE {table}", ())
         self.driver.commit()
 
-    def append_item(self, key: int, item: Row) -> None:
-        """One item, in a transaction."""
+    def append_user(self, key: int, text: str) -> None:
+        """A user message, in a transaction."""
         driver, tenant = self.driver, self.tenant
         now = self.moment(datetime.now(UTC))
+        row = user_row(text)
         driver.begin()
         position = driver.write_returning(TAKE, (1, 1, 0, now, tenant, key))[0] - 1
-        driver.write(INSERT_ITEM, (tenant, key, position, 0, None, None, now, *item))
+        driver.write(INSERT_ITEM, (tenant, key, position, 0, None, None, now, *row))
         driver.commit()
 
-    def append_answer(self, key: int, turn: Turn) -> None:
+    def append_answer(self, key: int, body: bytes) -> None:
         """An answer in a transaction: its item, response, body and usage."""
         driver, tenant = self.driver, self.tenant
         moment = datetime.now(UTC)
         now = self.moment(moment)
+        answer = answer_of(body)
+        response_id, view, *said, completed_at = answer.response
         self._key += 1
         driver.begin()
-        position, number, *_ = driver.write_returning(TAKE, (1, 1, 1, now, tenant, key))
+        position, number, user, config, tools = driver.write_returning(TAKE, (1, 1, 1, now, tenant, key))
         position, number, seen = position - 1, number - 1, position - 2
-        driver.write(INSERT_ITEM, (tenant, key, position, 0, position, seen, now, *turn.answer_item))
-        driver.write(INSERT_RESPONSE, (tenant, key, number, seen, position, position, now, *turn.response))
-        driver.write(INSERT_BODY, (tenant, key, number, now, *turn.body))
-        driver.write(INSERT_USAGE, (tenant, self._key, self.day(moment), now, key, number, *turn.usage))
+        driver.write(INSERT_ITEM, (tenant, key, position, 0, position, seen, now, *answer.item))
+        response = (0, response_id, view, config, tools, *said, self.moment(completed_at))
+        driver.write(INSERT_RESPONSE, (tenant, key, number, seen, position, position, now, *response))
+        driver.write(INSERT_BODY, (tenant, key, number, now, *answer.body))
+        driver.write(INSERT_USAGE, (tenant, self._key, self.day(moment), now, key, number, user, tools, *answer.usage))
         driver.commit()
 
-    def append_turn(self, key: int, turn: Turn) -> None:
-        self.append_item(key, turn.user_item)
-        self.append_answer(key, turn)
+    def append_turn(self, key: int, turn: tuple[str, bytes]) -> None:
+        """What the user says, and the provider's answer as it came over the wire."""
+        text, body = turn
+        self.append_user(key, text)
+        self.append_answer(key, body)
 
     def resume(self, public_id: bytes) -> bytes:
         """Read the conversation and join its items (`raw-join`)."""

@@ -1,13 +1,19 @@
-"""Import conversations of 20 items each: `save_many` against executemany (sqlite3) and COPY (psycopg)."""
+"""Import conversations of 20 items each: `save_many` against executemany (sqlite3) and COPY (psycopg).
+
+Both begin with the items in memory; the floor makes its rows by hand.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from benchmarks.conversations import a_session, floor_of
-from benchmarks.data import USER
+from benchmarks.data import USER, conversation_items
 from benchmarks.databases import Database, Driver, each_database
 from benchmarks.floor import CONVERSATION_COLUMNS, ITEM_COLUMNS, Floor
+from benchmarks.mapping import item_row
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
@@ -24,10 +30,10 @@ def run(scale: Scale) -> list[Line]:
 
 def _on(database: Database, scale: Scale) -> Line:
     with database.store() as store:
-        floor, _ = floor_of(database, store)
+        floor = floor_of(database)
         sessions = [a_session(ITEMS, seed) for seed in range(scale.imported)]
         store.save_many(sessions, user_id=USER)
-        rows = _Rows(floor)
+        rows = _Rows(floor, [conversation_items(ITEMS, seed) for seed in range(scale.imported)])
         clear = _clearing(floor.driver, is_sqlite=database.kind == "sqlite")
         ours = Case("threadkeep", lambda: store.save_many(sessions, user_id=USER), prepare=clear)
         base = Case("floor", rows.load, prepare=clear)
@@ -38,22 +44,31 @@ def _on(database: Database, scale: Scale) -> Line:
 
 
 class _Rows:
-    """The rows of all conversations, as the library wrote them; loading makes each row anew, with places and times."""
+    """The rows of all conversations, made of their items and loaded; conversations as the library wrote them."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._driver = floor.driver
-        self._conversations = self._read("conversations", CONVERSATION_COLUMNS, "id")
-        self._items = self._read("items", ITEM_COLUMNS, "conversation_id, position")
-
-    def _read(self, table: str, columns: tuple[str, ...], order: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self._driver.read(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")]
+    def __init__(self, floor: Floor, items: list[list[dict[str, Any]]]) -> None:
+        self._driver, self._tenant = floor.driver, floor.tenant
+        self._now = floor.moment(datetime.now(UTC))
+        columns = ", ".join(CONVERSATION_COLUMNS)
+        self._conversations = [
+            tuple(row) for row in self._driver.read(f"SELECT {columns} FROM conversations ORDER BY id")
+        ]
+        self._items = items
 
     def load(self) -> None:
         driver = self._driver
         driver.begin()
         driver.load("conversations", CONVERSATION_COLUMNS, self._conversations)
-        driver.load("items", ITEM_COLUMNS, self._items)
+        driver.load("items", ITEM_COLUMNS, self._rows())
         driver.commit()
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        tenant, now = self._tenant, self._now
+        for (_, key, *_), items in zip(self._conversations, self._items, strict=True):
+            for position, item in enumerate(items):
+                origin = item.get("origin")
+                sent = {name: value for name, value in item.items() if name != "origin"} if origin else item
+                yield (tenant, key, position, 0, None, None, now, *item_row(sent, origin))
 
 
 def _clearing(driver: Driver, *, is_sqlite: bool) -> Any:

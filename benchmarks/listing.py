@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from benchmarks.conversations import floor_of
-from benchmarks.data import USER
+from benchmarks.data import MODEL, USER
 from benchmarks.databases import Database, Row, each_database
 from benchmarks.floor import CONVERSATION_COLUMNS, Floor, raw_id
 from benchmarks.report import Line
@@ -40,7 +40,8 @@ def run(scale: Scale) -> list[Line]:
 
 def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
-        floor, _ = floor_of(database, store)
+        floor = floor_of(database)
+        store.create_conversation(model=MODEL, user_id=USER)
         _fill(floor, scale.listed)
         if database.kind == "postgresql":
             floor.analyze("conversations")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from benchmarks.conversations import floor_of, stored
+from benchmarks.conversations import TURNS, floor_of, stored
 from benchmarks.databases import Database, each_database
-from benchmarks.floor import Floor, KeptItems, Turn
+from benchmarks.floor import Floor, KeptItems
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
@@ -32,9 +32,9 @@ def run(scale: Scale) -> list[Line]:
 
 
 def _on(database: Database, scale: Scale) -> list[Line]:
-    with database.store() as store:
-        floor, turns = floor_of(database, store)
-        sizes = {size: _cases(store, floor, turns, size, scale) for size in scale.sizes}
+    with database.store(memory_bytes=0) as store:  # so that a new handle reads everything
+        floor = floor_of(database)
+        sizes = {size: _cases(store, floor, size, scale) for size in scale.sizes}
         run_rounds([case for cases in sizes.values() for case in cases], scale.rounds)
         floor.driver.close()
     label = "SQLite" if database.kind == "sqlite" else database.label
@@ -49,21 +49,21 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     return lines
 
 
-def _cases(store: Store, floor: Floor, turns: Sequence[Turn], size: int, scale: Scale) -> tuple[Case, Case, Case]:
+def _cases(store: Store, floor: Floor, size: int, scale: Scale) -> tuple[Case, Case, Case]:
     """The refresh through the library and by hand; and the library's render by a new handle."""
     ids = stored(store, size, 3 * scale.rounds)
     handles: dict[str, Conversation] = {}
     kept: dict[str, KeptItems] = {}
     keys: dict[str, int] = {}
-    new: dict[str, Iterator[Turn]] = {}
+    new: dict[str, Iterator[tuple[str, bytes]]] = {}
 
     def open_ours() -> None:
         handle = handles["ours"] = store.get_conversation(next(ids))
         handle.request_body("open_responses")
-        keys["ours"], new["ours"] = floor.key_of(handle.id), iter(turns)
+        keys["ours"], new["ours"] = floor.key_of(handle.id), iter(TURNS)
 
     def open_base() -> None:
-        keys["base"], new["base"] = floor.key_of(next(ids)), iter(turns)
+        keys["base"], new["base"] = floor.key_of(next(ids)), iter(TURNS)
         kept["base"] = KeptItems(floor, keys["base"])
         kept["base"].refresh()
 

@@ -1,7 +1,11 @@
-"""Resume by id: from a stored id to the bytes of the next request, with a warm pool and a new handle each time."""
+"""Resume by id: from a stored id to the bytes of the next request, with a warm pool and a new handle each time.
+
+A store remembers conversations that were read lately; `first resume` is one of which it knows nothing.
+"""
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import orjson
@@ -35,17 +39,19 @@ def run(scale: Scale) -> list[Line]:
 
 
 def _on(database: Database, scale: Scale) -> list[Line]:
-    with database.store() as store:
-        floor, _ = floor_of(database, store)
+    with database.store() as store, database.store(memory_bytes=0) as forgetful:
+        floor = floor_of(database)
         pairs = {f"resume, N={size:,}": _pair(store, floor, size) for size in scale.sizes}
         chat = f"resume as chat_completion, N={CHAT_SIZE}"
         pairs[chat] = _pair(store, floor, CHAT_SIZE, "chat_completion")
+        musts = [*(MUST[database.kind, size] for size in scale.sizes), CHAT_MUST]
+        pairs |= {f"first resume, N={size:,}": _pair(forgetful, floor, size) for size in scale.sizes}
+        pairs[f"first {chat}"] = _pair(forgetful, floor, CHAT_SIZE, "chat_completion")
         run_rounds([case for pair in pairs.values() for case in pair], scale.rounds)
         floor.driver.close()
-    musts = [MUST[database.kind, size] for size in scale.sizes]
     return [
         Line(what, database.label, base.wall, ours.wall, must, ours.cpu / base.cpu)
-        for (what, (ours, base)), must in zip(pairs.items(), [*musts, CHAT_MUST], strict=True)
+        for (what, (ours, base)), must in itertools.zip_longest(pairs.items(), musts)
     ]
 
 

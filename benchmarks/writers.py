@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.conversations import TURNS, append_turn, floor_of, stored
 from benchmarks.databases import Database, postgres_database, postgres_missing
-from benchmarks.floor import Floor, Turn
+from benchmarks.floor import Floor
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from threadkeep import Store
@@ -34,7 +34,7 @@ class Task:
     id: str
     turns: int
     tenant: int = 0
-    turn: Turn | None = None  # by hand
+    by_hand: bool = False
 
 
 def run(scale: Scale) -> list[Line]:
@@ -43,7 +43,7 @@ def run(scale: Scale) -> list[Line]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.writers", "psycopg"])
     with postgres_database() as database, database.store() as store:
-        floor, turns = floor_of(database, store)
+        floor = floor_of(database)
         order = [(spread, by_hand) for spread in MUST for by_hand in (False, True)]
         rates: dict[tuple[int, bool], list[float]] = {one: [] for one in order}
         shuffle = random.Random(WRITERS)
@@ -52,7 +52,7 @@ def run(scale: Scale) -> list[Line]:
             for spread, by_hand in order:
                 ids = list(stored(store, SIZE, spread))
                 tasks = [
-                    Task(database, ids[number % spread], scale.turns, floor.tenant, turns[0] if by_hand else None)
+                    Task(database, ids[number % spread], scale.turns, floor.tenant, by_hand)
                     for number in range(WRITERS)
                 ]
                 rates[spread, by_hand].append(_rate(context, tasks))
@@ -83,15 +83,14 @@ def _rate(context: ForkServerContext, tasks: list[Task]) -> float:
 
 
 def _write(task: Task, barrier: Barrier, times: multiprocessing.SimpleQueue[tuple[float, float]]) -> None:
-    if task.turn is None:
+    if not task.by_hand:
         with Store(task.database.url) as store:
             conversation = store.get_conversation(task.id)
             times.put(_timed(lambda: append_turn(conversation, TURNS[0]), task.turns, barrier))
     else:
-        turn = task.turn
         floor = Floor(task.database.driver(), task.tenant, is_sqlite=False)
         key = floor.key_of(task.id)
-        times.put(_timed(lambda: floor.append_turn(key, turn), task.turns, barrier))
+        times.put(_timed(lambda: floor.append_turn(key, TURNS[0]), task.turns, barrier))
         floor.driver.close()
 
 

@@ -55,6 +55,15 @@ class Plan:
         return tuple(found) if self.is_positional else dict(zip(self.names, found, strict=True))
 
 
+    def all_arguments(self, rows: Sequence[Parameters]) -> list[Any]:
+        """The parameters of many rows, column by column, as the driver takes them."""
+        columns = [[row[name] for row in rows] for name in self.names]
+        for place, processor in self.processors:
+            columns[place] = [None if value is None else processor(value) for value in columns[place]]
+        found = zip(*columns, strict=True)
+        return list(found) if self.is_positional else [dict(zip(self.names, row, strict=True)) for row in found]
+
+
 class Prepared:
     """A statement for the hot paths.
 
@@ -82,9 +91,9 @@ class Prepared:
             cursor.close()
 
     def execute_many(self, connection: Connection, parameters: Sequence[Parameters]) -> None:
-        """Run it once for each of several parameters."""
+        """Run it once for each of several parameters; each of them names all."""
         plan = self._plan(connection.dialect)
-        arguments = [plan.arguments(one) for one in parameters]
+        arguments = plan.all_arguments(parameters)
         if _is_watched(connection):
             connection.exec_driver_sql(plan.text, arguments)
             return

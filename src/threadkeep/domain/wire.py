@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
@@ -99,7 +100,7 @@ class Imported:
         raise InvalidOption(f"imported is {shown(data)}. Give an object with `format`, `count` and `spelling`.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Snapshot:
     """All that a request is rendered from: options, tools and the items of one branch, in order."""
 
@@ -264,6 +265,8 @@ def get_format(name: str) -> Format:
     Raises:
         UnknownFormat: there is none.
     """
+    if not FORMATS:
+        import_module("threadkeep.formats")  # which registers them; this layer knows none
     try:
         return FORMATS[name]
     except (KeyError, TypeError):

@@ -63,9 +63,9 @@ def _is_plain(item: JsonObject) -> bool:
 
 def _says_more(full: JsonObject, payload: JsonObject | None) -> bool:
     """Whether an item says more than its payload and its origin, which has a column of its own."""
-    if full == payload:  # a payload is made of the item's own values, so equal is the same
-        return False
-    return overlay({key: value for key, value in full.items() if key != "origin"}, payload) is not None
+    told = {key: value for key, value in full.items() if key != "origin"}
+    # A payload is made of the item's own values, so equal is the same.
+    return told != payload and overlay(told, payload) is not None
 
 
 def call_id_of(item: JsonObject) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 _VALID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -34,7 +34,12 @@ class Names:
 
     def __init__(self, tools: Iterable[object] = (), longest: int = _LONGEST) -> None:
         self.longest = longest
-        names = list(dict.fromkeys(name for name in tools if isinstance(name, str)))
+        self._wire: dict[str, str] = {}
+        self._taken: set[str] = set()
+        if tools:  # an empty list is the usual case
+            self._offer(dict.fromkeys(name for name in tools if isinstance(name, str)))
+
+    def _offer(self, names: Collection[str]) -> None:
         self._wire = {name: name for name in names if self._is_valid(name)}
         self._taken = set(self._wire.values())
         for name in names:

@@ -384,10 +384,10 @@ def _levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLevel | None,
     """The isolation levels of reading and writing, where they are not what the engine does anyway.
 
     Single statements need no transaction: on PostgreSQL autocommit saves BEGIN and ROLLBACK. On MySQL every statement
-    must see what is committed; engines that we make are set up so already.
+    must see what is committed. Engines that we make are set up so already, because switching takes time.
     """
     if dialect.name == "postgresql":
-        return "AUTOCOMMIT", None
+        return (None, "READ COMMITTED") if is_owned else ("AUTOCOMMIT", None)
     if is_mysql(dialect) and not is_owned:
         return "READ COMMITTED", "READ COMMITTED"
     return None, None

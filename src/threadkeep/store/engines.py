@@ -117,7 +117,9 @@ def _options(url: URL) -> dict[str, Any]:
             options |= {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
         return options
     options = {"pool_recycle": 3600, "pool_size": 10, "max_overflow": 20, "pool_timeout": BUSY_SECONDS}
-    if backend != "postgresql":
+    if backend == "postgresql":
+        options |= {"isolation_level": "AUTOCOMMIT"}  # what reads want; writes begin transactions
+    else:
         # Every statement sees what is committed, as on PostgreSQL; and no value is cut to fit its column.
         strict = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_ALL_TABLES')"
         options |= {"isolation_level": "READ COMMITTED", "connect_args": {"init_command": strict}}

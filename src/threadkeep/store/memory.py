@@ -54,6 +54,8 @@ class Memories:
 
     def keep(self, name: Name, memory: Memory, size: int, new: Iterable[Entry]) -> int:
         """Remember a branch, of which so many bytes were known before these new items; returns its bytes now."""
+        if not self.limit:
+            return 0
         memory.size = size + sum(len(entry.payload or b"") + len(entry.rest or b"") + ENTRY_BYTES for entry in new)
         with self._lock:
             before = self._kept.pop(name, None)

@@ -38,7 +38,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     """
     snapshot = snapshot_of(session)
     entries = upto(snapshot.entries, options.upto)
-    context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
+    context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
     body = _body(snapshot, context)
     if body.get("model") is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")

@@ -43,7 +43,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     snapshot = snapshot_of(session)
     entries = upto(snapshot.entries, options.upto)
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
-    context = Context(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
+    context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
     head = _head(snapshot, state, context)
     if state is None:
         memo = snapshot.memo if options.upto is None else None

@@ -132,10 +132,8 @@ def _decoded(row: Row) -> Entry:
     return new_entry(Entry, values)
 
 
-def server_state(connection: Connection, place: Place, lineage: Lineage, settings: JsonObject) -> ServerState | None:
-    """What the provider holds, for conversations in server state: its newest answer on this branch."""
-    if not any(settings.get(name) for name in SERVER_STATE):
-        return None
+def server_state(connection: Connection, place: Place, lineage: Lineage, settings: JsonObject) -> ServerState:
+    """What the provider holds of a conversation in server state: its newest answer on this branch."""
     table = responses.c
     statement = (
         responses.select()

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.items import news_of
 from threadkeep.domain.wire import Entry, ServerState
-from threadkeep.store.actions.entries import WIDTH, Lineage, entries_from, read_entries, server_state
+from threadkeep.store.actions.entries import SERVER_STATE, WIDTH, Lineage, entries_from, read_entries, server_state
 from threadkeep.store.actions.opening import Opened, get
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Place
@@ -45,8 +45,10 @@ def load(connection: Connection, place: Place, contents: Contents, found: Opened
     entries = entries_from(connection, place, own)
     if not since:
         entries = [*_inherited(connection, place, found.lineage), *entries]
-    lineage = Lineage(found.lineage.parts, next_position - 1)
-    state = server_state(connection, place, lineage, found.settings)
+    state = None
+    if any(found.settings.get(name) for name in SERVER_STATE):
+        lineage = Lineage(found.lineage.parts, next_position - 1)
+        state = server_state(connection, place, lineage, found.settings)
     return Loaded(found, entries, since, next_position, state)
 
 
