@@ -16,6 +16,8 @@ from threadkeep.formats.names import Names
 # code -> what is missing from the payload
 LOSSES: Final = {
     "annotations": "annotations of a text were left out",
+    "cache_mark": "a cache mark beyond what the format takes was left out, or lasts shorter",
+    "citations": "citations were turned on or off as the format wants it",
     "data_url": "a data URL is broken, or of a kind that the format does not take",
     "file_source": "a file has no source, or more than one",
     "image_source": "an image has no source, or more than one",
@@ -37,7 +39,9 @@ LOSSES: Final = {
 
 # code -> what was done
 REPAIRS: Final = {
+    "blank_text": "an empty text, or a message of blanks alone, was left out",
     "call_id": "a call id that the format does not take was replaced by a hash",
+    "document_text": "a text was put beside a document that had none",
     "duplicate_call_id": "a call id that was used before was replaced by a hash",
     "duplicate_id": "an item id that was used before was left out, or the item where it needs one",
     "empty_arguments": "empty call arguments became {}",
@@ -53,9 +57,13 @@ REPAIRS: Final = {
     "name": "a name that the format does not take was cleaned",
     "option": "a setting that makes no sense without another was left out",
     "part_type": "a text got the part type that its role takes",
+    "range": "a value became the nearest that the format takes",
     "reasoning_follower": "reasoning without the item it led to was left out",
     "role": "a message of an unknown role became a user message",
+    "schema": "a tool's schema was sent as that of an object",
     "tool_choice": "a tool choice without that tool was left out",
+    "tool_history": "calls of the history were declared as tools, or told as text, because the format wants tools",
+    "trailing_space": "white space at the end of a last assistant message was left out",
 }
 
 

@@ -1,0 +1,106 @@
+"""Calls, tool results and reasoning of Converse, one by one.
+
+* Arguments are an object; what is none becomes an empty one, which is reported.
+* Reasoning is sent when it came from this format or from Anthropic's own, byte for byte; Claude wants it signed.
+
+Source: Amazon Bedrock's API reference, "ToolUseBlock", "ToolResultBlock", "ReasoningContentBlock".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps, loads
+from threadkeep.errors import InvalidItem
+from threadkeep.formats.arguments import is_json
+from threadkeep.formats.converse.content import RESULT, Place, blocks_of
+from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
+from threadkeep.formats.native import native_keys
+
+_READERS: Final = (NAME, "messages")  # formats whose reasoning this service can read
+_NOT_STRICT: Final = ("NaN", "Infinity")
+
+
+def tool_use(item: JsonObject, name: Any, call_id: str, place: Place) -> JsonObject:
+    """The block of a call."""
+    wanted = item.get("input") if item["type"] == "custom_tool_call" else None
+    given = {"input": wanted or ""} if item["type"] == "custom_tool_call" else call_input(item, place)
+    return {"toolUse": {"toolUseId": call_id, "name": name, "input": given, **native_keys(item, NAME)}}
+
+
+def call_input(item: JsonObject, place: Place) -> Any:
+    """The arguments of a call as an object."""
+    arguments = item.get("arguments")
+    if "input" in native_keys(item, NAME) or arguments is None:
+        return {}
+    found = _read(arguments) if isinstance(arguments, str) else arguments
+    if isinstance(found, dict):
+        return found
+    if arguments == "" or (isinstance(arguments, str) and not arguments.strip()):
+        place.mend("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
+    else:
+        detail = f"The arguments of {item.get('name')!r} are no JSON object and were sent as an empty one."
+        place.mend("malformed_arguments", "arguments", detail)
+    return {}
+
+
+def _read(text: str) -> Any:
+    """The value of a JSON text; None when it is none, or nested too deeply to be sent."""
+    try:
+        found = loads(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            check_depth(found)
+    except (ValueError, InvalidItem):
+        return None
+    return found if not any(word in text for word in _NOT_STRICT) or is_json(text) else None
+
+
+def tool_result(item: JsonObject, call_id: str, place: Place) -> JsonObject:
+    """The block of a tool's output."""
+    found: JsonObject = {"toolUseId": call_id}
+    status = item.get("status")
+    if isinstance(status, str) and status in RESULT_STATUSES:
+        found["status"] = RESULT_STATUSES[status]
+    elif status:
+        place.lose("status", "status", f"Converse has no status {status!r} of an output.")
+    found["content"] = _content(item, place)
+    return {"toolResult": {**found, **native_keys(item, NAME)}}
+
+
+def _content(item: JsonObject, place: Place) -> list[JsonObject]:
+    output = item.get("output")
+    if isinstance(output, list):
+        is_own = item.get("origin") == NAME
+        return blocks_of(output, RESULT, place, "output") or ([] if is_own else [{"text": ""}])
+    if isinstance(output, dict):
+        return [{"json": output}]
+    return [{"text": output if isinstance(output, str) else "" if output is None else dumps(output).decode()}]
+
+
+def reasoning_blocks(item: JsonObject, place: Place) -> list[JsonObject]:
+    """The blocks of a reasoning item that the service can read; the rest is reported."""
+    origin, content = item.get("origin"), item.get("content") or []
+    if origin not in _READERS:
+        place.lose("reasoning", "", "Reasoning was left out: it did not come from this service or from Anthropic's.")
+        return []
+    found = []
+    for index, one in enumerate(content):
+        block = _thinking(one, is_own=origin == NAME) if isinstance(one, dict) else None
+        if block is None:
+            place.lose("reasoning", f"content[{index}]", "Reasoning without a signature was left out.")
+        else:
+            found.append({"reasoningContent": block})
+    if not content:
+        place.lose("reasoning", "", "Reasoning was left out: it holds nothing that the service can read.")
+    return found
+
+
+def _thinking(one: JsonObject, *, is_own: bool) -> JsonObject | None:
+    if one.get("type") == "redacted_thinking" and isinstance(one.get("data"), str):
+        return {"redactedContent": one["data"]}
+    signature = one.get("signature")
+    if one.get("type") != "thinking" or not (isinstance(signature, str) or is_own):
+        return None
+    return {
+        "reasoningText": {"text": one.get("thinking") or ""} | ({} if signature is None else {"signature": signature})
+    }

@@ -1,0 +1,262 @@
+"""Pictures, documents, videos and sound of Converse: formats, sources, and names of documents.
+
+* A source is base64 data or an object in S3; web addresses are not taken.
+* The format is that of the part's `media_type`, else of its data URL, else of an ending of its name or URL.
+* A textual file of another type is sent as plain text.
+* Names of documents hold letters, digits, single spaces, hyphens and brackets, and are unique over the request.
+
+Source: Amazon Bedrock's API reference, "ImageBlock", "DocumentBlock", "VideoBlock", "AudioBlock", "S3Location".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.media import base64_media_type, data_url
+from threadkeep.formats.converse.fields import NAME
+from threadkeep.formats.media import in_base64, is_base64, is_textual
+from threadkeep.formats.names import hashed
+
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument"
+# media type -> format, and ending of a name -> format
+IMAGE_TYPES: Final = {
+    "image/jpeg": "jpeg",
+    "image/jpg": "jpeg",
+    "image/png": "png",
+    "image/gif": "gif",
+    "image/webp": "webp",
+}
+IMAGE_ENDINGS: Final = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "gif": "gif", "webp": "webp"}
+DOCUMENT_TYPES: Final = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+DOCUMENT_ENDINGS: Final = {
+    **{ending: ending for ending in ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md")},
+    "htm": "html",
+    "markdown": "md",
+}
+VIDEO_TYPES: Final = {
+    "video/x-matroska": "mkv",
+    "video/quicktime": "mov",
+    "video/mp4": "mp4",
+    "video/webm": "webm",
+    "video/x-flv": "flv",
+    "video/mpeg": "mpeg",
+    "video/x-ms-wmv": "wmv",
+    "video/3gpp": "three_gp",
+}
+VIDEO_ENDINGS: Final = {
+    **{ending: ending for ending in ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "wmv")},
+    "mpg": "mpeg",
+    "3gp": "three_gp",
+}
+AUDIO_TYPES: Final = {
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/aac": "aac",
+    "audio/flac": "flac",
+    "audio/ogg": "ogg",
+    "audio/opus": "opus",
+    "audio/mp4": "mp4",
+    "audio/m4a": "m4a",
+    "audio/webm": "webm",
+}
+AUDIO_ENDINGS: Final = {ending: ending for ending in ("mp3", "wav", "aac", "flac", "ogg", "opus", "m4a")}
+PLAIN_TEXT: Final = "txt"
+
+_S3: Final = re.compile(r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9](/.*)?", re.DOTALL)
+_LONGEST_URI: Final = 1024
+_REFUSED: Final = re.compile(r"[^A-Za-z0-9 \-()\[\]]")
+_SPACES: Final = re.compile(r" {2,}")
+_LONGEST_NAME: Final = 200
+
+
+class Kind(NamedTuple):
+    """A kind of media: its block, and how its format is found."""
+
+    block: str
+    types: Mapping[str, str]
+    endings: Mapping[str, str]
+
+
+IMAGE: Final = Kind("image", IMAGE_TYPES, IMAGE_ENDINGS)
+DOCUMENT: Final = Kind("document", DOCUMENT_TYPES, DOCUMENT_ENDINGS)
+VIDEO: Final = Kind("video", VIDEO_TYPES, VIDEO_ENDINGS)
+AUDIO: Final = Kind("audio", AUDIO_TYPES, AUDIO_ENDINGS)
+MEDIA: Final = {kind.block: kind for kind in (IMAGE, DOCUMENT, VIDEO, AUDIO)}
+# beginning of a media type -> the kind of a file that is no document
+FILE_KINDS: Final = {"image/": IMAGE, "video/": VIDEO, "audio/": AUDIO}
+
+
+def url_of(part: JsonObject) -> str:
+    """The URL of a picture, file or video; data URLs in their base64 form."""
+    keys = ("image_url", "video_url", "file_data", "file_url")
+    found = next((value for key in keys if isinstance(value := part.get(key), str) and value.strip()), "")
+    return in_base64(found.strip())
+
+
+def kind_of_file(part: JsonObject, url: str) -> Kind:
+    """Documents are files; pictures, videos and sound that are given as files are what they are."""
+    media_type = _media_type(part) or base64_media_type(url) or ""
+    return next((kind for start, kind in FILE_KINDS.items() if media_type.startswith(start)), DOCUMENT)
+
+
+def format_of(part: JsonObject, url: str, kind: Kind) -> str | None:
+    """The format of a medium; None when nothing tells one that the service has."""
+    own_type = base64_media_type(url)
+    for media_type in (_media_type(part), own_type):
+        if media_type is not None and media_type in kind.types:
+            return kind.types[media_type]
+    names = (part.get("filename"), None if own_type else url)
+    for name in names:
+        ending = _ending(name) if isinstance(name, str) else ""
+        if ending in kind.endings:
+            return kind.endings[ending]
+    return None
+
+
+def is_text_document(part: JsonObject, url: str) -> bool:
+    """Whether a document of a type without a format is text, so that it can go as plain text."""
+    return any(is_textual(found) for found in (_media_type(part), base64_media_type(url)) if found)
+
+
+def source_block(url: str) -> JsonObject | None:
+    """The source: data or an S3 location; None for any other URL, and for data that is broken."""
+    if base64_media_type(url) is not None:
+        data = url.partition(",")[2]
+        return {"bytes": data} if is_base64(data) else None
+    is_in_s3 = len(url) <= _LONGEST_URI and _S3.fullmatch(url) is not None
+    return {"s3Location": {"uri": url}} if is_in_s3 else None
+
+
+class DocumentNames:
+    """The names of the documents of one request: each is used once."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def keep(self, name: str) -> None:
+        """Note a name that is sent as it came."""
+        self._used.add(name)
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def unique(self, name: str) -> str:
+        """The name; where it is used already, with a number behind it."""
+        count = self._counts.get(name, 0) + 1
+        found = name if count == 1 else _numbered(name, count)
+        while found in self._used:
+            count += 1
+            found = _numbered(name, count)
+        self._counts[name] = count
+        self._used.add(found)
+        return found
+
+
+def _numbered(name: str, count: int) -> str:
+    ending = f"-{count}"
+    return f"{name[: _LONGEST_NAME - len(ending)]}{ending}"
+
+
+def document_name(part: JsonObject, url: str) -> str:
+    """A name that the service takes: from the file's name or place, else a neutral one.
+
+    >>> document_name({"filename": "my_report.v2.pdf"}, "")
+    'my-report-v2'
+    """
+    named = part.get("filename")
+    source = named if isinstance(named, str) and named else ("" if base64_media_type(url) else url)
+    stem = source.rpartition("/")[2]
+    if "." in stem[1:]:
+        stem = stem[: stem.rindex(".")]
+    found = _SPACES.sub(" ", _REFUSED.sub("-", stem))[:_LONGEST_NAME]
+    return found if found.strip() else f"document-{hashed(url or str(part.get('file_id')))[:8]}"
+
+
+def _media_type(part: JsonObject) -> str | None:
+    found: Any = part.get("media_type")
+    return found if isinstance(found, str) else None
+
+
+def _ending(name: str) -> str:
+    stem, dot, ending = name.rpartition("/")[2].rpartition(".")
+    return ending.lower() if dot and stem else ""
+
+
+# Reading
+
+# kind of media -> type of its part, and the key of its source
+_PARTS: Final = {
+    "image": ("input_image", "image_url"),
+    "video": ("input_video", "video_url"),
+    "document": ("input_file", "file_data"),
+    "audio": ("input_file", "file_data"),
+}
+
+
+def media_part(block: str, content: Any) -> JsonObject | None:
+    """The part of a block of media; None where its source is of an unknown kind.
+
+    What the part alone would not give back lies under `native`.
+    """
+    kind = MEDIA[block]
+    source = content.get("source") if isinstance(content, dict) else None
+    if not isinstance(source, dict):
+        return None
+    part_type, key = _PARTS[block]
+    part: JsonObject = {"type": part_type}
+    if kind is DOCUMENT and isinstance(content.get("name"), str):
+        ending = content.get("format")
+        part["filename"] = f"{content['name']}.{ending}" if isinstance(ending, str) else content["name"]
+    url = _url(source, kind, content.get("format"))
+    if url is None:
+        return None
+    is_data = base64_media_type(url) is not None
+    part["file_url" if key == "file_data" and not is_data else key] = url
+    if not is_data and format_of(part, url, kind) != content.get("format"):
+        part["media_type"] = type_of(kind, content.get("format"))
+    return part | _strange(part, url, kind, content)
+
+
+def _url(source: JsonObject, kind: Kind, media_format: Any) -> str | None:
+    """The URL of a source: data, an S3 location, or text."""
+    match source:
+        case {"bytes": str(data)} if data:
+            return f"data:{type_of(kind, media_format)};base64,{data}"
+        case {"s3Location": {"uri": str(uri)}}:
+            return uri
+        case {"text": str(text)}:
+            return data_url(text.encode("utf-8", "surrogatepass"), "text/plain")
+        case {"content": [*pieces]} if all(isinstance(piece, dict) for piece in pieces):
+            texts = [piece["text"] for piece in pieces if isinstance(piece.get("text"), str)]
+            return data_url("\n".join(texts).encode("utf-8", "surrogatepass"), "text/plain")
+    return None
+
+
+def type_of(kind: Kind, media_format: Any) -> str:
+    """The media type of a format."""
+    known = next((name for name, found in kind.types.items() if found == media_format), None)
+    return known or f"{'application' if kind is DOCUMENT else kind.block}/{media_format or 'octet-stream'}"
+
+
+def _strange(part: JsonObject, url: str, kind: Kind, content: JsonObject) -> JsonObject:
+    """What the block says beyond, or other than, what its part would become; null for what it does not say."""
+    plain: JsonObject = {"format": format_of(part, url, kind), "source": source_block(url)}
+    if kind is DOCUMENT:
+        plain["name"] = document_name(part, url)
+    strange = {key: value for key, value in content.items() if key not in plain or plain[key] != value}
+    strange |= {key: None for key, value in plain.items() if value is not None and key not in content}
+    return {"native": {NAME: {kind.block: strange}}} if strange else {}

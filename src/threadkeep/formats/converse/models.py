@@ -1,0 +1,119 @@
+"""How models on Bedrock are asked to reason: Converse has no field for it, each family has its own.
+
+The keys go into `additionalModelRequestFields`. A model that is in no row is asked for nothing, which is reported.
+
+Source: Amazon Bedrock's user guide, "Inference request parameters and response fields for foundation models";
+recorded requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.errors import CannotRender
+from threadkeep.formats.fields import DEFAULTS
+from threadkeep.formats.reports import Context
+
+How = Callable[[JsonObject, Context], JsonObject]
+_THINKING: Final = ("type", "budget_tokens", "display")
+_SILENT: Final = frozenset({"summary", "generate_summary"})  # every model shows the reasoning that it may show
+# effort -> the nearest of three levels
+_THREE_LEVELS: Final = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+_EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
+
+
+def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObject:
+    """The keys of `additionalModelRequestFields` that ask this model to reason.
+
+    Raises:
+        CannotRender: the budget for thinking leaves no token for the answer.
+    """
+    wanted = settings.get("reasoning")
+    if not isinstance(wanted, dict) or not any(value is not None for value in wanted.values()):
+        return {}
+    model = str(settings.get("model") or "")
+    how = next((how for pattern, how in MODELS if pattern.search(model)), _nothing)
+    found = how(wanted, context)
+    budget, most = found.get("thinking", {}).get("budget_tokens"), settings.get("max_output_tokens")
+    if isinstance(budget, int) and isinstance(most, int) and most <= budget:
+        raise CannotRender(
+            f"The thinking budget of {budget} tokens leaves nothing of max_output_tokens {most}. Raise the latter."
+        )
+    return found
+
+
+def _thinking(wanted: JsonObject) -> JsonObject:
+    found = {key: wanted[key] for key in _THINKING if wanted.get(key) is not None}
+    return {"type": "enabled", **found} if found else {}
+
+
+def _claude_with_budget(wanted: JsonObject, context: Context) -> JsonObject:
+    """Claude 3.7 to 4.5: a budget, and no effort."""
+    thinking = _thinking(wanted)
+    _report(wanted, (*_THINKING,), context)
+    return {"thinking": thinking} if thinking else {}
+
+
+def _claude_with_effort(wanted: JsonObject, context: Context) -> JsonObject:
+    """Claude 4.6 and later decide how much they think; the effort guides them."""
+    thinking, effort = _thinking(wanted), wanted.get("effort")
+    _report(wanted, (*_THINKING, "effort"), context)
+    if effort not in _EFFORTS:
+        return {"thinking": thinking} if thinking else {}
+    return {"thinking": thinking or {"type": "adaptive"}, "output_config": {"effort": effort}}
+
+
+def _nova(wanted: JsonObject, context: Context) -> JsonObject:
+    level = _level(wanted, context)
+    return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}} if level else {}
+
+
+def _gpt_oss(wanted: JsonObject, context: Context) -> JsonObject:
+    level = _level(wanted, context)
+    return {"reasoning_effort": level} if level else {}
+
+
+def _qwen(wanted: JsonObject, context: Context) -> JsonObject:
+    level = _level(wanted, context)
+    return {"reasoning_config": level} if level else {}
+
+
+def _level(wanted: JsonObject, context: Context) -> str | None:
+    effort = wanted.get("effort")
+    level = _THREE_LEVELS.get(effort) if isinstance(effort, str) else None
+    _report(wanted, ("effort",), context)
+    if level is not None and level != effort:
+        context.mend("range", "reasoning.effort", f"The effort {effort!r} was sent as {level!r}, the nearest there is.")
+    return level
+
+
+def _nothing(wanted: JsonObject, context: Context) -> JsonObject:
+    _report(wanted, (), context)
+    return {}
+
+
+def _report(wanted: JsonObject, known: tuple[str, ...], context: Context) -> None:
+    """Report what this model cannot be asked for."""
+    for key, value in wanted.items():
+        if key not in known and key not in _SILENT and value is not None and value not in (*DEFAULTS, "none"):
+            context.lose("option", f"reasoning.{key}", f"reasoning.{key} was left out: the model has no field for it.")
+
+
+# model id (regions and versions stand around the name) -> how it is asked to reason
+MODELS: Final[tuple[tuple[re.Pattern[str], How], ...]] = (
+    (re.compile(r"claude-(3-7|sonnet-4-2|opus-4-2|opus-4-1|(sonnet|opus|haiku)-4-5)"), _claude_with_budget),
+    (re.compile(r"claude-((sonnet|opus|haiku)-(4-[6-9]|[5-9])|fable|mythos)"), _claude_with_effort),
+    (re.compile(r"nova-2"), _nova),
+    (re.compile(r"gpt-oss"), _gpt_oss),
+    (re.compile(r"qwen3"), _qwen),
+)

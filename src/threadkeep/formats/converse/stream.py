@@ -1,0 +1,193 @@
+"""The stream of Converse.
+
+* Blocks are put together by their index; a text may come without a start.
+* The input of a call is JSON text in pieces; text with citations is one block of both.
+* Exceptions are events, too. The usage comes after the end of the message.
+
+Source: Amazon Bedrock's API reference, "ConverseStream"; recorded streams.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.response import Response
+from threadkeep.formats.converse.encoding import in_text
+from threadkeep.formats.converse.fields import NAME, STATUSES
+from threadkeep.formats.converse.response import parse_response, response_of
+from threadkeep.formats.streams import StreamAssembler
+
+PADDING: Final = "p"
+_EXCEPTION: Final = "Exception"
+_FROM_END: Final = ("stopReason", "additionalModelResponseFields")
+
+
+def assembler(headers: Mapping[str, str] | None = None) -> ConverseAssembler:
+    """Something that puts the events of a Converse stream together."""
+    return ConverseAssembler(NAME, read_body, headers)
+
+
+def read_body(body: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """The response of a body whose ending may not have come yet.
+
+    Raises:
+        CannotParse: nothing has come.
+    """
+    if body.get("stopReason") in STATUSES or not body["output"]["message"]["content"]:
+        return parse_response(body, headers)
+    return response_of(body, body["output"]["message"], headers, "completed")
+
+
+class ConverseAssembler(StreamAssembler):
+    """Puts the events of a Converse stream together."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._role: Any = "assistant"
+        self._blocks: dict[int, JsonObject] = {}
+        self._keys: JsonObject = {}
+
+    @property
+    def body(self) -> JsonObject:
+        """The body that the service would have sent without streaming, as far as it has come."""
+        content = [_whole(self._blocks[index]) for index in sorted(self._blocks)]
+        return {"output": {"message": {"role": self._role, "content": content}}, **self._keys}
+
+    def error_in(self, event: JsonObject) -> Any:
+        """The exception that an event tells."""
+        for name, told in event.items():
+            if name.endswith(_EXCEPTION):
+                return {"type": name, **(told if isinstance(told, dict) else {"message": told})}
+        return super().error_in(event)
+
+    def add(self, event: JsonObject) -> None:
+        """Take an event into the body."""
+        for name, payload in event.items():
+            handler = HANDLERS.get(name)
+            if handler is not None and isinstance(payload, dict):
+                handler(self, in_text(payload))
+
+    def message_start(self, payload: JsonObject) -> None:
+        """Whose message it is."""
+        self._role = payload.get("role", self._role)
+
+    def block_start(self, payload: JsonObject) -> None:
+        """What block begins."""
+        start = payload.get("start")
+        block = self._block(payload)
+        for key, given in start.items() if isinstance(start, dict) else ():
+            block[key] = dict(given) if isinstance(given, dict) else given
+
+    def block_delta(self, payload: JsonObject) -> None:
+        """A piece of a block."""
+        delta = payload.get("delta")
+        block = self._block(payload)
+        for key, piece in delta.items() if isinstance(delta, dict) else ():
+            grow = GROWTH.get(key)
+            if grow is None:
+                block[key] = {**block.get(key, {}), **piece} if isinstance(piece, dict) else piece
+            else:
+                grow(block, piece)
+
+    def _block(self, payload: JsonObject) -> JsonObject:
+        index = payload.get("contentBlockIndex")
+        return self._blocks.setdefault(index if isinstance(index, int) else len(self._blocks), {})
+
+    def message_stop(self, payload: JsonObject) -> None:
+        """Why the message ends."""
+        self.is_ended = True
+        self._keys.update({key: payload[key] for key in _FROM_END if payload.get(key) is not None})
+
+    def metadata(self, payload: JsonObject) -> None:
+        """Usage, metrics and traces."""
+        self._keys.update({key: value for key, value in payload.items() if key != PADDING})
+
+
+def _grow_text(block: JsonObject, piece: Any) -> None:
+    if isinstance(piece, str):
+        block["text"] = block.get("text", "") + piece
+
+
+def _grow_call(block: JsonObject, piece: Any) -> None:
+    if isinstance(piece, dict):
+        call = block.setdefault("toolUse", {})
+        call["input"] = call.get("input", "") + str(piece.get("input") or "")
+
+
+def _grow_result(block: JsonObject, pieces: Any) -> None:
+    content = block.setdefault("toolResult", {}).setdefault("content", [])
+    for piece in pieces if isinstance(pieces, list) else [pieces]:
+        last = content[-1] if content else None
+        if isinstance(piece, dict) and isinstance(piece.get("text"), str) and isinstance(last, dict) and "text" in last:
+            content[-1] = {"text": last["text"] + piece["text"]}
+        else:
+            content.append(piece)
+
+
+def _grow_reasoning(block: JsonObject, piece: Any) -> None:
+    if not isinstance(piece, dict):
+        return
+    content = block.setdefault("reasoningContent", {})
+    if isinstance(piece.get("redactedContent"), str):
+        content["redactedContent"] = _joined(content.get("redactedContent", ""), piece["redactedContent"])
+    for key in ("text", "signature"):
+        if isinstance(piece.get(key), str):
+            told = content.setdefault("reasoningText", {})
+            told[key] = told.get(key, "") + piece[key]
+
+
+def _joined(one: str, other: str) -> str:
+    """Two pieces of base64 as one."""
+    if not one:
+        return other
+    try:
+        return base64.b64encode(base64.b64decode(one) + base64.b64decode(other)).decode("ascii")
+    except (binascii.Error, ValueError):
+        return one + other
+
+
+def _grow_citations(block: JsonObject, piece: Any) -> None:
+    block.setdefault("citations", []).append(piece)
+
+
+def _whole(block: JsonObject) -> JsonObject:
+    """A block as it stands in a body."""
+    if "citations" in block:
+        others = {key: value for key, value in block.items() if key not in ("text", "citations")}
+        cited = {"content": [{"text": block.get("text", "")}], "citations": list(block["citations"])}
+        return {**others, "citationsContent": cited}
+    if isinstance(block.get("toolUse"), dict):
+        return {**block, "toolUse": {**block["toolUse"], "input": _input(block["toolUse"].get("input"))}}
+    return dict(block)
+
+
+def _input(text: Any) -> Any:
+    """The input of a call; one that was broken off stays text."""
+    if not isinstance(text, str):
+        return {} if text is None else text
+    try:
+        return loads(text) if text.strip() else {}
+    except ValueError:
+        return text
+
+
+# event -> what takes it in
+HANDLERS: Final[dict[str, Callable[[ConverseAssembler, JsonObject], None]]] = {
+    "messageStart": ConverseAssembler.message_start,
+    "contentBlockStart": ConverseAssembler.block_start,
+    "contentBlockDelta": ConverseAssembler.block_delta,
+    "messageStop": ConverseAssembler.message_stop,
+    "metadata": ConverseAssembler.metadata,
+}
+# key of a delta -> how a block grows by it
+GROWTH: Final[dict[str, Callable[[JsonObject, Any], None]]] = {
+    "text": _grow_text,
+    "toolUse": _grow_call,
+    "toolResult": _grow_result,
+    "reasoningContent": _grow_reasoning,
+    "citation": _grow_citations,
+}

@@ -1,0 +1,115 @@
+"""Tools of Converse: functions, tools that only this format knows, and what a history of calls needs.
+
+* A description may not be empty, and parameters are a schema of an object.
+* There is no choice `none`: the tools are left out, and calls of the history are told as text.
+* Calls of the history need tools beside them; where there are none, they are declared by name alone.
+
+Source: Amazon Bedrock's API reference, "ToolConfiguration", "ToolSpecification", "ToolChoice"; its error messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.converse.content import cache_point
+from threadkeep.formats.converse.fields import NAME
+from threadkeep.formats.native import native_keys, own_block, report_foreign
+from threadkeep.formats.reports import Context
+from threadkeep.formats.tools import offered_name
+
+ANY_OBJECT: Final[JsonObject] = {"type": "object", "properties": {}}
+TOOL_BLOCKS: Final = ("toolUse", "toolResult")
+# tool choice -> toolChoice
+CHOICES: Final[dict[str, JsonObject]] = {"auto": {"auto": {}}, "required": {"any": {}}}
+
+
+def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
+    """The tool definitions as the format sends them."""
+    return [sent for index, tool in enumerate(tools) for sent in _tool(tool, context, f"tools[{index}]")]
+
+
+def _tool(tool: JsonObject, context: Context, path: str) -> list[Any]:
+    kind = tool.get("type", "function")
+    if kind == "provider_tool":
+        payload = own_block(tool, NAME, context, path)
+        return [] if payload is None else [payload]
+    if kind != "function":
+        context.lose("tool", path, f"Converse has no tool of type {kind!r}.")
+        return []
+    report_foreign(tool, NAME, context, path)
+    native = native_keys(tool, NAME)
+    own = native.get("toolSpec") or {}
+    name = own["name"] if "name" in own else context.name(tool.get("name"), f"{path}.name")
+    spec = {"name": name, **tool_keys(tool), **own}
+    sent = {"toolSpec": {key: value for key, value in spec.items() if value is not None}}
+    return [{**native, **sent}, *cache_point(tool)]
+
+
+def tool_keys(tool: JsonObject) -> JsonObject:
+    """The keys of a toolSpec beside its name."""
+    found: JsonObject = {"description": tool["description"]} if tool.get("description") else {}
+    parameters = tool.get("parameters")
+    found["inputSchema"] = {"json": dict(ANY_OBJECT) if parameters is None else parameters}
+    if tool.get("strict") is True:
+        found["strict"] = True
+    return found
+
+
+def is_none(choice: Any) -> bool:
+    """Whether no tool may be called."""
+    return choice == "none" or (isinstance(choice, dict) and choice.get("type") == "none")
+
+
+def tool_choice(choice: Any, context: Context) -> Any:
+    """The tool choice, where there are tools.
+
+    Raises:
+        CannotRender: a function is to be chosen, but the choice does not name it.
+    """
+    if choice is None:
+        return None
+    if isinstance(choice, str) and choice in CHOICES:
+        return CHOICES[choice]
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        name = offered_name(choice, context)
+        return None if name is None else {"tool": {"name": name}}
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    context.lose("tool_choice", "tool_choice", f"Converse has no tool choice {kind!r}.")
+    return None
+
+
+def declared(names: Iterable[str]) -> list[JsonObject]:
+    """Definitions of functions of which only the names are known."""
+    return [{"toolSpec": {"name": name, "inputSchema": {"json": dict(ANY_OBJECT)}}} for name in names]
+
+
+def holds_tool_blocks(messages: Iterable[JsonObject]) -> bool:
+    """Whether a call or a result stands in a message."""
+    return any(key in block for message in messages for block in message["content"] for key in TOOL_BLOCKS)
+
+
+def told_as_text(messages: Iterable[JsonObject]) -> list[JsonObject]:
+    """The messages with calls and results as text; media of results stand beside it."""
+    names: dict[str, str] = {}
+    return [
+        {**message, "content": [told for block in message["content"] for told in _told(block, names)]}
+        for message in messages
+    ]
+
+
+def _told(block: JsonObject, names: dict[str, str]) -> list[JsonObject]:
+    if "toolUse" in block:
+        call = block["toolUse"]
+        names[call["toolUseId"]] = call["name"]
+        return [{"text": f"[Called {call['name']} with {dumps(call['input']).decode()}]"}]
+    if "toolResult" not in block:
+        return [block]
+    result = block["toolResult"]
+    content = [{"text": dumps(one["json"]).decode()} if "json" in one else one for one in result["content"]]
+    shown = [one for one in content if one.get("text", FULL).strip()]
+    return [{"text": f"[{names.get(result['toolUseId'], 'The tool')} returned]"}, *shown]
+
+
+FULL: Final = "."  # stands for whatever is not a text
