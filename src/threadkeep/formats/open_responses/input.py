@@ -48,15 +48,24 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class AsImported:
-    """Items that go back as an imported request of this format had them, by position.
+    """What goes back as an imported request of this format had it.
 
     Attributes:
-        alone: calls and outputs that had no partner there.
-        others: items that would be left out, or sent with another id.
+        alone: calls and outputs that had no partner there, by position.
+        plan: what else would be done about its items.
     """
 
     alone: frozenset[int] = frozenset()
-    others: frozenset[int] = frozenset()
+    plan: Plan = field(default_factory=Plan)
+
+    def excuse(self, plan: Plan) -> None:
+        """Take out of a plan what the imported request gave reason for."""
+        for position, (code, _) in self.plan.left_out.items():
+            if position in plan.left_out and plan.left_out[position][0] == code:
+                del plan.left_out[position]
+        for position in self.plan.call_ids:
+            plan.call_ids.pop(position, None)
+        plan.idless -= self.plan.idless
 
 
 NOTHING_IMPORTED: Final = AsImported()
@@ -67,11 +76,8 @@ def as_imported(snapshot: Snapshot) -> AsImported:
     imported = snapshot.imported
     if imported is None or imported.format != NAME:
         return NOTHING_IMPORTED
-    entries = upto(snapshot.entries, imported.count - 1)
     alone = left_alone(snapshot, NAME)
-    plan = planned(entries, AsImported(alone))
-    odd = {*plan.left_out, *plan.call_ids, *plan.idless}
-    return AsImported(alone, frozenset(entry.position for entry in entries if entry.position in odd))
+    return AsImported(alone, planned(upto(snapshot.entries, imported.count - 1), AsImported(alone)))
 
 
 def input_of(
@@ -133,10 +139,7 @@ def planned(entries: Sequence[Entry], as_came: AsImported = NOTHING_IMPORTED, *,
     _leave_out_reasoning(plan, entries)
     _use_ids_once(plan, entries)
     _use_call_ids_once(plan, pairing)
-    for position in as_came.others:
-        plan.left_out.pop(position, None)
-        plan.call_ids.pop(position, None)
-        plan.idless.discard(position)
+    as_came.excuse(plan)
     for call in pairing.unanswered.values():
         if call.payload is not None:
             plan.placeholders.setdefault(run_end(entries, call), []).append(call)
@@ -179,23 +182,28 @@ def _leave_out_reasoning(plan: Plan, entries: Sequence[Entry]) -> None:
 
 
 def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
-    """The service refuses an item id that comes twice; the later item goes without, where it can."""
+    """The service refuses an item id that comes twice; the later item goes without, where it can.
+
+    A host that gives an id twice in one answer takes it back like that (x.ai does, for reasoning).
+    """
     found = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(ID)]
     plan.ids = {_id_text(entry.payload) for entry in found}
     if len(plan.ids) == len(found):
         return
-    used: set[str] = set()
+    used: dict[str, int | None] = {}
     for entry in found:
         item_id = decode(entry.payload or b"", entry.codec)["id"]
         if entry.position in plan.left_out:
             continue
         if item_id in used:
+            if entry.turn is not None and entry.origin == NAME and used[item_id] == entry.turn:
+                continue
             if entry.type in IDLESS:
                 plan.idless.add(entry.position)
             else:
                 plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
         else:
-            used.add(item_id)
+            used[item_id] = entry.turn
 
 
 def used_call_ids(plan: Plan) -> set[str]:

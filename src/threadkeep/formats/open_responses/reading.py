@@ -111,7 +111,8 @@ def _side(item: JsonObject) -> str | None:
         role = item["payload"].get("role")
     if isinstance(role, str):
         return "model" if role == "assistant" else None
-    return "tools" if item["type"] in INPUT_TYPES else "model"
+    is_hosted = item.get("execution") == "server"  # searches for tools: their outputs come with the response
+    return "tools" if item["type"] in INPUT_TYPES and not is_hosted else "model"
 
 
 def _item(element: Any, index: int) -> JsonObject:

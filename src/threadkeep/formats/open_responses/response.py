@@ -99,8 +99,7 @@ def item_object(item: JsonObject) -> JsonObject:
     kind = item.get("type")
     known = ANSWER_KEYS.get(kind) if isinstance(kind, str) else None
     if known is None:
-        is_plain = isinstance(kind, str) and kind not in ("", "provider_item") and OURS.isdisjoint(item)
-        return {**(item if is_plain else block(item, NAME)), "origin": NAME}
+        return {**(item if _is_plain(item) else block(item, NAME)), "origin": NAME}
     found = dict(split_native(item, known, NAME))
     found["origin"] = NAME
     if kind == "message":
@@ -111,6 +110,13 @@ def item_object(item: JsonObject) -> JsonObject:
     elif kind == "function_call":
         found["arguments"] = arguments_text(item.get("arguments"))
     return found
+
+
+def _is_plain(item: JsonObject) -> bool:
+    """Whether an item of an unknown type can be told from everything else by its type and keys."""
+    kind = item.get("type")
+    is_type = isinstance(kind, str) and kind not in ("", "provider_item") and kind not in PART_KEYS
+    return is_type and OURS.isdisjoint(item)
 
 
 def _parts(content: Any) -> list[Any]:

@@ -1,0 +1,216 @@
+"""Recorded traffic of Open Responses: requests go back as they came, streams assemble, conversations go on."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.formats.spelling_open_responses import leveled
+from tests.formats.test_corpus import CORPUS, level
+from tests.formats.validity import refused
+from threadkeep.domain.response import Response
+from threadkeep.domain.wire import RenderOptions
+from threadkeep.errors import CannotRender
+from threadkeep.formats import get_format
+
+NAME = "open_responses"
+FORMAT = get_format(NAME)
+ENDINGS = ("response.completed", "response.incomplete", "response.failed")
+SIGNS = str.maketrans(
+    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
+)
+SPOKEN = ("user", "assistant")
+Json = dict[str, Any]
+
+
+@cache
+def recorded(name: str = NAME) -> list[Json]:
+    """The interactions of a file."""
+    path = CORPUS / f"{name}.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+def streams() -> Iterator[tuple[str, list[Json], Json]]:
+    """Recorded streams: their events, and the response of the last one."""
+    for one in recorded():
+        if one["events"]:
+            (ending,) = [event for event in one["events"] if event["type"] in ENDINGS]
+            yield one["id"], one["events"], ending["response"]
+
+
+def assembled(events: list[Json]) -> Any:
+    """An assembler that took these events."""
+    made = FORMAT.assembler()
+    for event in events:
+        made.feed(event)
+    return made
+
+
+def test_requests_go_back_as_they_came() -> None:
+    for one in [*recorded(), *recorded("compactions")]:
+        before = copy.deepcopy(one["request"])
+        rendered = FORMAT.render(FORMAT.parse_request(one["request"]))
+        assert leveled(rendered.payload) == leveled(one["request"]), one["id"]
+        assert (rendered.losses, rendered.repairs) == ([], []), one["id"]
+        assert one["request"] == before, one["id"]
+
+
+def test_requests_keep_their_spelling() -> None:
+    for one in recorded():
+        sent = FORMAT.render(FORMAT.parse_request(one["request"])).payload
+        given = {key: value for key, value in one["request"].items() if (key, value) != ("tools", [])}
+        assert level(sent) == level(given), one["id"]
+
+
+def test_requests_set_options_that_other_formats_understand() -> None:
+    for one in recorded():
+        assert FORMAT.parse_request(one["request"]).extra == {}, one["id"]
+
+
+def test_any_cut_of_a_request_is_as_valid_as_the_request() -> None:
+    for one in recorded():
+        session = FORMAT.parse_request(one["request"])
+        faults = set(refused(leveled(one["request"]), NAME))
+        for position, item in enumerate(session.items):
+            try:
+                payload = FORMAT.render(session, RenderOptions(upto=position)).payload
+            except CannotRender:
+                spoken = [item for item in session.items[: position + 1] if getattr(item, "role", None) in SPOKEN]
+                assert spoken == [], (one["id"], position)
+            else:
+                assert set(refused(leveled(payload), NAME)) <= faults, (one["id"], position, item)
+
+
+def test_streams_give_the_response_that_they_end_with() -> None:
+    for name, events, body in streams():
+        before = copy.deepcopy(events)
+        made = assembled(events)
+        assert made.response == FORMAT.parse_response(body), name
+        assert events == before, name
+
+
+def test_a_stream_without_its_end_has_the_same_items() -> None:
+    """Opaque texts and passing ids differ in the last event of some hosts; the items are the same."""
+    for name, events, body in streams():
+        made = assembled([event for event in events if event["type"] not in ENDINGS])
+        assert outline(made.body["output"]) == outline(body["output"]), name
+        assert made.response.status == "incomplete", name
+        assert [item.type for item in made.response.output] == [item["type"] for item in body["output"]], name
+
+
+def test_deltas_alone_have_the_same_texts() -> None:
+    for name, events, body in streams():
+        made = assembled([event for event in events if not event["type"].endswith((".done", ".completed"))])
+        assert texts(made.response) == texts(FORMAT.parse_response(body)), name
+
+
+def outline(items: list[Json]) -> list[Json]:
+    """Items without what is made anew for each event."""
+    return [
+        {key: value for key, value in level(item).items() if key not in ("encrypted_content", "id")} for item in items
+    ]
+
+
+def texts(response: Response) -> list[Any]:
+    """What grows in deltas."""
+    found = []
+    for item in (item.to_object() for item in response.output):
+        said = [part.get("text") for part in [*item.get("content", ()), *item.get("summary", ())]]
+        found.append((item["type"], said, item.get("call_id") and item.get("arguments") if said else None))
+    return found
+
+
+def test_answers_of_the_compaction_endpoint_are_read() -> None:
+    for one in recorded("compactions"):
+        response = FORMAT.parse_response(one["response"])
+        assert response.status == "completed", one["id"]
+        assert [item.type for item in response.output][-1] == "compaction", one["id"]
+        assert response.usage is not None, one["id"]
+
+
+# Chains: one request, its recorded answer, and what the client sent next
+
+
+def links() -> Iterator[tuple[Json, Json, Json]]:
+    """Two interactions that follow one another, and how the second continues the first."""
+    path = CORPUS / "chains.jsonl"
+    if not path.exists():
+        pytest.skip(f"there is no recorded traffic in {CORPUS}")
+    interactions = {one["id"]: one for one in recorded()}
+    for line in path.read_text().splitlines():
+        chain = json.loads(line)
+        if chain["format"] == NAME:
+            for first, second, link in zip(chain["ids"], chain["ids"][1:], chain["links"], strict=False):
+                yield interactions[first], interactions[second], link
+
+
+def body_of(one: Json) -> Json:
+    """The recorded answer as one body."""
+    body: Json = assembled(one["events"]).body if one["events"] else one["response"]
+    return body
+
+
+def said(items: list[Json]) -> list[Any]:
+    """What the items of a model say and call, in one spelling."""
+    found: list[Any] = []
+    for item in leveled({"input": items})["input"]:
+        if item["type"] == "message":
+            found += [plain(part["text"]) for part in item["content"] if part.get("text")]
+        elif item["type"] == "function_call":
+            found.append((item["call_id"], item["name"], item["arguments"]))
+    return found
+
+
+def plain(text: str) -> str:
+    """A text as one of the recorders wrote it: without typographic signs."""
+    return unicodedata.normalize("NFKC", text.translate(SIGNS))
+
+
+def is_renamed(one: Json, follower: Json) -> bool:
+    """Whether the client gave the calls other ids, because a host had used them before."""
+    ids = {item["call_id"] for item in body_of(one)["output"] if item["type"] == "function_call"}
+    return not ids <= {item.get("call_id") for item in follower["request"]["input"]}
+
+
+def test_a_conversation_goes_on_as_its_client_went_on() -> None:
+    """What clients leave out of an answer (ids, opaque reasoning) is sent as it came; the rest is what they sent."""
+    for first, second, link in links():
+        if link != {"by": "prefix", "echo": "full"} or is_renamed(first, second):
+            continue
+        session = FORMAT.parse_request(first["request"])
+        before = len(session.items)
+        output = session.add_response(FORMAT.parse_response(body_of(first))).output
+        _, *turns = FORMAT.parse_turns(second["request"]["input"][before:])
+        for turn in turns:
+            session.add_items(turn)
+        sent, wanted = FORMAT.render(session).payload["input"], second["request"]["input"]
+        behind = len(wanted) - sum(map(len, turns))
+        assert leveled({"input": sent[:before]}) == leveled({"input": wanted[:before]}), second["id"]
+        assert level(sent[before : before + len(output)]) == level(body_of(first)["output"]), second["id"]
+        assert said(sent[before : before + len(output)]) == said(wanted[before:behind]), second["id"]
+        rest = {"input": sent[before + len(output) :]}
+        assert leveled(rest) == leveled({"input": wanted[behind:]}), second["id"]
+
+
+def test_where_the_provider_holds_the_history_only_news_are_sent() -> None:
+    for first, second, link in links():
+        if link["by"] == "prefix":
+            continue
+        session = FORMAT.parse_request(first["request"])
+        answer = session.add_response(FORMAT.parse_response(body_of(first)))
+        if link["by"] == "previous_response_id":
+            session.previous_response_id = answer.id
+        for turn in FORMAT.parse_turns(second["request"]["input"]):
+            session.add_items(turn)
+        sent = FORMAT.render(session).payload
+        assert leveled(sent)["input"] == leveled(second["request"])["input"], second["id"]
+        assert sent.get(link["by"]) == second["request"][link["by"]], second["id"]
