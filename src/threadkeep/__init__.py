@@ -33,12 +33,13 @@ from threadkeep.errors import (
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
+    from threadkeep.domain.cost import Price
     from threadkeep.domain.media import data_url
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
     from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
     from threadkeep.domain.tools import ToolRegistry, default_registry, register_tool, reset_default_registry
-    from threadkeep.domain.usage import Usage, UsageRow
+    from threadkeep.domain.usage import Reconciled, Usage, UsageRow
     from threadkeep.domain.wire import Loss, Rendered, Repair
     from threadkeep.store.async_conversation import AsyncConversation
     from threadkeep.store.async_store import AsyncStore
@@ -68,7 +69,9 @@ __all__ = [
     "NotFound",
     "Page",
     "ParsedJsonError",
+    "Price",
     "ProviderError",
+    "Reconciled",
     "Rendered",
     "Repair",
     "Response",
@@ -99,12 +102,13 @@ __all__ = [
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.cost": ("Price",),
     "domain.media": ("data_url",),
     "domain.response": ("Response",),
     "domain.session": ("Session",),
     "domain.stored": ("Branch", "Page", "StoredItem", "StoredResponse"),
     "domain.tools": ("ToolRegistry", "default_registry", "register_tool", "reset_default_registry"),
-    "domain.usage": ("Usage", "UsageRow"),
+    "domain.usage": ("Reconciled", "Usage", "UsageRow"),
     "domain.wire": ("Loss", "Rendered", "Repair"),
     "store.async_conversation": ("AsyncConversation",),
     "store.async_store": ("AsyncStore",),

@@ -82,7 +82,7 @@ def test_usage_in_the_order_of_a_figure(cli: Cli, used: str) -> None:
         ["--since", "999999w"],
         ["--since", "2026-11-01T12:00"],
         ["--since", "1d", "--tz", "Mars/Base"],
-        ["--by", "day", "--tz", "Europe/Berlin"],
+        ["--by", "day,day"],
         ["--limit", "0"],
         ["--limit", "many"],
     ],

@@ -101,6 +101,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "responses": {"conversation_id": 1, "number": 1, "config_hash": b"h" * 32},
     "response_bodies": {"conversation_id": 1, "number": 0},
     "stream_parts": {"conversation_id": 1, "number": 0, "part": 0},
+    "usage_daily": {"number": 0},
 }
 
 
@@ -110,6 +111,7 @@ def test_a_row_cannot_point_at_another_tenant(connection: Connection, name: str)
     for tenant in (1, 2):
         filled(connection, tenant)
     connection.execute(insert(tables.configs), row(tables.configs, tenant_id=1, hash=b"1" * 32))
+    connection.execute(insert(tables.usage_days), row(tables.usage_days, tenant_id=1))
     own = {**FOREIGN[name], "tenant_id": 1}
     if table is tables.conversations:
         own["public_id"] = b"p" * 16

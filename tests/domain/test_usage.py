@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -106,16 +107,26 @@ def test_the_raw_object_is_kept_beside() -> None:
 
 
 def test_a_row_reads_keys_and_figures_as_attributes() -> None:
-    row = UsageRow({"day": "2026-01-01", "model": None}, attempts=2, input_tokens=5, cost_nano=7)
+    row = UsageRow({"day": "2026-01-01", "model": None}, attempts=2, input_tokens=5, cost_nano=7, costs=1)
     assert (row.day, row.model, row.attempts, row.input_tokens, row.output_tokens) == ("2026-01-01", None, 2, 5, None)
     assert row.to_dict() == {
         "day": "2026-01-01",
         "model": None,
         "attempts": 2,
-        **dict.fromkeys(FIGURES),
+        **dict.fromkeys((*FIGURES, "cache_hit_ratio", "latency_ms", "mean_latency_ms")),
         "input_tokens": 5,
         "cost_nano": 7,
+        "costs": 1,
+        "latencies": 0,
     }
     with pytest.raises(AttributeError, match=r"'user_id'.*day, model"):
         _ = row.user_id
     assert copy.deepcopy(row) == pickle.loads(pickle.dumps(row)) == row
+
+
+def test_ratios_count_only_what_is_known() -> None:
+    row = UsageRow({}, 3, 300, 50, cost_nano=1_500_000_001, latency_ms=30, cache_known_tokens=200, latencies=2)
+    assert (row.cache_hit_ratio, row.mean_latency_ms, row.cost_usd) == (0.25, 15.0, Decimal("1.500000001"))
+    unknown = UsageRow({}, 3, 300)
+    assert (unknown.cache_hit_ratio, unknown.mean_latency_ms, unknown.cost_usd) == (None, None, None)
+    assert UsageRow({}, 1, 0, 0, cache_known_tokens=0).cache_hit_ratio is None

@@ -11,7 +11,11 @@ from threadkeep import SchemaOutOfDate, Store, schema
 from threadkeep.db.schema import HEAD, REVISIONS
 
 OLDER = REVISIONS[:-1]
-NEW_SINCE = {"v0_1_0_a": {"stream_parts"}}  # tables that an older revision has not, by revision
+# tables that an older revision has not, by revision
+NEW_SINCE = {
+    "v0_1_0_a": {"stream_parts", "usage_days", "usage_daily"},
+    "v0_1_0_b": {"usage_days", "usage_daily"},
+}
 
 
 @pytest.mark.parametrize("revision", OLDER)

@@ -80,6 +80,9 @@ def fill(url: str, engine: Engine) -> list[str]:
     parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM responses"
     with engine.begin() as connection:
         connection.execute(text(f"INSERT INTO stream_parts {parts}"))
+        connection.execute(text("UPDATE usage_records SET day = '2026-01-01', occurred_at = '2026-01-01 12:00:00'"))
+    with Store(url) as store:
+        store.fill_usage_days()
     return ids
 
 

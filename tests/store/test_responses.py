@@ -150,7 +150,7 @@ def test_usage_of_a_time(store: Any, conversation: Any) -> None:
         {"since": "yesterday"},
         {"since": datetime(2026, 1, 1)},  # noqa: DTZ001 - the point
         {"since": date(2026, 1, 1), "tz": "Mars/Olympus"},
-        {"by": "day", "tz": "Asia/Tokyo"},
+        {"by": ["day", "day"]},
         {"limit": 0},
         {"limit": "x"},
         {"model": 7},

@@ -60,6 +60,18 @@ def insert_missing(connection: Connection, table: Table) -> Insert:
     return statement.on_duplicate_key_update(tenant_id=statement.inserted.tenant_id)
 
 
+def insert_or_replace(connection: Connection, table: Table, *columns: str) -> Insert:
+    """An INSERT that changes these columns of a row that is there already; either way the row is locked."""
+    if is_mysql(connection.dialect):
+        statement = mysql.insert(table)
+        return statement.on_duplicate_key_update({name: statement.inserted[name] for name in columns})
+    made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    changed: Insert = made.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns), set_={name: made.excluded[name] for name in columns}
+    )
+    return changed
+
+
 def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where: str, columns: Sequence[str]) -> None:
     """Refuse rows that the server would not take, before anything is sent; `columns` are those of any length.
 

@@ -7,7 +7,7 @@ threadkeep shares a database with an application's own Alembic.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "threadkeep_version"
-HEAD: Final = "v0_1_0_b"  # the newest revision; a test holds it against the files
-REVISIONS: Final = ("v0_1_0_a", "v0_1_0_b")  # all of them, oldest first
+HEAD: Final = "v0_1_0_c"  # the newest revision; a test holds it against the files
+REVISIONS: Final = ("v0_1_0_a", "v0_1_0_b", "v0_1_0_c")  # all of them, oldest first
+# Views for people who write SQL -> the revision that made them
+VIEWS: Final = dict.fromkeys(("usage_by_day", "usage_attempts", "messages_text", "tool_calls"), "v0_1_0_c")
 
 _LOCK_NAME: Final = "threadkeep_schema"
 _LOCK_NUMBER: Final = 7_236_001_954_283  # PostgreSQL's advisory locks have numbers
@@ -149,7 +151,9 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
     try:
         with connection.begin() if not connection.in_transaction() else connection.get_transaction() as transaction:  # type: ignore[union-attr]
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+            views = _without_views(connection)
             yield
+            _restore(connection, views)
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
             if broken:
                 transaction.rollback()
@@ -159,6 +163,29 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
     finally:
         connection.exec_driver_sql("PRAGMA foreign_keys=ON")
         driver.isolation_level = isolation
+
+
+def _without_views(connection: Connection) -> dict[str, str]:
+    """Drop all views, also the application's own: batch mode cannot copy a table that one of them reads."""
+    found = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'view' ORDER BY rowid").all()
+    for name, _ in found:
+        connection.exec_driver_sql(f"DROP VIEW {_quoted(name)}")
+    return {row.name: row.sql for row in found}
+
+
+def _restore(connection: Connection, views: Mapping[str, str]) -> None:
+    """Make the views again, but for ours that the revision has made anew, or does not have."""
+    there = set(inspect(connection).get_view_names())
+    version = current(connection)
+    for name, sql in views.items():
+        since = VIEWS.get(name, REVISIONS[0])
+        is_known = version not in REVISIONS or REVISIONS.index(version) >= REVISIONS.index(since)
+        if name not in there and (name not in VIEWS or (version is not None and is_known)):
+            connection.exec_driver_sql(sql)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -153,13 +154,15 @@ def _details(value: object) -> JsonObject | None:
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """Sums over provider attempts; a sum is None where no attempt reported the figure.
+    """Sums over provider attempts; a sum is None where no attempt reported the figure, else that of those that did.
 
     Attributes:
         keys: what the attempts have in common, by the names that were asked for (``day``, ``model`` …); each is
             readable as an attribute, too.
         attempts: how many there were, failed ones included.
-        cost_nano: in nano-USD.
+        cost_nano: in nano-USD; `costs` says of how many attempts it is known.
+        latency_ms: the sum of all latencies; `latencies` says of how many attempts one is known.
+        cache_known_tokens: input of the attempts that say how much of it came from the cache.
     """
 
     keys: Mapping[str, Any]
@@ -171,6 +174,10 @@ class UsageRow:
     reasoning_tokens: int | None = None
     total_tokens: int | None = None
     cost_nano: int | None = None
+    latency_ms: int | None = None
+    cache_known_tokens: int | None = None
+    costs: int = 0
+    latencies: int = 0
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "keys":  # looked for while a copy is being made
@@ -179,7 +186,37 @@ class UsageRow:
             return self.keys[name]
         raise AttributeError(f"This usage row has no {name!r}. Its keys: {', '.join(self.keys) or 'none'}.")
 
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """The cost in US dollars, exactly."""
+        return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
+
+    @property
+    def cache_hit_ratio(self) -> float | None:
+        """How much of the input came from the cache, 0 to 1, where providers tell; None where none does."""
+        if self.cached_tokens is None or not self.cache_known_tokens:
+            return None
+        return self.cached_tokens / self.cache_known_tokens
+
+    @property
+    def mean_latency_ms(self) -> float | None:
+        """The mean latency of the attempts that have one; None where none has."""
+        return None if self.latency_ms is None or not self.latencies else self.latency_ms / self.latencies
+
     def to_dict(self) -> JsonObject:
         """Keys and figures in one dict; unknown figures are None."""
-        figures = {name: getattr(self, name) for name in ("attempts", *FIGURES, "cost_nano")}
-        return {**self.keys, **figures}
+        return {**self.keys, **{name: getattr(self, name) for name in ROW_FIGURES}}
+
+
+# What a row tells beside its keys
+ROW_FIGURES: Final = (
+    "attempts", *FIGURES, "cost_nano", "costs", "cache_hit_ratio", "latency_ms", "latencies", "mean_latency_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """How many days were summed up for the first time, and how many sums differed from the ledger and were mended."""
+
+    filled: int
+    mended: int

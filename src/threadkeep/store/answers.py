@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
+from threadkeep.domain.cost import Cost
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.objects import shown
 from threadkeep.domain.response import Response
@@ -16,15 +17,23 @@ from threadkeep.store.actions.ledger import UNKNOWN, Attempt
 from threadkeep.store.actions.responses import Answer
 from threadkeep.store.drafts import drafted, fitting
 from threadkeep.store.place import identifier, once, optional_identifier
+from threadkeep.store.prices import PriceBook, Served
 from threadkeep.store.requests import How, guard_of
+
+DEFAULT_PRICES: Final = PriceBook()
 
 
 class Call(TypedDict, total=False):
-    """What is known of a call to a provider: who answered, after how many milliseconds, with which HTTP headers."""
+    """What is known of a call to a provider: who answered, after how many milliseconds, with which HTTP headers.
+
+    `asked` is the model that was asked, for answers that name none; `prices` are the store's.
+    """
 
     provider: str | None
     latency_ms: float | None
     headers: Mapping[str, str] | None
+    asked: str | None
+    prices: PriceBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +135,23 @@ def attempt_of(
     """What the ledger keeps of a call."""
     get_format(format)
     usage = None if response is None else response.usage
-    return Attempt(
+    attempt = Attempt(
         format=format,
         status=identifier("status", status) if response is None else fitting(response.status),
-        model=fitting(model if response is None else response.model),
+        model=fitting((None if response is None else response.model) or model or call.get("asked")),
         provider=optional_identifier("provider", call.get("provider")),
         latency_ms=_milliseconds(call.get("latency_ms")),
         figures=UNKNOWN if usage is None else usage.normalized,
         usage=None if usage is None else usage.raw,
         error=_error(error),
+    )
+    return attempt if response is None or usage is None else replace(attempt, cost=_cost(attempt, response, call))
+
+
+def _cost(attempt: Attempt, response: Response, call: Call) -> Cost | None:
+    tier = response.service_tier or (response.provider_data or {}).get("service_tier")
+    return call.get("prices", DEFAULT_PRICES).cost(
+        Served(attempt.format, attempt.provider, attempt.model, attempt.figures, attempt.usage, tier, datetime.now(UTC))
     )
 
 

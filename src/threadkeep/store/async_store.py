@@ -12,9 +12,10 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from threadkeep.db import schema
+from threadkeep.domain.cost import Price
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.domain.usage import UsageRow
+from threadkeep.domain.usage import Reconciled, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.actions.tenants import create_tenant, delete_tenant, find_tenant, get_tenant, hide_tenant
@@ -25,6 +26,7 @@ from threadkeep.store.engines import async_engine_for, engine_for, is_sqlite
 from threadkeep.store.memory import DEFAULT_BYTES
 from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
 from threadkeep.store.plans import Plan
+from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
 from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
 
@@ -39,7 +41,12 @@ class AsyncStore(Shelf):
     """
 
     def __init__(
-        self, url: str | URL | Engine | AsyncEngine, *, tenants: bool = False, memory_bytes: int = DEFAULT_BYTES
+        self,
+        url: str | URL | Engine | AsyncEngine,
+        *,
+        tenants: bool = False,
+        memory_bytes: int = DEFAULT_BYTES,
+        prices: Iterable[Price] | None = None,
     ) -> None:
         if is_sqlite(url) and not isinstance(url, AsyncEngine):
             database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
@@ -48,7 +55,7 @@ class AsyncStore(Shelf):
             raise InvalidOption("An AsyncStore on PostgreSQL or MySQL takes a URL or an AsyncEngine, not an Engine.")
         else:
             self._runner = AsyncDatabase(async_engine_for(url), is_owned=not isinstance(url, AsyncEngine))
-        self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION))
+        self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION), PriceBook(prices))
         self._has_tenants = tenants
         self._scope_found = None
         self._parent: AsyncStore | None = None  # of a store that was made of this one before it was ready
@@ -157,6 +164,24 @@ class AsyncStore(Shelf):
         """Like `Store.usage`."""
         await self._ready()
         return await self._run(self._reporting(by, since, until, tz, order_by, limit, filters))
+
+    async def fill_usage_days(self) -> int:
+        """Like `Store.fill_usage_days`."""
+        await self._ready()
+        count = 0
+        while filled := await self._run(self._filling()):
+            count += filled
+        return count
+
+    async def reconcile_usage(self) -> Reconciled:
+        """Like `Store.reconcile_usage`."""
+        await self._ready()
+        mended, day = 0, None
+        while True:
+            day, count = await self._run(self._mending(day))
+            if day is None:
+                return Reconciled(filled=await self.fill_usage_days(), mended=mended)
+            mended += count
 
     def for_user(self, user_id: str) -> AsyncStore:
         """Like `Store.for_user`; the database is not asked."""

@@ -21,6 +21,7 @@ from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import NotFound
 from threadkeep.store.memory import DEFAULT_BYTES, Memories
+from threadkeep.store.prices import PriceBook
 
 T = TypeVar("T")
 
@@ -52,11 +53,12 @@ class Configured(NamedTuple):
 class Contents:
     """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale.
 
-    `memories` are of the conversations that handles have read, see there.
+    `memories` are of the conversations that handles have read, see there; `prices` are those of the store.
     """
 
-    def __init__(self, memory_bytes: int = DEFAULT_BYTES) -> None:
+    def __init__(self, memory_bytes: int = DEFAULT_BYTES, prices: PriceBook | None = None) -> None:
         self.memories = Memories(memory_bytes)
+        self.prices = PriceBook() if prices is None else prices
         self._found: dict[tuple[str, int, bytes], Any] = {}
         self._lock = Lock()
 

@@ -65,6 +65,7 @@ class Writes(Handle):
 
     def _answering(self, body: Any, format: str, rendered: Rendered | None, how: How, call: Call) -> Plan[Response]:
         parsed = parsed_body(body, format, call.get("headers"))
+        call = {"asked": self.model, "prices": self._contents.prices, **call}
         if parsed.response is None:
             return self._failing(parsed, format, how, call)
         response, answer = parsed.response, answer_of(parsed, format, self.head, rendered, how, call)

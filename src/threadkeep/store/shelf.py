@@ -17,6 +17,7 @@ from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import UsageRow
 from threadkeep.errors import InvalidOption, SchemaMissing
 from threadkeep.store.actions.changes import find_and_hide
+from threadkeep.store.actions.days import fill_batch, mend_batch
 from threadkeep.store.actions.opening import Opened, create_and_open, create_batch, find, get, list_and_open
 from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
 from threadkeep.store.actions.usage import Question, usage
@@ -120,21 +121,30 @@ class Shelf:
         limit: int | None,
         filters: Mapping[str, Any],
     ) -> Plan[list[UsageRow]]:
-        checked_zone(tz)
         question = Question(
             by=columns_of(by),
-            since=_bound("since", since, tz),
-            until=_bound("until", until, tz),
+            since=_bound("since", since),
+            until=_bound("until", until),
+            zone=checked_zone(tz),
             filters=filters,
             order_by=order_by,
             limit=limit,
         )
-        if "day" in question.by and tz != "UTC":
-            raise InvalidOption('Days are UTC days: usage by "day" takes no other tz than UTC.')
         return Plan(usage, (self._scope, question))
 
+    def _filling(self) -> Plan[int]:
+        return Plan(fill_batch, (self._all_users(),), is_write=True, is_keyed=True)
 
-def _bound(name: str, value: object, tz: str) -> date | datetime | None:
+    def _mending(self, after: date | None) -> Plan[tuple[date | None, int]]:
+        return Plan(mend_batch, (self._all_users(), after), is_write=True, is_keyed=True)
+
+    def _all_users(self) -> int:
+        if self._scope.is_scoped:
+            raise InvalidOption(f"Days are summed over all users, and this store is for {self._scope.user!r} only.")
+        return self._scope.tenant
+
+
+def _bound(name: str, value: object) -> date | datetime | None:
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -143,9 +153,7 @@ def _bound(name: str, value: object, tz: str) -> date | datetime | None:
         return value
     if not isinstance(value, date):
         raise InvalidOption(f"{name} is a date or an aware datetime, not {value!r}.")
-    if tz == "UTC":
-        return value
-    return datetime(value.year, value.month, value.day, tzinfo=checked_zone(tz))
+    return value
 
 
 def must_be_set_up(connection: Connection) -> bool:

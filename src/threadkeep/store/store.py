@@ -11,9 +11,10 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session as OrmSession
 
 from threadkeep.db import schema
+from threadkeep.domain.cost import Price
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.domain.usage import UsageRow
+from threadkeep.domain.usage import Reconciled, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.actions.tenants import create_tenant, delete_tenant, find_tenant, get_tenant, hide_tenant
@@ -24,6 +25,7 @@ from threadkeep.store.engines import engine_for
 from threadkeep.store.memory import DEFAULT_BYTES
 from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
 from threadkeep.store.plans import Plan
+from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
 from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
 
@@ -39,16 +41,25 @@ class Store(Shelf):
             `delete_tenant`, and each tenant gets a store of its own.
         memory_bytes: how much JSON text of conversations that were read lately is kept, so that opening one again reads
             only what is new of it; 0 keeps nothing.
+        prices: prices of your own; the first that is for an answer counts. They come before those of genai-prices (the
+            extra `prices`), and after what a provider itself reports.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
         SchemaError: the tables are missing or of another release. An empty SQLite database is set up by itself.
     """
 
-    def __init__(self, url: str | URL | Engine, *, tenants: bool = False, memory_bytes: int = DEFAULT_BYTES) -> None:
+    def __init__(
+        self,
+        url: str | URL | Engine,
+        *,
+        tenants: bool = False,
+        memory_bytes: int = DEFAULT_BYTES,
+        prices: Iterable[Price] | None = None,
+    ) -> None:
         database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
         self._runner: SyncRunner = database
-        self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION))
+        self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION), PriceBook(prices))
         self._has_tenants = tenants
         self._scope_found = None
         try:
@@ -178,15 +189,44 @@ class Store(Shelf):
         limit: int | None = None,
         **filters: Any,
     ) -> list[UsageRow]:
-        """What was used, summed by any of day, model, provider, format, user_id, conversation_id and status.
+        """What was used: attempts, tokens and costs, summed.
 
-        `since` and `until` (exclusive) are dates (days in `tz`) or aware datetimes; `filters` name values, or lists of
-        values, of the same columns; `order_by` a figure, largest first.
+        `by` names any of hour, day, week (its Monday), month (its first day), model, provider, format, user_id,
+        conversation_id, status, tool_set (its hash) and response.
+        `since` and `until` (exclusive) are dates or aware datetimes; dates, days and hours are those of the time zone
+        `tz`. `filters` name values, or lists of values, of the same columns but for times (`day` is a UTC day there).
+        `order_by` is a sum, largest first; with `limit` that is a top list.
 
         Raises:
             InvalidOption: it cannot be grouped, filtered or ordered like that.
         """
         return self._run(self._reporting(by, since, until, tz, order_by, limit, filters))
+
+    def fill_usage_days(self) -> int:
+        """Sum up the days that ended an hour ago or earlier, a few in each transaction; returns how many there were.
+
+        Reports say the same without it, and are faster with it: call it once a day.
+
+        Raises:
+            InvalidOption: this store is for one user.
+        """
+        count = 0
+        while filled := self._run(self._filling()):
+            count += filled
+        return count
+
+    def reconcile_usage(self) -> Reconciled:
+        """Compare the sums of filled days with the ledger and mend those that differ; then `fill_usage_days`.
+
+        Nothing differs unless a transaction was open for more than an hour after midnight, a clock was wrong, or rows
+        of the ledger were changed by hand. Errors as `fill_usage_days`.
+        """
+        mended, day = 0, None
+        while True:
+            day, count = self._run(self._mending(day))
+            if day is None:
+                return Reconciled(filled=self.fill_usage_days(), mended=mended)
+            mended += count
 
     def for_user(self, user_id: str) -> Store:
         """This store, for the conversations of one user only."""

@@ -11,7 +11,7 @@ from threadkeep.db.models.conversations import (
 from threadkeep.db.models.items import BlobRow, ItemBlobRow, ItemRow
 from threadkeep.db.models.responses import AppendRow, ResponseBodyRow, ResponseRow, StreamPartRow
 from threadkeep.db.models.tools import ToolDefinitionRow, ToolSetRow
-from threadkeep.db.models.usage import UsageRecordRow
+from threadkeep.db.models.usage import UsageDailyRow, UsageDayRow, UsageRecordRow
 
 __all__ = [
     "AppendRow",
@@ -29,5 +29,7 @@ __all__ = [
     "TenantRow",
     "ToolDefinitionRow",
     "ToolSetRow",
+    "UsageDailyRow",
+    "UsageDayRow",
     "UsageRecordRow",
 ]

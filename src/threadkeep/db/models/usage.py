@@ -1,4 +1,4 @@
-"""The usage ledger."""
+"""The usage ledger, and its sums of days."""
 
 from __future__ import annotations
 
@@ -7,21 +7,35 @@ from datetime import date
 from sqlalchemy import Date, ForeignKeyConstraint, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from threadkeep.db.base import Base, BigNumber, Count, Digest, Key, LongText, Moment, Name, Tenant
+from threadkeep.db.base import Base, BigNumber, Count, Digest, Key, LongText, Moment, Name, Number, Tenant
 
-_FIGURES = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "cost_nano")
+_FIGURES = (
+    "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
+    "cost_nano", "latency_ms",
+)  # fmt: skip
 
 
 class UsageRecordRow(Base):
-    """One provider attempt and its figures, which never change. It outlives its conversation: no foreign key to it."""
+    """One provider attempt and its figures, which never change. It outlives its conversation: no foreign key to it.
+
+    Reports read nothing but the indexes: these hold all that is summed, and what it is summed by.
+    """
 
     __tablename__ = "usage_records"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),
-        Index("ix_usage_records_day", "tenant_id", "day", "model", *_FIGURES),
-        Index("ix_usage_records_user", "tenant_id", "user_id", "day", *_FIGURES),
-        Index("ix_usage_records_conversation", "tenant_id", "conversation_id"),
-    )
+        Index(
+            "ix_usage_records_by_day",
+            "tenant_id", "day", "model", "provider", "format", "status", "user_id", "conversation_id", *_FIGURES,
+        ),
+        Index(
+            "ix_usage_records_by_user",
+            "tenant_id", "user_id", "day", "model", "provider", "format", "status", *_FIGURES,
+        ),
+        Index(
+            "ix_usage_records_by_conversation", "tenant_id", "conversation_id", "response", "day", "model", *_FIGURES
+        ),
+    )  # fmt: skip
 
     tenant_id: Mapped[Tenant]
     id: Mapped[Key]
@@ -45,3 +59,46 @@ class UsageRecordRow(Base):
     cost_nano: Mapped[BigNumber | None]  # nano-USD
     usage: Mapped[LongText | None]  # the provider's own usage object, JSON
     error: Mapped[LongText | None]  # the provider's error, JSON
+    price: Mapped[LongText | None]  # where cost_nano is from, and the prices it was computed with, JSON
+
+
+class UsageDayRow(Base):
+    """A UTC day. Its row is locked by whoever fills it, and by writers who come after its end."""
+
+    __tablename__ = "usage_days"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+
+    tenant_id: Mapped[Tenant]
+    day: Mapped[date] = mapped_column(Date, primary_key=True)
+    filled_at: Mapped[Moment | None]  # None: its sums are not to be read
+
+
+class UsageDailyRow(Base):
+    """Sums over the attempts of a filled day that have provider, model, format and status in common."""
+
+    __tablename__ = "usage_daily"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "day"], ["usage_days.tenant_id", "usage_days.day"], ondelete="CASCADE"
+        ),
+    )  # fmt: skip
+
+    tenant_id: Mapped[Tenant]
+    day: Mapped[date] = mapped_column(Date, primary_key=True)
+    number: Mapped[Number]
+    provider: Mapped[Name | None]
+    model: Mapped[Name | None]
+    format: Mapped[Name]
+    status: Mapped[Name | None]
+    attempts: Mapped[BigNumber]
+    input_tokens: Mapped[BigNumber | None]
+    cached_tokens: Mapped[BigNumber | None]
+    cache_write_tokens: Mapped[BigNumber | None]
+    output_tokens: Mapped[BigNumber | None]
+    reasoning_tokens: Mapped[BigNumber | None]
+    total_tokens: Mapped[BigNumber | None]
+    cost_nano: Mapped[BigNumber | None]
+    latency_ms: Mapped[BigNumber | None]
+    cache_known_tokens: Mapped[BigNumber | None]  # input of the attempts that say what came from the cache
+    costs: Mapped[BigNumber]  # attempts whose cost is known
+    latencies: Mapped[BigNumber]  # attempts whose latency is known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, update
@@ -11,14 +11,16 @@ from sqlalchemy import Connection, update
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.prepared import insertion
 from threadkeep.db.tables import usage_records
+from threadkeep.domain.cost import Cost
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.usage import NormalizedUsage
+from threadkeep.store.actions.days import unfill
 from threadkeep.store.place import Place
 
 UNKNOWN: Final = NormalizedUsage()
 INSERT_RECORD: Final = insertion(usage_records)
-MAX_FIGURE: Final = 2**53
+MAX_FIGURE: Final = 10**12  # no request has more tokens, and sums of millions of these fit into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Attempt:
     figures: NormalizedUsage = UNKNOWN
     usage: JsonObject | None = None
     error: JsonObject | None = None
+    cost: Cost | None = None
 
 
 def insert_attempt(
@@ -45,7 +48,12 @@ def insert_attempt(
     response: int | None = None,
     tool_set_hash: bytes | None = None,
 ) -> int:
-    """The ledger row of an attempt; returns its id."""
+    """The ledger row of an attempt; returns its id.
+
+    One for another day than today, by the same clock, takes the sums of that day back.
+    """
+    if now.date() != datetime.now(UTC).date():
+        unfill(connection, place.scope.tenant, now.date())
     key, figures = new_key(), attempt.figures
     row = {
         "tenant_id": place.scope.tenant,
@@ -67,11 +75,12 @@ def insert_attempt(
         "output_tokens": _figure(figures.output_tokens),
         "reasoning_tokens": _figure(figures.reasoning_tokens),
         "total_tokens": _figure(figures.total_tokens),
-        "cost_nano": None,
+        "cost_nano": None if attempt.cost is None else attempt.cost.nano,
         "usage": _json(attempt.usage),
         "error": _json(attempt.error),
+        "price": None if attempt.cost is None else attempt.cost.price,
     }
-    check_sizes(connection, [row], "the usage ledger", ("usage", "error"))
+    check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price"))
     INSERT_RECORD.execute(connection, row)
     return key
 

@@ -15,6 +15,8 @@ from threadkeep.db.tables import (
     tenants,
     tool_definitions,
     tool_sets,
+    usage_daily,
+    usage_days,
     usage_records,
 )
 from threadkeep.domain.ids import new_key
@@ -62,6 +64,6 @@ def hide_tenant(connection: Connection, tenant: int) -> None:
 
 def delete_tenant(connection: Connection, tenant: int) -> None:
     """Remove a tenant whose conversations are purged, with its ledger."""
-    for table in (usage_records, tool_sets, tool_definitions, configs, blobs):
+    for table in (usage_daily, usage_days, usage_records, tool_sets, tool_definitions, configs, blobs):
         connection.execute(delete(table).where(table.c.tenant_id == tenant))
     connection.execute(delete(tenants).where(tenants.c.id == tenant))

@@ -1,34 +1,37 @@
-"""What was used: sums over the ledger."""
+"""What was used: sums over the ledger, and over filled days where they answer the question."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, func, select
 
-from threadkeep.db.queries.conversations import DELETED
-from threadkeep.db.tables import conversations, usage_records
+from threadkeep.db.queries.usage import COLUMNS, KEYS, SUMS, TIMES, Shape, key_width, report
+from threadkeep.db.tables import usage_days, usage_records
+from threadkeep.db.types import escaped, name_from
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.usage import UsageRow
+from threadkeep.domain.zones import changes_of, gaps_of, midnight, ranges_of
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.entries import facts_at, facts_of
 from threadkeep.store.place import Place, Scope, whole
 
-CHUNK: Final = 500  # keys in one statement
-
-FIGURES: Final = (
-    "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
-    "cost_nano",
-)  # fmt: skip
-# What a report can be grouped and filtered by -> its column
-GROUPS: Final = {
-    name: usage_records.c[name]
-    for name in ("day", "model", "provider", "format", "user_id", "conversation_id", "status", "response")
-}
+GROUPS: Final = (*TIMES, *(name for name in COLUMNS if name != "day"))
+ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
+FIRST: Final = date(1000, 1, 1)
+LAST: Final = date(9999, 12, 30)
+ONE: Final = timedelta(days=1)
+MAX_RANGES: Final = 40  # of filled days; where they are scattered more than that, the ledger is as fast
+REPEATS: Final = 3
+_SUMMED_BY_DAY: Final = frozenset({*KEYS, "day"})
 _KINDS: Final = {"day": date, "response": int, "conversation_id": str | int}  # what else than text is looked for
+
+Keys = tuple[Any, ...]
+Ranges = list[tuple[date, date]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,92 +41,297 @@ class Question:
     by: tuple[str, ...] = ()
     since: date | datetime | None = None
     until: date | datetime | None = None  # exclusive
+    zone: tzinfo = UTC  # of dates and times
     filters: Mapping[str, Any] = field(default_factory=dict)
     order_by: str | None = None
     limit: int | None = None
     conversation: int | None = None  # the key of the only conversation to look at
 
     def __post_init__(self) -> None:
-        for name in (*self.by, *self.filters):
-            if name not in GROUPS:
-                raise InvalidOption(f"Usage cannot be grouped or filtered by {name!r}; it can by {', '.join(GROUPS)}.")
-        if self.order_by is not None and self.order_by not in {*FIGURES, "attempts"}:
-            raise InvalidOption(f"order_by is one of attempts, {', '.join(FIGURES)}, not {self.order_by!r}.")
+        _check_names("grouped", self.by, GROUPS)
+        _check_names("filtered", self.filters, COLUMNS)
+        if len(set(self.by)) < len(self.by):
+            raise InvalidOption(f"by names a column twice: {', '.join(self.by)}.")
+        if self.order_by is not None and self.order_by not in ORDERS:
+            raise InvalidOption(f"order_by is one of {', '.join(ORDERS)}, not {self.order_by!r}.")
         if self.limit is not None and whole("limit", self.limit) < 1:
             raise InvalidOption(f"limit is a number from 1 on, not {self.limit!r}.")
         for name, value in self.filters.items():
-            for one in value if isinstance(value, list | tuple) else [value]:
-                if one is not None and not isinstance(one, _KINDS.get(name, str)):
+            for one in _several(value):
+                if one is not None and (isinstance(one, bool) or not isinstance(one, _KINDS.get(name, str))):
                     raise InvalidOption(f"Usage cannot be filtered by {name}={one!r}.")
+
+    @property
+    def is_utc(self) -> bool:
+        """Whether its days are those of UTC."""
+        return self.zone is UTC or not any(name in TIMES for name in self.by)
+
+    def fits_days(self, scope: Scope) -> bool:
+        """Whether sums of days answer it."""
+        return (
+            scope.user is None
+            and self.conversation is None
+            and self.is_utc
+            and _SUMMED_BY_DAY.issuperset(self.filters)
+            and all(name in KEYS or name in {"day", "week", "month"} for name in self.by)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Bounds of a question: moments, and the UTC days that lie in them as a whole or in part."""
+
+    since: datetime | None
+    until: datetime | None
+
+    @classmethod
+    def of(cls, question: Question) -> Times:
+        """Dates are days in the zone of the question."""
+        return cls(*(_moment(bound, question.zone) for bound in (question.since, question.until)))
+
+    @property
+    def first(self) -> date:
+        """The first day of which a part is wanted."""
+        return FIRST if self.since is None else self.since.date()
+
+    @property
+    def last(self) -> date:
+        """The last day of which a part is wanted."""
+        return LAST if self.until is None else (self.until - timedelta.resolution).date()
+
+    @property
+    def first_whole(self) -> date:
+        """The first day that is wanted as a whole."""
+        return self.first + ONE if self.has_since else self.first
+
+    @property
+    def last_whole(self) -> date:
+        """The last day that is wanted as a whole."""
+        return self.last - ONE if self.has_until else self.last
+
+    @property
+    def has_since(self) -> bool:
+        """Whether the first bound lies within a day."""
+        return self.since is not None and self.since != _moment(self.since.date(), UTC)
+
+    @property
+    def has_until(self) -> bool:
+        """Whether the last bound lies within a day."""
+        return self.until is not None and self.until != _moment(self.until.date(), UTC)
 
 
 def usage(connection: Connection, scope: Scope, question: Question) -> list[UsageRow]:
     """The sums; figures that no record knows are None."""
-    wanted = question.filters.get("conversation_id")
-    if wanted is not None:
-        wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
-        keys_wanted = [conversation_key(connection, scope, public_id) for public_id in wanted]
-        question = replace(question, filters={**question.filters, "conversation_id": keys_wanted})
-    found = connection.execute(_sums(scope, question)).all()
-    names = (
-        _public_ids(connection, scope, {row.conversation_id for row in found})
-        if "conversation_id" in question.by
-        else {}
-    )
-    rows = []
-    for row in found:
-        keys = {name: getattr(row, name) for name in question.by}
-        if "conversation_id" in keys:
-            keys["conversation_id"] = names.get(keys["conversation_id"])
-        figures = {name: None if (found := getattr(row, name)) is None else int(found) for name in FIGURES}
-        rows.append(UsageRow(keys=keys, attempts=row.attempts, **figures))
-    return rows
+    values = {name: _several(value) for name, value in question.filters.items()}
+    if "conversation_id" in values:
+        values["conversation_id"] = [
+            conversation_key(connection, scope, one) if isinstance(one, str) else one
+            for one in values["conversation_id"]
+        ]
+    if "tool_set" in values:
+        values["tool_set"] = [None if one is None else _hash(one) for one in values["tool_set"]]
+    times = Times.of(question)
+    asked = _Asked(question, scope, times, values)
+    rows: list[UsageRow] | None = None
+    if times.first > times.last:
+        rows = []
+    elif question.fits_days(scope):
+        rows = asked.from_days(connection)
+    if rows is None:
+        rows = asked.from_ledger(connection)
+    return rows or ([UsageRow(keys={})] if not question.by else [])
 
 
-def _sums(scope: Scope, question: Question) -> Select[Any]:
-    table = usage_records.c
-    groups = [GROUPS[name].label(name) for name in question.by]
-    sums = [func.sum(table[name]).label(name) for name in FIGURES]
-    statement = select(*groups, func.count().label("attempts"), *sums).where(table.tenant_id == scope.tenant)
-    if scope.user is not None:
-        statement = statement.where(table.user_id == scope.user)
-    if question.conversation is not None:
-        statement = statement.where(table.conversation_id == question.conversation)
-    for name, value in question.filters.items():
-        statement = statement.where(
-            GROUPS[name].in_(value) if isinstance(value, list | tuple) else GROUPS[name] == value
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question with the values that its statements take."""
+
+    question: Question
+    scope: Scope
+    times: Times
+    values: Mapping[str, Sequence[Any]]
+
+    def from_ledger(self, connection: Connection) -> list[UsageRow]:
+        """The answer, from the ledger alone."""
+        question, parameters = self.question, self._parameters()
+        shape = self._shape(
+            offsets=None if question.is_utc else self._offsets(connection, parameters),
+            order_by=question.order_by,
+            is_limited=question.limit is not None,
         )
-    statement = statement.where(*_times(question)).group_by(*(GROUPS[name] for name in question.by))
-    if question.order_by is not None:
-        column = func.count() if question.order_by == "attempts" else func.sum(table[question.order_by])
-        statement = statement.order_by(column.desc(), *groups)
-    else:
-        statement = statement.order_by(*groups)
-    return statement if question.limit is None else statement.limit(whole("limit", question.limit))
+        if self.times.since is not None or self.times.until is not None:
+            shape = replace(shape, ranges=1)
+            parameters |= _ranges("day", [(self.times.first, self.times.last)])
+        parameters["limit"] = question.limit
+        rows = report(shape, connection.dialect.name).rows(connection, parameters)
+        width, read = key_width(shape), self._reader(shape)
+        return [_row(question.by, read(row), row[width:]) for row in rows]
 
+    def from_days(self, connection: Connection) -> list[UsageRow] | None:
+        """The answer, from filled days and for the rest from the ledger; None where hardly any day is filled.
 
-def _times(question: Question) -> list[Any]:
-    """Bounds as conditions: whole UTC days are compared by day, which the indexes hold."""
-    found = []
-    for bound, is_since in ((question.since, True), (question.until, False)):
-        if bound is None:
-            continue
-        column = usage_records.c.occurred_at if isinstance(bound, datetime) else usage_records.c.day
-        found.append(column >= bound if is_since else column < bound)
-    return found
+        Which days are filled is asked first. If that has changed by the time of the answer, it is asked again.
+        """
+        for _ in range(REPEATS):
+            days = self._filled(connection)
+            filled = ranges_of(days)
+            if not filled or len(filled) > MAX_RANGES:
+                return None
+            rest = gaps_of(filled, self.times.first, self.times.last)
+            parameters = self._parameters() | _ranges("filled", filled) | _ranges("day", rest)
+            shape = self._shape(ranges=len(rest), filled=len(filled))
+            rows = report(shape, connection.dialect.name).rows(connection, parameters)
+            counted = next(row for row in rows if row[0] == 0)
+            if counted[1 + len(shape.by)] == len(days):
+                return self._merged(shape, [row[1:] for row in rows if row[0]])
+        return None
 
+    def _merged(self, shape: Shape, rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
+        question, width, read = self.question, key_width(shape), self._reader(shape)
+        found: dict[Keys, Sequence[Any]] = {}
+        for row in rows:
+            keys, sums = read(row), row[width:]
+            found[keys] = _added(found[keys], sums) if keys in found else sums
+        made = [_row(question.by, keys, sums) for keys, sums in found.items() if sums[0]]
+        made.sort(key=partial(_rank, question.order_by))
+        return made if question.limit is None else made[: question.limit]
 
-def _public_ids(connection: Connection, scope: Scope, keys: set[int]) -> dict[int, str]:
-    """The ids that users see; deleted conversations have none left."""
-    ordered, found = sorted(keys), {}
-    for start in range(0, len(ordered), CHUNK):
-        statement = select(conversations.c.id, conversations.c.public_id).where(
-            conversations.c.tenant_id == scope.tenant,
-            conversations.c.status != DELETED,
-            conversations.c.id.in_(ordered[start : start + CHUNK]),
+    def _filled(self, connection: Connection) -> list[date]:
+        table = usage_days.c
+        statement = (
+            select(table.day)
+            .where(table.tenant_id == self.scope.tenant, table.filled_at.is_not(None))
+            .where(table.day >= self.times.first_whole, table.day <= self.times.last_whole)
+            .order_by(table.day)
         )
-        found.update({row.id: public_id_text(bytes(row.public_id)) for row in connection.execute(statement)})
-    return found
+        return list(connection.execute(statement).scalars())
+
+    def _shape(self, **more: Any) -> Shape:
+        times = self.times
+        return Shape(
+            by=self.question.by,
+            filters=tuple(
+                (name, sum(one is not None for one in values), None in values) for name, values in self.values.items()
+            ),
+            since=times.has_since,
+            until=times.has_until,
+            is_of_user=self.scope.user is not None,
+            is_of_conversation=self.question.conversation is not None,
+            **more,
+        )
+
+    def _parameters(self) -> dict[str, Any]:
+        found = self.scope.bound(
+            conversation=self.question.conversation, since=self.times.since, until=self.times.until
+        )
+        for name, values in self.values.items():
+            known = [one for one in values if one is not None]
+            found |= {f"{name}_{number}": value for number, value in enumerate(known)}
+        return found
+
+    def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
+        """How far local time is ahead while there are rows; the moments of changes become parameters."""
+        table = usage_records.c
+        ends = connection.execute(
+            select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
+        ).one()
+        first, last = ends[0] or FIRST, ends[1] or FIRST
+        since = max(_moment(first, UTC), self.times.since or _moment(FIRST, UTC))
+        until = min(_moment(last + ONE, UTC), self.times.until or _moment(LAST, UTC))
+        changes, offsets = changes_of(self.question.zone, since, max(since, until))
+        parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
+        return offsets
+
+    def _reader(self, shape: Shape) -> Callable[[Sequence[Any]], Keys]:
+        """What makes the keys of a row."""
+        readers: list[Callable[[Any], Any]] = [_READERS.get(name, name_from) for name in shape.by]
+        if "hour" not in shape.by:
+            return lambda row: tuple([read(value) for read, value in zip(readers, row, strict=False)])
+        place, zone = shape.by.index("hour"), self.question.zone
+        has_changes = key_width(shape) > len(shape.by)
+        offset = (shape.offsets or (0,))[0]
+
+        def keys(row: Sequence[Any]) -> Keys:
+            ahead = row[place + 1] if has_changes else offset
+            rest = [*row[:place], *row[place + (2 if has_changes else 1) :]]
+            found = [read(value) for read, value in zip([*readers[:place], *readers[place + 1 :]], rest, strict=False)]
+            return (*found[:place], _hour(row[place], ahead, zone), *found[place:])
+
+        return keys
+
+
+def _check_names(verb: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidOption(f"Usage cannot be {verb} by {name!r}; it can by {', '.join(known)}.")
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+
+
+def _moment(bound: date | datetime | None, zone: tzinfo) -> Any:
+    if bound is None or isinstance(bound, datetime):
+        return None if bound is None else bound.astimezone(UTC)
+    return midnight(bound, zone).astimezone(UTC)
+
+
+def _ranges(name: str, ranges: Ranges) -> dict[str, date]:
+    ends = {f"{name}_from_{number}": start for number, (start, _) in enumerate(ranges)}
+    return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
+
+
+def _row(by: Sequence[str], keys: Keys, sums: Sequence[Any]) -> UsageRow:
+    return UsageRow(dict(zip(by, keys, strict=True)), *sums)
+
+
+def _added(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    """Sums of sums; what neither knows stays unknown."""
+    return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
+
+
+def _rank(order_by: str | None, row: UsageRow) -> Any:
+    """The order of the database: largest first, then keys byte for byte; what is unknown comes last."""
+    figure = None if order_by is None else getattr(row, order_by)
+    keys = [(key is None, escaped(key).encode() if isinstance(key, str) else key) for key in row.keys.values()]
+    return (figure is None, 0 if figure is None else -figure, *keys)
+
+
+def _date(value: Any) -> date:
+    if isinstance(value, datetime):
+        return value.date()
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _hour(value: Any, ahead: int, zone: tzinfo) -> datetime:
+    wall = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return (wall.replace(tzinfo=UTC) - timedelta(seconds=ahead)).astimezone(zone)
+
+
+def _public_id(value: Any) -> str | None:
+    return None if value is None else public_id_text(bytes(value))
+
+
+def _hex(value: Any) -> str | None:
+    return None if value is None else bytes(value).hex()
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+# How the keys of rows are read that are no names
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
+    "response": _as_it_is,
+}  # fmt: skip
+
+
+def _hash(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise InvalidOption(f"tool_set={text!r} is not the hash of a tool set: 64 hexadecimal digits.") from error
 
 
 def conversation_key(connection: Connection, scope: Scope, public_id: str) -> int | None:

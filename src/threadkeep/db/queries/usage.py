@@ -1,0 +1,303 @@
+"""Statements of usage reports: over the ledger, and over the sums of filled days.
+
+A report is described by its `Shape`; reports of the same shape run the same statement, which is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    CompoundSelect,
+    Date,
+    Integer,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    cast,
+    collate,
+    false,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
+
+from threadkeep.db.prepared import Prepared
+from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.tables import conversations, usage_daily, usage_days, usage_records
+from threadkeep.db.types import MYSQL, Identifier
+
+KEYS: Final = ("provider", "model", "format", "status")  # what filled days are summed by
+FIGURES: Final = (
+    "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
+    "cost_nano", "latency_ms",
+)  # fmt: skip
+SUMS: Final = ("attempts", *FIGURES, "cache_known_tokens", "costs", "latencies")
+
+TIMES: Final = ("hour", "day", "week", "month")
+# What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
+COLUMNS: Final = {
+    "model": "model", "provider": "provider", "format": "format", "user_id": "user_id",
+    "conversation_id": "conversation_id", "status": "status", "tool_set": "tool_set_hash", "response": "response",
+    "day": "day",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What kind of report it is.
+
+    Attributes:
+        by: what it is grouped by.
+        filters: by column: how many values are looked for, and whether NULL is one.
+        ranges: how many ranges of days of the ledger are looked at; None: all days.
+        filled: how many ranges of filled days are looked at.
+        since: whether a bound lies within a day, likewise `until`.
+        is_of_user: whether the store is for one user.
+        is_of_conversation: whether it is about one conversation.
+        offsets: seconds by which local time is ahead of UTC, one more than there are changes; None: times are UTC.
+        order_by: the sum that comes first where it is largest.
+        is_limited: whether there are at most so many rows.
+    """
+
+    by: tuple[str, ...]
+    filters: tuple[tuple[str, int, bool], ...] = ()
+    ranges: int | None = None
+    filled: int = 0
+    since: bool = False
+    until: bool = False
+    is_of_user: bool = False
+    is_of_conversation: bool = False
+    offsets: tuple[int, ...] | None = None
+    order_by: str | None = None
+    is_limited: bool = False
+
+
+def sums_of(table: Table) -> list[Any]:
+    """The sums over a table, by name."""
+    columns = table.c
+    counted: dict[str, Any] = {}
+    if table is usage_records:
+        counted = {
+            "attempts": func.count(),
+            "costs": func.count(columns.cost_nano),
+            "latencies": func.count(columns.latency_ms),
+            "cache_known_tokens": func.sum(case((columns.cached_tokens.is_not(None), columns.input_tokens))),
+        }
+    return [(counted[name] if name in counted else func.sum(columns[name])).label(name) for name in SUMS]
+
+
+@lru_cache(maxsize=256)
+def report(shape: Shape, dialect: str) -> Prepared:
+    """The statement of a report: rows of keys and sums, in order.
+
+    With filled days the rows come in no order, keys can come twice, and each row begins with 1; the one that begins
+    with 0 says in place of `attempts` how many days were filled when the statement ran.
+    """
+    if shape.filled:
+        return Prepared(_with_filled(shape, dialect))
+    if "conversation_id" in shape.by:
+        return Prepared(_by_conversation(shape, dialect))
+    keys = _keys(shape, usage_records, dialect)
+    sums = _whole(sums_of(usage_records), dialect)
+    statement: Select[Any] = select(*keys, *sums).where(*_ledger_conditions(shape)).group_by(*_groups(keys))
+    return Prepared(_ordered(statement, shape, keys, sums, dialect))
+
+
+def key_width(shape: Shape) -> int:
+    """How many columns the keys of a row take: an hour where clocks change is told by two."""
+    return len(shape.by) + (1 if "hour" in shape.by and _has_changes(shape) else 0)
+
+
+def _with_filled(shape: Shape, dialect: str) -> CompoundSelect[Any]:
+    """Filled days from their sums, other days from the ledger, and how many days were filled, in one snapshot."""
+    parts: list[Any] = []
+    daily = [
+        usage_daily.c.tenant_id == bindparam("tenant"),
+        usage_days.c.tenant_id == usage_daily.c.tenant_id,
+        usage_days.c.day == usage_daily.c.day,
+        usage_days.c.filled_at.is_not(None),
+        _in_ranges(usage_daily.c.day, "filled", shape.filled),
+        *_filters(shape, usage_daily),
+    ]
+    for table, conditions in ((usage_daily, daily), (usage_records, _ledger_conditions(shape))):
+        keys = _keys(shape, table, dialect)
+        sums = _whole(sums_of(table), dialect)
+        parts.append(select(literal_column("1"), *keys, *sums).where(*conditions).group_by(*_groups(keys)))
+    nulls = [null().label(f"key_{number}") for number in range(len(shape.by))]
+    others = [null().label(name) for name in SUMS[1:]]
+    parts.append(
+        select(literal_column("0"), *nulls, func.count(), *others).where(
+            usage_days.c.tenant_id == bindparam("tenant"),
+            usage_days.c.filled_at.is_not(None),
+            _in_ranges(usage_days.c.day, "filled", shape.filled),
+        )
+    )
+    return union_all(*parts)
+
+
+def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
+    """By the id that users see: conversations that are gone have none and count together."""
+    keys = _keys(shape, usage_records, dialect)
+    inner = (
+        select(*keys, *sums_of(usage_records))
+        .where(*_ledger_conditions(shape))
+        .group_by(*_groups(keys))
+        .subquery("attempts")
+    )
+    place = shape.by.index("conversation_id")
+    named = conversations.c.public_id.label(f"key_{place}")
+    outer: list[Any] = [named if number == place else inner.c[f"key_{number}"] for number in range(len(keys))]
+    sums = _whole([func.sum(inner.c[name]).label(name) for name in SUMS], dialect)
+    known = and_(
+        conversations.c.tenant_id == bindparam("tenant"),
+        conversations.c.id == inner.c[f"key_{place}"],
+        conversations.c.status != DELETED,
+    )
+    statement: Select[Any] = select(*outer, *sums).select_from(inner.outerjoin(conversations, known)).group_by(*outer)
+    return _ordered(statement, shape, outer, sums, dialect)
+
+
+def _keys(shape: Shape, table: Table, dialect: str) -> list[Any]:
+    found: list[Any] = []
+    for name in shape.by:
+        if name in TIMES:
+            found += _time_keys(name, shape, table, dialect)
+        else:
+            found.append(table.c[COLUMNS[name]])
+    return [column.label(f"key_{number}") for number, column in enumerate(found)]
+
+
+def _groups(keys: Sequence[Any]) -> list[Any]:
+    """Grouped by name: an expression with parameters would be another one the second time."""
+    return [literal_column(f"key_{number}") for number in range(len(keys))]
+
+
+def _ordered(
+    statement: Select[Any], shape: Shape, keys: Sequence[Any], sums: Sequence[Any], dialect: str
+) -> Select[Any]:
+    """Largest first, then by keys, byte for byte; what is unknown comes last."""
+    if not shape.by:
+        return statement
+    order: list[Any] = []
+    if shape.order_by is not None:
+        largest = next(one for one in sums if one.name == shape.order_by).desc()
+        order.append(largest if dialect in MYSQL else largest.nulls_last())
+    for key in keys:
+        column = key.element
+        if not isinstance(column, Column):  # a time; named, as in GROUP BY, and never NULL
+            order.append(literal_column(key.name))
+        elif dialect in MYSQL:
+            order += [column.is_(None), column]
+        else:
+            is_text = dialect == "postgresql" and isinstance(column.type, Identifier)
+            order.append((collate(column, "C") if is_text else column).asc().nulls_last())
+    statement = statement.order_by(*order)
+    return statement.limit(bindparam("limit", type_=Integer)) if shape.is_limited else statement
+
+
+def _whole(sums: Sequence[Any], dialect: str) -> list[Any]:
+    """Sums as 64-bit integers: PostgreSQL and MySQL would give decimals, which take longer."""
+    return list(sums) if dialect == "sqlite" else [cast(one.element, BigInteger).label(one.name) for one in sums]
+
+
+def _ledger_conditions(shape: Shape) -> list[Any]:
+    table = usage_records.c
+    found: list[Any] = [table.tenant_id == bindparam("tenant")]
+    if shape.is_of_user:
+        found.append(table.user_id == bindparam("user"))
+    if shape.is_of_conversation:
+        found.append(table.conversation_id == bindparam("conversation"))
+    if shape.ranges is not None:
+        found.append(_in_ranges(table.day, "day", shape.ranges))
+    if shape.since:
+        found.append(table.occurred_at >= bindparam("since"))
+    if shape.until:
+        found.append(table.occurred_at < bindparam("until"))
+    return found + _filters(shape, usage_records)
+
+
+def _filters(shape: Shape, table: Table) -> list[Any]:
+    found: list[Any] = []
+    for name, count, has_null in shape.filters:
+        column = table.c[COLUMNS[name]]
+        values = [bindparam(f"{name}_{number}", type_=column.type) for number in range(count)]
+        looked: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
+        if has_null:
+            looked.append(column.is_(None))
+        found.append(or_(*looked) if looked else false())
+    return found
+
+
+def _in_ranges(column: Any, name: str, count: int) -> Any:
+    """Days within one of some ranges, both ends included."""
+    return or_(
+        false(),
+        *(
+            and_(
+                column >= bindparam(f"{name}_from_{number}", type_=Date),
+                column <= bindparam(f"{name}_to_{number}", type_=Date),
+            )
+            for number in range(count)
+        ),
+    )
+
+
+# Times
+
+
+def _has_changes(shape: Shape) -> bool:
+    return shape.offsets is not None and len(shape.offsets) > 1
+
+
+def _time_keys(name: str, shape: Shape, table: Table, dialect: str) -> list[Any]:
+    if name != "hour" and shape.offsets is None:
+        return [_bucket(name, table.c.day, dialect)]
+    offset = _offset(shape)
+    found = [_bucket(name, _local(table.c.occurred_at, offset, dialect), dialect)]
+    return [*found, offset] if name == "hour" and _has_changes(shape) else found
+
+
+def _offset(shape: Shape) -> Any:
+    offsets = shape.offsets or (0,)
+    changes: list[Any] = [
+        (usage_records.c.occurred_at < bindparam(f"change_{number}"), literal_column(str(offset)))
+        for number, offset in enumerate(offsets[:-1])
+    ]
+    last: Any = literal_column(str(offsets[-1]))
+    return case(*changes, else_=last) if changes else last
+
+
+def _local(column: Any, offset: Any, dialect: str) -> Any:
+    """Local time without a zone. SQLite would round half a millisecond up, into the next day."""
+    if dialect == "sqlite":
+        return func.datetime(func.substr(column, 1, 19), offset.op("||")(literal_column("' seconds'")))
+    if dialect == "postgresql":
+        return func.timezone(literal_column("'UTC'"), column) + offset * literal_column("interval '1 second'")
+    return func.timestampadd(literal_column("SECOND"), offset, column)
+
+
+def _bucket(name: str, column: Any, dialect: str) -> Any:
+    """The hour, or the first day of a week or month, that a local time or a day lies in."""
+    if dialect == "postgresql":
+        start: Any = func.date_trunc(literal_column(f"'{name}'"), column)
+        return start if name == "hour" else cast(start, Date)
+    if dialect in MYSQL:
+        if name == "week":
+            return func.subdate(func.date(column), func.weekday(column))
+        patterns = {"hour": "'%Y-%m-%d %H:00:00'", "month": "'%Y-%m-01'"}
+        return func.date_format(column, literal_column(patterns[name])) if name in patterns else func.date(column)
+    if name == "week":
+        return func.date(column, literal_column("'weekday 0'"), literal_column("'-6 days'"))
+    patterns = {"hour": "'%Y-%m-%d %H:00:00'", "day": "'%Y-%m-%d'", "month": "'%Y-%m-01'"}
+    return func.strftime(literal_column(patterns[name]), column)

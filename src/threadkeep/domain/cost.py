@@ -1,0 +1,111 @@
+"""What an answer cost: the figure that the provider reports, and prices by which it is computed. In nano-USD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from threadkeep.domain.objects import shown
+from threadkeep.errors import InvalidOption
+
+Amount = int | float | str | Decimal
+
+NANO: Final = 10**9
+MAX_COST: Final = 10**15  # a million dollars: no answer costs that, and sums of these fit into 64 bits
+
+# Where providers report what an answer cost, in their usage object -> the nano-USD of one unit
+REPORTED: Final = (
+    ("cost_in_usd_ticks", Decimal("0.1")),  # xAI: ten thousand million ticks are a dollar
+    ("cost.total_cost", Decimal(NANO)),     # Perplexity
+    ("cost", Decimal(NANO)),                # OpenRouter: its credits are dollars
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an answer cost, and how that is known.
+
+    Attributes:
+        nano: nano-USD.
+        price: JSON text for the ledger: where the figure is from (`source`), and the prices it was computed with.
+    """
+
+    nano: int
+    price: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A price of your own, in USD for a million tokens.
+
+    Attributes:
+        model: the model as the ledger names it; ``*`` stands for any text.
+        input: for input tokens.
+        output: for output tokens, reasoning included.
+        cached: for input that came from the provider's cache; None: as `input`.
+        cache_write: for input that went into the provider's cache; None: as `input`.
+        provider: only for answers of this provider (`provider=` of `add_response`); None: of any.
+
+    Raises:
+        InvalidOption: a price is no number from 0 on.
+    """
+
+    model: str
+    input: Amount
+    output: Amount
+    cached: Amount | None = None
+    cache_write: Amount | None = None
+    provider: str | None = None
+
+    def __post_init__(self) -> None:
+        given: object = self.model
+        if not isinstance(given, str) or not given:
+            raise InvalidOption(f"The model of a Price is its name, not {shown(given)}.")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name not in {"model", "provider"} and value is not None:
+                object.__setattr__(self, one.name, _amount(one.name, value))
+
+    def is_for(self, provider: str | None, model: str) -> bool:
+        """Whether it is the price of that model there."""
+        return self.provider in {None, provider} and fnmatchcase(model, self.model)
+
+
+def _amount(name: str, value: object) -> Decimal:
+    found = decimal_of(value)
+    if found is None:
+        raise InvalidOption(f"The {name} of a Price is a number of dollars from 0 on, not {shown(value)}.")
+    return found
+
+
+def decimal_of(value: object) -> Decimal | None:
+    """A number from 0 on, exactly as it is written; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        found = Decimal(str(value) if isinstance(value, float) else value)
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() and found >= 0 else None
+
+
+def whole_nano(amount: Decimal) -> int | None:
+    """An amount of nano-USD as it is stored: a half goes to the even number; None beyond any real cost."""
+    return int(amount.to_integral_value(ROUND_HALF_EVEN)) if amount < MAX_COST else None
+
+
+def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
+    """The nano-USD that the provider itself reports in its usage object; None where it does not."""
+    if not usage:
+        return None
+    for path, unit in REPORTED:
+        found: Any = usage
+        for key in path.split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        amount = decimal_of(found)
+        if amount is not None:
+            return whole_nano(amount * unit)
+    return None
