@@ -16,7 +16,7 @@ from threadkeep.domain.session import Session
 from threadkeep.formats import get_format
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-FORMATS = ("open_responses", "chat_completion", "converse")
+FORMATS = ("open_responses", "chat_completion", "messages", "converse")
 ERRORS = {
     "UnsupportedFormatError": errors.CannotRender,
     "InvalidItemError": errors.InvalidItem,
@@ -31,6 +31,9 @@ DIFFERENT = {
     "chat_completion/req/parallel-tool-calls-without-tools": "the service takes it with tools only",
     "converse/req/tool-strict-dropped": "the service takes strict tools",
     "converse/resp/unknown-block-skipped": "text with citations is text",
+    "messages/req/file-media-type-override": "plain text goes as a text source",
+    "messages/req/tool-result-only-file": "results hold documents",
+    "messages/req/think-disabled-free": "newer models take one sampler",
     "chat_completion/resp/finish-unknown": "an unknown word means completed",
     "chat_completion/resp/missing-model": "a body without a model is read",
 }

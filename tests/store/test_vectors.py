@@ -46,7 +46,7 @@ def is_native(value: Any) -> bool:
     return isinstance(value, dict) and value.get("type") == "provider_item"
 
 
-@cases("open_responses_request", "chat_completion_request", "converse_request")
+@cases("open_responses_request", "chat_completion_request", "messages_request", "converse_request")
 def test_a_stored_session_is_rendered(store: Any, elsewhere: Any, case: dict[str, Any]) -> None:
     wire = case["id"].partition("/")[0]
     kept = store.save(Session.from_dict(case["session"]))
@@ -60,7 +60,7 @@ def test_a_stored_session_is_rendered(store: Any, elsewhere: Any, case: dict[str
         assert json.loads(rendered.body) == case["payload"]
 
 
-@cases("open_responses_response", "chat_completion_response", "converse_response")
+@cases("open_responses_response", "chat_completion_response", "messages_response", "converse_response")
 def test_an_answer_is_stored(store: Any, elsewhere: Any, case: dict[str, Any]) -> None:
     wire = case["id"].partition("/")[0]
     conversation = store.create_conversation(model="any")

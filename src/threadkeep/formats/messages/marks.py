@@ -1,0 +1,133 @@
+"""Cache marks and citations over a whole request: what the service counts and compares.
+
+* There are four cache marks at most, the one of the request included; the oldest of the messages go first.
+* A mark of an hour may not follow one of five minutes; it then counts for five minutes, too.
+* Citations are on for all documents or for none: the first document decides.
+
+Source: Anthropic's guides on prompt caching and on citations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.messages.content import block_type
+from threadkeep.formats.messages.fields import MOST_CACHE_MARKS
+from threadkeep.formats.reports import Context
+
+MARK: Final = "cache_control"
+_HOUR: Final = "1h"
+_FIVE_MINUTES: Final[JsonObject] = {"type": "ephemeral"}
+
+Change = Callable[[JsonObject], JsonObject]
+
+
+def with_fewer_marks(body: JsonObject, context: Context) -> JsonObject:
+    """The request with as many cache marks as the service takes, in the order that it takes."""
+    marks = [*_marks(body), *([body[MARK]] if body.get(MARK) is not None else [])]
+    if not marks:
+        return body
+    excess = max(len(marks) - MOST_CACHE_MARKS, 0)
+    is_late = any(_is_hour(later) and not _is_hour(mark) for mark, later in pairwise(marks))
+    if not excess and not is_late:
+        return body
+    if excess:
+        context.lose("cache_mark", MARK, f"{excess} cache marks were left out: the service takes {MOST_CACHE_MARKS}.")
+    if is_late:
+        context.lose("cache_mark", MARK, "A cache mark of an hour behind one of five minutes was made one of these.")
+    return _remarked(body, excess)
+
+
+def _is_hour(mark: Any) -> bool:
+    return isinstance(mark, dict) and mark.get("ttl") == _HOUR
+
+
+def _marks(thing: Any) -> Iterator[Any]:
+    """The marks on tools, system text and messages, in the order of the service."""
+    for key in ("tools", "system", "messages", "content"):
+        found = thing.get(key)
+        for one in found if isinstance(found, list) else ():
+            if isinstance(one, dict):
+                yield from _marks(one) if "content" in one else ()
+                if one.get(MARK) is not None:
+                    yield one[MARK]
+
+
+class Remarking:
+    """Goes over the marks from the first to the last: leaves out the first `excess`, and shortens the late hours."""
+
+    def __init__(self, excess: int) -> None:
+        self.excess = excess
+        self.is_short = False
+
+    def __call__(self, thing: JsonObject) -> JsonObject:
+        """The thing with the mark that it may have."""
+        if thing.get(MARK) is None:
+            return thing
+        if self.excess:
+            self.excess -= 1
+            return {key: value for key, value in thing.items() if key != MARK}
+        if self.is_short and _is_hour(thing[MARK]):
+            return {**thing, MARK: dict(_FIVE_MINUTES)}
+        self.is_short = self.is_short or not _is_hour(thing[MARK])
+        return thing
+
+
+def _remarked(body: JsonObject, excess: int) -> JsonObject:
+    """The request with other marks; those of messages are left out before those of tools and system text."""
+    inner = min(excess, len(list(_marks({"messages": body["messages"]}))))
+    change = Remarking(excess - inner)
+    found = dict(body)
+    for key in ("tools", "system"):
+        if isinstance(found.get(key), list):
+            found[key] = _changed(found[key], change)
+    change.excess += inner
+    found["messages"] = _changed(found["messages"], change)
+    return change(found)
+
+
+def _changed(things: list[Any], change: Change) -> list[Any]:
+    """A list of blocks or messages, each of them and what it holds changed."""
+    found = []
+    for thing in things:
+        if isinstance(thing, dict):
+            inner = thing.get("content")
+            with_inner = {**thing, "content": _changed(inner, change)} if isinstance(inner, list) else thing
+            found.append(change(with_inner))
+        else:
+            found.append(thing)
+    return found
+
+
+def with_even_citations(body: JsonObject, context: Context) -> JsonObject:
+    """The request with citations as the first document has them."""
+    documents = list(_documents(body["messages"]))
+    states = {_is_cited(document) for document in documents}
+    if len(states) < len((True, False)):
+        return body
+    is_cited = _is_cited(documents[0])
+    word = "on" if is_cited else "off"
+    context.lose("citations", "citations", f"Citations were turned {word} for all documents, as for the first of them.")
+
+    def change(block: JsonObject) -> JsonObject:
+        if block_type(block) != "document" or _is_cited(block) is is_cited:
+            return block
+        return {**block, "citations": {"enabled": is_cited}}
+
+    return {**body, "messages": _changed(body["messages"], change)}
+
+
+def _documents(things: list[Any]) -> Iterator[JsonObject]:
+    for thing in things:
+        if block_type(thing) == "document":
+            yield thing
+        elif isinstance(thing, dict) and isinstance(thing.get("content"), list):
+            yield from _documents(thing["content"])
+
+
+def _is_cited(document: JsonObject) -> bool:
+    citations = document.get("citations")
+    return isinstance(citations, dict) and citations.get("enabled") is True

@@ -1,0 +1,135 @@
+"""The request of the Messages API.
+
+* Instructions lead the system text; system items follow them there, wherever they stand.
+* What a request that came from the wire said in keys of its own goes back as it came.
+* `messages` is the last key.
+
+Source: Anthropic's API reference, "Messages", create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
+from threadkeep.errors import CannotRender
+from threadkeep.formats.entries import snapshot_of
+from threadkeep.formats.fields import render_fields
+from threadkeep.formats.messages.fields import EXTRAS, FIELDS, LONGEST_NAME, NAME
+from threadkeep.formats.messages.marks import with_even_citations, with_fewer_marks
+from threadkeep.formats.messages.models import follows
+from threadkeep.formats.messages.passes import (
+    ellipsis,
+    filled,
+    joined,
+    lacks_thought,
+    message_of,
+    placed,
+    stable_count,
+    with_clean_end,
+    with_leader,
+)
+from threadkeep.formats.messages.settings import fit, thinking_type
+from threadkeep.formats.messages.system import wire_system
+from threadkeep.formats.messages.tools import tool_choice, wire_tools
+from threadkeep.formats.messages.turns import Ground, Turn, Writer
+from threadkeep.formats.names import Names
+from threadkeep.formats.rendered import PlainRendered, is_plain
+from threadkeep.formats.reports import Context
+from threadkeep.formats.turns import left_alone, paired, upto
+
+if TYPE_CHECKING:
+    from threadkeep.domain.session import Session
+
+
+def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
+    """Render a session as the body of a Messages request.
+
+    Raises:
+        CannotRender: there is no model, nothing to send, or settings exclude each other.
+        LossError: `options.strict` is set and the request is not exact.
+    """
+    snapshot = snapshot_of(session)
+    entries = upto(snapshot.entries, options.upto)
+    context = Context(Names((tool.get("name") for tool in snapshot.tools), LONGEST_NAME), snapshot.tools)
+    body = head(snapshot, context)
+    if body.get("model") is None:
+        raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
+    turns, hoisted = _turns(snapshot, entries, context)
+    if thinking_type(body) == "enabled" and lacks_thought(turns):
+        context.mend("option", "reasoning", "Thinking was left out: the last tool call came without its thinking.")
+        del body["thinking"]
+    body = _with_messages(_with_system(body, wire_system(snapshot, hoisted, context)), turns, context)
+    has_calls = any(entry.call_id is not None for entry in entries)  # whose arguments may hold any number
+    rendered = (PlainRendered if not has_calls and is_plain(snapshot) else Rendered)(
+        losses=context.losses,
+        repairs=context.repairs,
+        stable=stable_count(turns),
+        head=entries[-1].position if entries else -1,
+        view=options.view(NAME),
+        source=body,
+    )
+    return rendered.strictly(NAME) if options.strict else rendered
+
+
+def head(snapshot: Snapshot, context: Context) -> JsonObject:
+    """The request without system text and messages.
+
+    Raises:
+        CannotRender: settings exclude each other.
+    """
+    settings = snapshot.settings
+    extra = settings.get("extra") or {}
+    body = render_fields(FIELDS, settings, context)
+    body |= {key: extra[key] for key in EXTRAS if extra.get(key) is not None}
+    tools = wire_tools(snapshot.tools, context)
+    spelling = _spelling(snapshot)
+    if tools or "tools" in spelling.get("empty", ()):
+        body["tools"] = tools
+    if (choice := tool_choice(settings, tools, context)) is not None:
+        body["tool_choice"] = choice
+    fit(body, settings, context, has_limit="max_tokens" not in spelling.get("absent", ()))
+    native = extra.get(NAME)
+    return body | (
+        {key: value for key, value in native.items() if key != "messages"} if isinstance(native, dict) else {}
+    )
+
+
+def _spelling(snapshot: Snapshot) -> JsonObject:
+    imported = snapshot.imported
+    return imported.spelling if imported is not None and imported.format == NAME else {}
+
+
+def _turns(snapshot: Snapshot, entries: Sequence[Entry], context: Context) -> tuple[list[Turn], list[JsonObject]]:
+    """The messages that are sent, and the system text that leads them."""
+    imported = snapshot.imported
+    count = imported.count if imported is not None and imported.format == NAME else 0
+    is_as_it_came = bool(entries) and entries[-1].position == count - 1
+    takes_system = follows(snapshot.settings.get("model"), "inner system")
+    ground = Ground(count, _spelling(snapshot).get("content"), takes_system)
+    writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, ground)
+    writer.write(entries)
+    turns, inner = placed(filled(joined(writer.turns, context), context), context)
+    if not turns:
+        turns = _least(entries, context)
+    turns = with_leader(turns, context)
+    return (turns if is_as_it_came else with_clean_end(turns, context)), [*writer.hoisted, *inner]
+
+
+def _least(entries: Sequence[Entry], context: Context) -> list[Turn]:
+    """A user message that says nothing, where all that the user said were blanks."""
+    if not any(entry.type == "message" and entry.role == "user" for entry in entries):
+        raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
+    context.mend("blank_text", "", "The user's message is empty and was sent as '...'.")
+    return [ellipsis()]
+
+
+def _with_system(body: JsonObject, system: Any) -> JsonObject:
+    return body if system is None or "system" in body else {**body, "system": system}
+
+
+def _with_messages(body: JsonObject, turns: Sequence[Turn], context: Context) -> JsonObject:
+    body["messages"] = [message_of(turn) for turn in turns]
+    return with_fewer_marks(with_even_citations(body, context), context)

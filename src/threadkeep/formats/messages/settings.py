@@ -1,0 +1,106 @@
+"""Settings that depend on each other or on the model.
+
+* `max_tokens` is always sent: 4096 where nothing is set, and what thinking may use on top.
+* While the model thinks, temperature and top_k are its own, and top_p is 0.95 at least.
+* A tool cannot be forced while thinking has a budget.
+* Newer models refuse sampling, budgets, or thinking that is turned off: see the table of models.
+
+Source: Anthropic's API reference, "Messages"; its guide on extended thinking.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.errors import CannotRender
+from threadkeep.formats.messages.fields import DEFAULT_MAX_TOKENS, LEAST_BUDGET, fits_user_id
+from threadkeep.formats.messages.models import follows
+from threadkeep.formats.reports import Context
+
+LEAST_TOP_P: Final = 0.95
+SAMPLERS: Final = ("temperature", "top_p", "top_k")
+_ACTIVE: Final = ("enabled", "adaptive")
+
+
+def fit(body: JsonObject, settings: JsonObject, context: Context, *, has_limit: bool = True) -> None:
+    """Make the settings of a request agree; `has_limit`: a token limit is sent though none is set.
+
+    Raises:
+        CannotRender: they contradict each other.
+    """
+    _set_user_id(body, settings, context)
+    _fit_thinking(body, context)
+    _limit(body, has_limit=has_limit)
+    _fit_sampling(body, context)
+    kind, choice = thinking_type(body), body.get("tool_choice") or {}
+    if kind == "enabled" and choice.get("type") in ("any", "tool"):
+        context.lose("tool_choice", "tool_choice", "No tool can be forced while thinking has a budget.")
+        body["tool_choice"] = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
+
+
+def thinking_type(body: JsonObject) -> Any:
+    """The type of thinking that a request asks for; None when it says nothing."""
+    thinking = body.get("thinking")
+    return thinking.get("type") if isinstance(thinking, dict) else None
+
+
+def _set_user_id(body: JsonObject, settings: JsonObject, context: Context) -> None:
+    user_id = settings.get("safety_identifier")
+    if user_id is None:
+        return
+    named = (settings.get("metadata") or {}).get("user_id")
+    if named not in (None, user_id):
+        raise CannotRender("safety_identifier and metadata.user_id differ. Set one of them, or both to the same.")
+    if fits_user_id(user_id, context):
+        body["metadata"] = {"user_id": user_id}
+
+
+def _fit_thinking(body: JsonObject, context: Context) -> None:
+    kind, model = thinking_type(body), body.get("model")
+    if kind == "disabled" and follows(model, "always thinks"):
+        context.lose("option", "reasoning.type", f"{model} always thinks.")
+        del body["thinking"]
+    elif kind == "enabled" and follows(model, "no budget"):
+        context.lose("option", "reasoning.budget_tokens", f"{model} sets its own budget: adaptive thinking was sent.")
+        others = {key: value for key, value in body["thinking"].items() if key != "budget_tokens"}
+        body["thinking"] = others | {"type": "adaptive"}
+    elif kind == "enabled" and body["thinking"]["budget_tokens"] < LEAST_BUDGET:
+        _raise_budget(body, context)
+
+
+def _raise_budget(body: JsonObject, context: Context) -> None:
+    """The least budget, where the token limit has room for it."""
+    budget, limit = body["thinking"]["budget_tokens"], body.get("max_tokens")
+    if limit is None or limit > LEAST_BUDGET:
+        context.mend("range", "reasoning.budget_tokens", f"{budget} became {LEAST_BUDGET}, the least that is taken.")
+        body["thinking"] = {**body["thinking"], "budget_tokens": LEAST_BUDGET}
+    elif limit > budget:
+        context.lose("option", "reasoning.budget_tokens", f"{budget} is less than the service takes: {LEAST_BUDGET}.")
+        del body["thinking"]
+
+
+def _limit(body: JsonObject, *, has_limit: bool) -> None:
+    budget = body["thinking"]["budget_tokens"] if thinking_type(body) == "enabled" else 0
+    limit = body.get("max_tokens")
+    if limit is None and has_limit:
+        body["max_tokens"] = DEFAULT_MAX_TOKENS + budget
+    elif limit is not None and budget and limit <= budget:
+        raise CannotRender(
+            f"max_output_tokens is {limit}, which the thinking budget of {budget} uses up. Set it higher, or unset it."
+        )
+
+
+def _fit_sampling(body: JsonObject, context: Context) -> None:
+    model, refused = body.get("model"), {}
+    if follows(model, "no sampling"):
+        refused = dict.fromkeys(SAMPLERS, f"{model} takes no sampling settings")
+    elif thinking_type(body) in _ACTIVE:
+        refused = dict.fromkeys(("temperature", "top_k"), "it is the model's own while it thinks")
+        if isinstance(top_p := body.get("top_p"), int | float) and top_p < LEAST_TOP_P:
+            refused["top_p"] = f"it is {LEAST_TOP_P} at least while the model thinks"
+    if "temperature" in body and "temperature" not in refused and follows(model, "one sampler"):
+        refused["top_p"] = f"{model} takes it only without temperature"
+    for name in [name for name in refused if name in body]:
+        context.lose("option", name, f"{name} was left out: {refused[name]}.")
+        del body[name]

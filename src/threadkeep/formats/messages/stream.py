@@ -1,0 +1,150 @@
+"""The stream of the Messages API: events become the body that would have come whole.
+
+* A block begins with what is known of it and grows by deltas; the input of a call comes as pieces of JSON text.
+* `message_delta` tells how the message ended; its usage is cumulative and takes the place of what was told before.
+* Thinking that a stream broke off in has no signature, and is marked: it cannot be sent back.
+
+Source: Anthropic's API reference, "Streaming Messages".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from threadkeep.domain.items import Reasoning
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.objects import json_copy
+from threadkeep.domain.response import Response
+from threadkeep.errors import CannotParse, InvalidItem
+from threadkeep.formats.messages.fields import NAME
+from threadkeep.formats.messages.response import parse_response
+from threadkeep.formats.streams import StreamAssembler
+
+# keys of message_delta that are not the message's
+_APART: Final = frozenset({"type", "delta", "usage"})
+# keys of deltas that are told once and not piece by piece
+_WHOLE: Final = frozenset({"signature", "content", "encrypted_content"})
+
+
+def assembler(headers: Mapping[str, str] | None = None) -> EventAssembler:
+    """An assembler for the events of one answer."""
+    return EventAssembler(NAME, _parse, headers)
+
+
+def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
+    """The response; that there is no stop reason yet is no unknown word."""
+    if body.get("stop_reason") is not None or "content" not in body:
+        return parse_response(body, headers)
+    found = parse_response({**body, "stop_reason": "end_turn"}, headers)
+    output = list(found.output)
+    if output and isinstance(output[-1], Reasoning):
+        output[-1] = output[-1].model_copy(update={"status": "incomplete"})
+    return found.model_copy(update={"finish_reason": None, "output": output})
+
+
+class EventAssembler(StreamAssembler):
+    """Puts events together; `feed` each of them, then take `response`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._message: JsonObject = {}
+        self._blocks: dict[int, JsonObject] = {}
+        self._inputs: dict[int, str] = {}
+
+    @property
+    def body(self) -> JsonObject:
+        """The message as far as it has come; not to be changed."""
+        if not self._message and not self._blocks:
+            return {}
+        blocks = [self._block(index) for index in sorted(self._blocks)]
+        return {**self._message, "content": blocks}
+
+    def _block(self, index: int) -> JsonObject:
+        """A block with the input that was told; text that is no JSON (yet) stays text."""
+        text = self._inputs.get(index)
+        if not text:
+            return self._blocks[index]
+        try:
+            return {**self._blocks[index], "input": loads(text)}
+        except ValueError:
+            return {**self._blocks[index], "input": text}
+
+    def add(self, event: JsonObject) -> None:
+        """Take in an event.
+
+        Raises:
+            CannotParse: it is nested too deeply.
+        """
+        add = _EVENTS.get(str(event.get("type")))
+        try:
+            if add is not None:
+                add(self, json_copy(event, "the event"))
+        except InvalidItem as error:
+            raise CannotParse(f"The {NAME} event cannot be kept: {error}") from error
+
+    def start(self, event: JsonObject) -> None:
+        """The message begins."""
+        message = event.get("message")
+        if isinstance(message, dict):
+            blocks = message.get("content")
+            self._message = {key: value for key, value in message.items() if key != "content"}
+            self._blocks = dict(enumerate(blocks if isinstance(blocks, list) else ()))
+
+    def start_block(self, event: JsonObject) -> None:
+        """A block begins."""
+        block = event.get("content_block")
+        if isinstance(block, dict):
+            index = self._index(event, len(self._blocks))
+            self._blocks[index] = block
+            self._inputs.pop(index, None)
+
+    def add_delta(self, event: JsonObject) -> None:
+        """A block grows."""
+        delta = event.get("delta")
+        block = self._blocks.get(index := self._index(event, len(self._blocks) - 1))
+        if not isinstance(delta, dict) or not isinstance(block, dict):
+            return
+        for key, value in delta.items():
+            if key == "partial_json":
+                self._inputs[index] = self._inputs.get(index, "") + str(value)
+            elif key == "citation":
+                block["citations"] = [*(block.get("citations") or ()), value]
+            elif key != "type" and value is not None:
+                _grow(block, key, value)
+
+    def end(self, event: JsonObject) -> None:
+        """The message says how it ended."""
+        delta = event.get("delta")
+        told = {key: value for key, value in event.items() if key not in _APART}
+        told |= delta if isinstance(delta, dict) else {}
+        self._message |= {key: value for key, value in told.items() if value is not None or key not in self._message}
+        if isinstance(event.get("usage"), dict):
+            usage = {key: value for key, value in event["usage"].items() if value is not None}
+            self._message["usage"] = {**(self._message.get("usage") or {}), **usage}
+        self.is_ended = self.is_ended or self._message.get("stop_reason") is not None
+
+    def stop(self, _event: JsonObject) -> None:
+        """The message is whole."""
+        self.is_ended = True
+
+    @staticmethod
+    def _index(event: JsonObject, usual: int) -> int:
+        index = event.get("index")
+        return index if type(index) is int else usual
+
+
+def _grow(block: JsonObject, key: str, value: Any) -> None:
+    """Texts come piece by piece, everything else at once."""
+    before = block.get(key)
+    is_piece = isinstance(before, str) and isinstance(value, str) and key not in _WHOLE
+    block[key] = before + value if is_piece else value
+
+
+_EVENTS: Final = {
+    "message_start": EventAssembler.start,
+    "content_block_start": EventAssembler.start_block,
+    "content_block_delta": EventAssembler.add_delta,
+    "message_delta": EventAssembler.end,
+    "message_stop": EventAssembler.stop,
+}

@@ -1,0 +1,233 @@
+"""The messages as they are written item by item: one turn for each role and wire message, not yet joined.
+
+* The items of a response stay together. Calls of one response never join those of another.
+* Tool results stand directly behind the message of their calls, all of them, wherever their items are; a call
+  without an output gets one that says so. An output that came too late is told as the user's text.
+* Neighbouring assistant messages of an imported request are one turn to the service: their results come behind both.
+
+Source: Anthropic's API reference, "Messages", tool use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.wire import Entry
+from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, wire_id
+from threadkeep.formats.messages.content import PARTS, block_type, own_parts, stands_in, wire_parts
+from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
+from threadkeep.formats.native import native_keys, own_block, report_foreign
+from threadkeep.formats.reports import Context
+from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, told
+
+# how a message of one text was spelled: as a string, or as a list with one block
+TEXT: Final = "text"
+LIST: Final = "list"
+
+
+@dataclass(slots=True)
+class Turn:
+    """A message that is being written.
+
+    Attributes:
+        number: the wire turn that its items came in; None for those that the user built.
+        is_imported: whether it is of the request that the conversation began as: it goes back as it came.
+        keys: what the message says beside role and content.
+        is_text: whether its content was a string.
+        is_settled: whether no later output changes what follows.
+        is_empty: whether it came without content.
+    """
+
+    role: str
+    number: int | None = None
+    is_imported: bool = False
+    blocks: list[Any] = field(default_factory=list)
+    keys: JsonObject = field(default_factory=dict)
+    is_text: bool = False
+    is_settled: bool = True
+    is_empty: bool = False
+    is_placed: bool = True  # system text that stands where it came, not where the model table lets it
+
+
+class Ground(NamedTuple):
+    """What is known of the whole request before it is written.
+
+    Attributes:
+        imported: how many items came with the request that the conversation began as.
+        word: how that request spelled messages of one text.
+        takes_system: whether the model takes system text inside the history.
+    """
+
+    imported: int
+    word: str | None
+    takes_system: bool
+
+
+class Writer:
+    """Writes turns item by item.
+
+    Attributes:
+        turns: what was written.
+        hoisted: system text that stands before the conversation.
+    """
+
+    def __init__(self, pairing: Pairing, context: Context, ground: Ground) -> None:
+        self.turns: list[Turn] = []
+        self.hoisted: list[JsonObject] = []
+        self._pairing, self._context = pairing, context
+        self._imported, self._ground = ground.imported, ground
+        unanswered = {call.position for call in pairing.made if call.position in pairing.alone}
+        self._pending = pairing.pending() | {position for position in unanswered if position > pairing.sent}
+        self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
+        self._calls: dict[int, str] = {}  # calls that wait for their results: position -> id on the wire
+        self._ids: dict[int, str] = {}  # all calls that were written
+        self._results: Turn | None = None  # the newest turn of results
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write all items."""
+        for entry in entries:
+            self._context.position = entry.position
+            is_plain = entry.rest is None and not entry.codec and entry.payload is not None
+            item = orjson.loads(entry.payload) if is_plain else entry.item()  # type: ignore[arg-type]  # not None
+            WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
+        self._answer(None)
+        self._context.position = None
+
+    def _turn(self, role: str, entry: Entry) -> Turn:
+        """The turn that an item belongs to: the last one, or a new one."""
+        is_imported = entry.position < self._imported
+        last = self.turns[-1] if self.turns else None
+        if last is not None and last.role == role and last.number == entry.turn and last.is_imported == is_imported:
+            return last
+        is_one_run = role == "assistant" and is_imported and last is not None and last.is_imported
+        if self._calls and not is_one_run:
+            self._answer(None)
+        self.turns.append(Turn(role, entry.turn, is_imported))
+        return self.turns[-1]
+
+    def _answer(self, output: Entry | None) -> None:
+        """The results of the calls that wait for them; `output` is the one that is met first where it stands."""
+        if not self._calls:
+            return
+        calls, self._calls = self._calls, {}
+        answers = self._pairing.answers
+        found = [(answers[position], call_id) for position, call_id in calls.items() if position in answers]
+        blocks = [tool_result(self._item(answer), call_id, self._context) for answer, call_id in sorted(found)]
+        missing = [position for position in calls if position not in answers and position not in self._pairing.alone]
+        blocks += [self._placeholder(position, calls[position]) for position in missing]
+        number = None if output is None else output.turn
+        is_imported = output is not None and output.position < self._imported
+        self._results = Turn("user", number, is_imported, blocks)
+        if blocks:
+            self.turns.append(self._results)
+
+    def _item(self, output: Entry) -> JsonObject:
+        self._context.position = output.position
+        return output.item()
+
+    def _placeholder(self, position: int, call_id: str) -> JsonObject:
+        self._context.position = position
+        self._context.mend("missing_output", "", f"The call {call_id!r} has no output; {MISSING_OUTPUT!r} was sent.")
+        return {"type": "tool_result", "tool_use_id": call_id, "content": MISSING_OUTPUT}
+
+    def message(self, item: JsonObject, entry: Entry) -> None:
+        """A message; one of an unknown role is the user's."""
+        role = item.get("role")
+        if entry.origin == NAME:
+            self._own_message(item, entry)
+            return
+        if role not in ROLES:
+            self._context.mend("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
+        role = "system" if role in SYSTEM_ROLES else "assistant" if role == "assistant" else "user"
+        if "native" in item:
+            report_foreign(item, NAME, self._context, "native")
+        blocks = wire_parts(item.get("content") or (), role, self._context, "content")
+        if role == "system" and not self._ground.takes_system:
+            self.hoisted += blocks
+        elif blocks:
+            turn = self._turn(role, entry)
+            turn.blocks += blocks
+            turn.is_placed = role != "system"
+
+    def _own_message(self, item: JsonObject, entry: Entry) -> None:
+        """A message that came from this format; only an empty text of an answer is left out, which is refused."""
+        turn = self._turn(str(item.get("role")), entry)
+        content = item.get("content") or ()
+        blocks = own_parts(content, turn.role if turn.role in PARTS else "user", self._context, "content")
+        turn.blocks += blocks if turn.is_imported else self._not_empty(blocks)
+        turn.keys |= native_keys(item, NAME)
+        word = item.get("spelling") or (self._ground.word if turn.is_imported else None)
+        turn.is_text = word == TEXT
+        turn.is_empty = not turn.blocks and not content
+
+    def _not_empty(self, blocks: list[Any]) -> list[Any]:
+        found = [block for block in blocks if block_type(block) != "text" or block.get("text")]
+        if len(found) < len(blocks):
+            self._context.mend("blank_text", "content", "An empty text was left out: the service refuses it.")
+        return found
+
+    def call(self, item: JsonObject, entry: Entry) -> None:
+        """A call."""
+        turn = self._turn("assistant", entry)
+        call_id = entry.call_id or ""
+        if not turn.is_imported:
+            call_id = wire_id(entry, set(self._calls.values()), self._context)
+        turn.blocks.append(tool_use(item, call_id, self._context))
+        turn.is_settled = turn.is_settled and entry.position not in self._pending
+        self._calls[entry.position] = self._ids[entry.position] = call_id
+
+    def output(self, item: JsonObject, entry: Entry) -> None:
+        """An output: with all others of its turn where it answers a call in time."""
+        position, pairing = entry.position, self._pairing
+        if position in pairing.alone:
+            self._turn("user", entry).blocks.append(tool_result(item, entry.call_id or "", self._context))
+        elif position in pairing.late:
+            detail = f"The output of {entry.call_id!r} came late and was sent as the user's text."
+            self._context.mend("late_output", "", detail)
+            self.message(told(item, pairing.late[position].item()), entry._replace(origin=None))
+        elif position in self._orphans or pairing.calls[position].position not in self._ids:
+            self._context.lose("orphan_output", "", f"There is no unanswered call {entry.call_id!r} before the output.")
+        else:
+            self._output_in_time(entry, pairing.calls[position])
+
+    def _output_in_time(self, entry: Entry, call: Entry) -> None:
+        if call.position in self._calls:
+            self._answer(entry)
+        elif self.turns[-1] is not self._results:
+            self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
+
+    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+        """Thinking."""
+        if blocks := thoughts(item, self._context):
+            self._turn("assistant", entry).blocks += blocks
+
+    def block(self, item: JsonObject, entry: Entry) -> None:
+        """A block that only this format knows; of other formats' blocks none can be sent."""
+        block = own_block(item, NAME, self._context, "")
+        if block is None:
+            return
+        is_of_model = entry.origin == NAME or stands_in(block, "assistant")
+        self._turn("assistant" if is_of_model else "user", entry).blocks.append(block)
+
+    def nothing(self, _item: JsonObject, entry: Entry) -> None:
+        """An item that the format has no form for."""
+        self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
+
+
+# item type -> what writes it
+WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
+    "message": Writer.message,
+    "function_call": Writer.call,
+    "custom_tool_call": Writer.call,
+    "function_call_output": Writer.output,
+    "custom_tool_call_output": Writer.output,
+    "reasoning": Writer.reasoning,
+    "provider_item": Writer.block,
+    "compaction": Writer.nothing,
+    "item_reference": Writer.nothing,
+}
