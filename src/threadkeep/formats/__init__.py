@@ -13,6 +13,6 @@ from threadkeep.formats.wire_format import WireFormat
 
 __all__ = ["FORMATS", "NAMES", "Format", "WireFormat", "get_format"]
 
-NAMES: Final = ("open_responses", "chat_completion", "messages", "converse")
+NAMES: Final = ("open_responses", "chat_completion", "messages", "converse", "gemini")
 
 FORMATS.update({name: WireFormat(name) for name in NAMES})

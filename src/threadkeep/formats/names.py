@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import ClassVar, Final
 
 _VALID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -29,6 +29,8 @@ def is_valid_name(name: object) -> bool:
 
 class Names:
     """The function names of one request: original -> wire name, one to one; `longest` is what the format takes."""
+
+    ALPHABET: ClassVar[str] = "A-Z a-z 0-9 _ -"
 
     __slots__ = ("_taken", "_wire", "longest")
 

@@ -61,6 +61,7 @@ REPAIRS: Final = {
     "reasoning_follower": "reasoning without the item it led to was left out",
     "role": "a message of an unknown role became a user message",
     "schema": "a tool's schema was sent as that of an object",
+    "thought_signature": "a call without the thought signature that the model wants got the one that stands for none",
     "tool_choice": "a tool choice without that tool was left out",
     "tool_history": "calls of the history were declared as tools, or told as text, because the format wants tools",
     "trailing_space": "white space at the end of a last assistant message was left out",
@@ -89,6 +90,6 @@ class Context:
         """A function name as this request spells it; a cleaned one is reported."""
         found = self.names.wire(original)
         if found != original:
-            longest = self.names.longest
-            self.mend("name", path, f"{original!r} is sent as {found!r}: names are 1-{longest} of A-Z a-z 0-9 _ -.")
+            rule = f"names are 1-{self.names.longest} of {self.names.ALPHABET}"
+            self.mend("name", path, f"{original!r} is sent as {found!r}: {rule}.")
         return found

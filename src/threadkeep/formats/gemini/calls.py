@@ -1,0 +1,155 @@
+"""Function calls and their responses, one by one.
+
+* Arguments and responses are objects; text that is no object is the `result` of a response, or its `error`.
+* Media of an output are parts of the response where the model takes them there, else parts beside it.
+
+Source: Google's Gemini API reference, "FunctionCall", "FunctionResponse"; "Function calling".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.formats.arguments import is_json
+from threadkeep.formats.gemini.content import MEDIA, TEXTS, USER, own_part, signature_of, wire_parts
+from threadkeep.formats.gemini.fields import NAME
+from threadkeep.formats.gemini.spelling import overlaid, respelled, spelling_of
+from threadkeep.formats.native import native_keys
+from threadkeep.formats.reports import Context
+
+# what Google's documents say to send as the signature of a call that the model did not make:
+# "skip_thought_signature_validator" in base64
+NO_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+_FAILED: Final = "failed"
+
+
+def json_object(text: Any) -> JsonObject | None:
+    """The object that a text is the JSON of; None for everything else."""
+    if not isinstance(text, str) or not text.lstrip().startswith("{") or not is_json(text):
+        return None
+    found = loads(text)
+    return found if isinstance(found, dict) else None
+
+
+def arguments_of(item: JsonObject, context: Context) -> JsonObject:
+    """The arguments of a call; what is no object becomes an empty one, which is reported."""
+    if item["type"] == "custom_tool_call":
+        return {"input": item.get("input") or ""}
+    arguments = item.get("arguments")
+    if isinstance(arguments, dict | None):
+        return arguments or {}
+    found = json_object(arguments)
+    if found is not None:
+        return found
+    if isinstance(arguments, str) and not arguments.strip():
+        context.mend("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
+    else:
+        detail = f"The arguments of {item.get('name')!r} are no JSON object and were sent as an empty one."
+        context.mend("malformed_arguments", "arguments", detail)
+    return {}
+
+
+def call_part(item: JsonObject, name: str, call_id: str | None, context: Context) -> JsonObject:
+    """A call as a part, without the keys that it came with."""
+    call = {"name": name, "args": arguments_of(item, context)} | ({"id": call_id} if call_id else {})
+    return {"functionCall": call} | signature_of(item)
+
+
+def own_call(item: JsonObject, context: Context) -> JsonObject:
+    """A call that came from this format, as it came."""
+    made = call_part(item, item.get("name") or "", item.get("call_id"), context)
+    return overlaid(made, native_keys(item, NAME))
+
+
+def respelled_item(part: JsonObject, item: JsonObject) -> JsonObject:
+    """A part of a call or response in the spelling that its item came in."""
+    return respelled(part, spelling_of(item).get("snake", ()))
+
+
+def is_nameless(item: JsonObject) -> bool:
+    """Whether a call came without an id, so that the one it has here is not the provider's."""
+    call = native_keys(item, NAME).get("functionCall")
+    return isinstance(call, dict) and "id" in call and not call["id"]
+
+
+def client_id(item: JsonObject) -> str | None:
+    """The id that an output came with where its call has none: clients make ids, too."""
+    response = native_keys(item, NAME).get("functionResponse")
+    found = response.get("id") if isinstance(response, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def response_parts(
+    item: JsonObject, name: str, call_id: str | None, context: Context, *, nests_media: bool
+) -> list[JsonObject]:
+    """An output as a `functionResponse` part, and parts for its media where these stand beside it."""
+    output = item.get("output")
+    response: JsonObject = {"name": name, "response": _response(item, output, context)}
+    if call_id:
+        response["id"] = call_id
+    media = _media(output, context) if isinstance(output, list) else []
+    nested = [part for part in media if nests_media and not is_text(part)]
+    if nested:
+        response["parts"] = nested
+    return [{"functionResponse": response}, *(part for part in media if part not in nested)]
+
+
+def is_text(part: Any) -> bool:
+    """Whether a part is a text."""
+    return isinstance(part, dict) and "text" in part
+
+
+def own_response(item: JsonObject, name: str, call_id: str | None) -> JsonObject:
+    """An output that came from this format, without the keys that it came with."""
+    output = item.get("output")
+    response: JsonObject = {"name": name, "response": _own_response(item, output)}
+    if call_id:
+        response["id"] = call_id
+    if isinstance(output, list):
+        response["parts"] = [own_part(part) for part in output if part["type"] not in TEXTS]
+    return {"functionResponse": response}
+
+
+def _own_response(item: JsonObject, output: Any) -> JsonObject:
+    if not isinstance(output, list):
+        return _result(output)
+    texts = [part["text"] for part in output if part["type"] in TEXTS]
+    if spelling_of(item).get("response") == "json":
+        return json_object("".join(texts)) or {}
+    return {"result": "\n".join(texts)} if texts else {}
+
+
+def _response(item: JsonObject, output: Any, context: Context) -> JsonObject:
+    """What a tool returned, as an object; `error` is where this service looks for failures."""
+    if isinstance(output, list):
+        found: JsonObject = {"result": _texts(output)}
+    else:
+        found = _result(output)
+    status = item.get("status")
+    if status == _FAILED and "error" not in found:
+        return {"error": found.get("result") if found.keys() == {"result"} else found}
+    if status == "incomplete":
+        context.lose("status", "status", "The format has no status 'incomplete' of an output.")
+    return found
+
+
+def _texts(output: Sequence[Any]) -> str:
+    return "\n".join(part["text"] for part in output if part["type"] in TEXTS)
+
+
+def _result(output: Any) -> JsonObject:
+    if output is None or isinstance(output, str):
+        found = json_object(output)
+        return {"result": output or ""} if found is None else found
+    return output if isinstance(output, dict) else {"result": dumps(output).decode()}
+
+
+def _media(output: Sequence[Any], context: Context) -> list[JsonObject]:
+    """The parts of an output beyond its texts."""
+    found = []
+    for index, part in enumerate(output):
+        if part["type"] in MEDIA or part["type"] not in TEXTS:
+            found += wire_parts([part], USER, context, f"output[{index}]")
+    return found

@@ -1,0 +1,225 @@
+"""Tables of the Gemini API: request options, roles, finish reasons.
+
+Source: Google's Gemini API reference, "generateContent", and its Vertex AI twin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.fields import DEFAULTS, Dropped, Elsewhere, Field, Row, Spread
+from threadkeep.formats.gemini.models import GENERAL, Family
+from threadkeep.formats.gemini.schemas import is_schema
+from threadkeep.formats.reports import Context
+
+NAME: Final = "gemini"
+MODEL: Final = "model"
+USER: Final = "user"
+
+SYSTEM_ROLES: Final = frozenset({"system", "developer"})
+# roles of contents -> who speaks; `function` and none at all are what old clients write
+ROLES: Final = {"model": MODEL, "user": USER, "function": USER, None: USER}
+# session extras that users may set flat -> key of the request
+EXTRAS: Final = {
+    "safety_settings": "safetySettings",
+    "cached_content": "cachedContent",
+    "stop_sequences": "generationConfig.stopSequences",
+    "top_k": "generationConfig.topK",
+    "seed": "generationConfig.seed",
+    "candidate_count": "generationConfig.candidateCount",
+    "response_modalities": "generationConfig.responseModalities",
+    "media_resolution": "generationConfig.mediaResolution",
+}
+SERVICE_TIERS: Final = frozenset({"unspecified", "standard", "flex", "priority"})
+# keys of generationConfig
+THINKING: Final = "generationConfig.thinkingConfig"
+MIME_TYPE: Final = "generationConfig.responseMimeType"
+SCHEMA: Final = "generationConfig.responseSchema"
+JSON_SCHEMA: Final = "generationConfig.responseJsonSchema"
+
+# finishReason -> canonical status; absent and unspecified say nothing
+STATUSES: Final = {
+    "STOP": "completed",
+    "MAX_TOKENS": "incomplete",
+    "CONTINUATION": "incomplete",
+} | dict.fromkeys(
+    (
+        "SAFETY", "RECITATION", "LANGUAGE", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII",
+        "MALFORMED_FUNCTION_CALL", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_OTHER", "NO_IMAGE",
+        "IMAGE_RECITATION", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MODEL_ARMOR",
+        "MISSING_THOUGHT_SIGNATURE", "MALFORMED_RESPONSE", "ESCALATION", "PUP_LIMITED_DISABLED",
+    ),
+    "failed",
+)  # fmt: skip
+UNSPECIFIED: Final = "FINISH_REASON_UNSPECIFIED"
+# numbers that some hosts send for finishReason; what follows 5 differs between the two APIs, and always means failed
+NUMBERS: Final = {0: UNSPECIFIED, 1: "STOP", 2: "MAX_TOKENS", 3: "SAFETY", 4: "RECITATION", 5: "OTHER"}
+# finishReason or blockReason -> why a response is not whole, in canonical words
+INCOMPLETE: Final = {"MAX_TOKENS": "max_output_tokens", "CONTINUATION": "continuation"} | dict.fromkeys(
+    (
+        "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "JAILBREAK",
+        "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "MODEL_ARMOR",
+    ),
+    "content_filter",
+)  # fmt: skip
+
+
+def top_logprobs(value: Any, _context: Context) -> JsonObject:
+    """Log probabilities are asked for by two keys."""
+    return {"generationConfig.responseLogprobs": True, "generationConfig.logprobs": value}
+
+
+def _top_logprobs_in(given: JsonObject) -> Any:
+    return given.get("generationConfig.logprobs")
+
+
+def service_tier(value: Any, context: Context) -> Any:
+    """The service tier, where this service has one of that name."""
+    if value in SERVICE_TIERS:
+        return value
+    if value not in ("auto", "default"):
+        context.lose("option", "service_tier", f"Gemini has no service tier {value!r}.")
+    return None
+
+
+def parallel_tool_calls(value: Any, context: Context) -> None:
+    """Calls may always be parallel."""
+    if value is False:
+        context.lose("option", "parallel_tool_calls", "Gemini cannot be kept from calling tools in parallel.")
+
+
+def text(value: Any, context: Context) -> JsonObject:
+    """The form of the answer; JSON schemas beyond the service's own Schema type have a key of their own."""
+    if not isinstance(value, dict):
+        return {}
+    _lose_others("text", ("format",), value, context)
+    form = value.get("format")
+    kind = form.get("type") if isinstance(form, dict) else form
+    if kind in ("text", None):
+        return {} if kind is None else {MIME_TYPE: "text/plain"}
+    if kind not in ("json_object", "json_schema") or not isinstance(form, dict):
+        context.lose("option", "text.format", f"Gemini has no answers of the form {kind!r}.")
+        return {}
+    nested = form.get("json_schema")
+    schema = (nested if isinstance(nested, dict) else form).get("schema") if kind == "json_schema" else None
+    found: JsonObject = {MIME_TYPE: "application/json"}
+    return found if schema is None else found | {SCHEMA if is_schema(schema) else JSON_SCHEMA: schema}
+
+
+def _text_in(given: JsonObject) -> Any:
+    schema = given.get(SCHEMA, given.get(JSON_SCHEMA))
+    if given.get(MIME_TYPE) == "text/plain":
+        return {"format": {"type": "text"}}
+    if schema is None:
+        return {"format": {"type": "json_object"}}
+    return {"format": {"type": "json_schema", "name": "response", "schema": schema}}
+
+
+def reasoning(value: Any, context: Context, family: Family) -> JsonObject:
+    """How the model is to think: a budget of tokens or a level, never both."""
+    if not isinstance(value, dict):
+        return {}
+    _lose_others("reasoning", ("effort", "budget_tokens", "summary"), value, context)
+    effort, budget, summary = (value.get(key) for key in ("effort", "budget_tokens", "summary"))
+    found: JsonObject = {}
+    if budget is not None and (effort is None or family.prefers_budget):
+        found[f"{THINKING}.thinkingBudget"] = budget
+        _mend_two(effort, "effort", context)
+    elif effort is not None:
+        found |= _effort(effort, context, family)
+        _mend_two(budget, "budget_tokens", context)
+    if summary == "auto":
+        found[f"{THINKING}.includeThoughts"] = True
+    elif summary is not None:
+        context.lose("option", "reasoning.summary", f"Gemini has no summary {summary!r} of its thoughts.")
+    if found and not family.thinks:
+        context.lose("option", "reasoning", "reasoning was left out: the model does not think.")
+        return {}
+    return found
+
+
+def _effort(effort: Any, context: Context, family: Family) -> JsonObject:
+    for key, values in (("thinkingBudget", family.budgets), ("thinkingLevel", family.levels)):
+        if effort in values:
+            return {f"{THINKING}.{key}": values[effort]}
+    context.lose("option", "reasoning.effort", f"The model has no effort {effort!r}.")
+    return {}
+
+
+def _mend_two(value: Any, key: str, context: Context) -> None:
+    if value is not None:
+        detail = f"reasoning.{key} was left out: the service takes a budget or a level, not both."
+        context.mend("option", f"reasoning.{key}", detail)
+
+
+def _reasoning_in(given: JsonObject) -> Any:
+    found: JsonObject = {}
+    level = given.get(f"{THINKING}.thinkingLevel")
+    if isinstance(level, str):
+        found["effort"] = level.lower()
+    if (budget := given.get(f"{THINKING}.thinkingBudget")) is not None:
+        found["budget_tokens"] = budget
+    if given.get(f"{THINKING}.includeThoughts") is True:
+        found["summary"] = "auto"
+    return found
+
+
+def _lose_others(option: str, keys: tuple[str, ...], value: JsonObject, context: Context) -> None:
+    for key, inner in value.items():
+        if key not in keys and inner is not None and inner not in DEFAULTS:
+            context.lose("option", f"{option}.{key}", f"Gemini has no {option}.{key}.")
+
+
+def _thinking_row(family: Family) -> Row:
+    targets = tuple(f"{THINKING}.{key}" for key in ("thinkingBudget", "thinkingLevel", "includeThoughts"))
+    return Spread("reasoning", targets, lambda value, context: reasoning(value, context, family), _reasoning_in)
+
+
+def fields_of(family: Family) -> tuple[Row, ...]:
+    """The rows for a family of models, which differ in how they are told to think."""
+    return FIELDS if family is GENERAL else (*_COMMON, _thinking_row(family))
+
+
+_COMMON: Final[tuple[Row, ...]] = (
+    # option, and the key of the request
+    Elsewhere("model", "the address of the request"),
+    Elsewhere("instructions", "the first part of systemInstruction"),
+    Field("temperature", "generationConfig.temperature"),
+    Field("top_p", "generationConfig.topP"),
+    Field("presence_penalty", "generationConfig.presencePenalty"),
+    Field("frequency_penalty", "generationConfig.frequencyPenalty"),
+    Field("max_output_tokens", "generationConfig.maxOutputTokens"),
+    Spread(
+        "top_logprobs",
+        ("generationConfig.responseLogprobs", "generationConfig.logprobs"),
+        top_logprobs,
+        _top_logprobs_in,
+    ),
+    Spread("text", (MIME_TYPE, SCHEMA, JSON_SCHEMA), text, _text_in),
+    Field("store", "store"),
+    Field("service_tier", "serviceTier", service_tier),
+    Elsewhere("tool_choice", "toolConfig.functionCallingConfig, when there are tools"),
+    Elsewhere("extra", "the keys of EXTRAS, and extra.gemini verbatim"),
+    Field("parallel_tool_calls", "(none)", parallel_tool_calls),
+    Dropped("stream", "the address of the request says whether the answer is a stream", silent=(True,)),
+    Dropped("stream_options", "Gemini streams have no options"),
+    Dropped("background", "generateContent has no background mode"),
+    Dropped("prompt", "Gemini has no stored prompts"),
+    Dropped("context_management", "Gemini manages no context"),
+    Dropped("access_programs", "Gemini has no access programs"),
+    Dropped("moderation", "Gemini has safety settings instead: extra={'safety_settings': …}"),
+    Dropped("image", "Gemini has no image settings of this kind"),
+    Dropped("include", "Gemini returns everything it has"),
+    Dropped("max_tool_calls", "Gemini has no limit on tool calls"),
+    Dropped("truncation", "Gemini never shortens the input", silent=("disabled",)),
+    Dropped("metadata", "Gemini keeps no metadata"),
+    Dropped("safety_identifier", "Gemini takes no identifier of the user"),
+    Dropped("user", "Gemini takes no identifier of the user"),
+    Dropped("prompt_cache_key", "Gemini finds cached prefixes by itself"),
+    Dropped("prompt_cache_retention", "Gemini finds cached prefixes by itself"),
+    Dropped("prompt_cache_options", "Gemini finds cached prefixes by itself"),
+    Dropped("previous_response_id", "generateContent keeps no responses; the items that are here are sent"),
+    Dropped("conversation", "generateContent keeps no conversations; the items that are here are sent"),
+)
+FIELDS: Final[tuple[Row, ...]] = (*_COMMON, _thinking_row(GENERAL))

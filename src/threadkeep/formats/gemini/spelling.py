@@ -1,0 +1,134 @@
+"""Spelling: what the service takes in more than one form, noted when read so that it goes back as it came.
+
+* Keys are camel case or snake case.
+* Bytes are base64 of either alphabet, padded or not.
+
+Source: the JSON mapping of Protocol Buffers, by which Google's APIs read requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+
+# keys whose objects belong to the protocol, and not to the user
+CONTAINERS: Final = frozenset({"inlineData", "fileData", "functionCall", "functionResponse"})
+_SNAKE: Final = re.compile(r"_([a-z])")
+_HUMP: Final = re.compile(r"([A-Z])")
+_TO_URL: Final = str.maketrans("+/", "-_")
+_TO_STANDARD: Final = str.maketrans("-_", "+/")
+URL, UNPADDED = "url", "unpadded"
+
+
+def camel(key: str) -> str:
+    """A key in camel case, if snake case gives it back.
+
+    >>> camel("mime_type"), camel("_x"), camel("mimeType")
+    ('mimeType', '_x', 'mimeType')
+    """
+    found = _SNAKE.sub(lambda match: match[1].upper(), key) if "_" in key else key
+    return found if snake(found) == key else key
+
+
+def snake(key: str) -> str:
+    """A key in snake case."""
+    return _HUMP.sub(lambda match: f"_{match[1].lower()}", key)
+
+
+def levelled(thing: JsonObject, names: set[str]) -> JsonObject:
+    """A part, or another object of the protocol, with its keys in camel case; those that were not go to `names`."""
+    found: JsonObject = {}
+    for key, value in thing.items():
+        name = camel(key)
+        if name != key:
+            if name in thing:
+                name = key
+            else:
+                names.add(name)
+        found[name] = _inner(name, value, lambda inner: levelled(inner, names))
+    return found
+
+
+def respelled(thing: JsonObject, names: Collection[str]) -> JsonObject:
+    """A part with keys in snake case where it had them."""
+    if not names:
+        return thing
+    return {
+        snake(key) if key in names else key: _inner(key, value, lambda inner: respelled(inner, names))
+        for key, value in thing.items()
+    }
+
+
+def _inner(name: str, value: Any, spell: Any) -> Any:
+    if name in CONTAINERS and isinstance(value, dict):
+        return spell(value)
+    if name == "parts" and isinstance(value, list):
+        return [spell(one) if isinstance(one, dict) else one for one in value]
+    return value
+
+
+def noted(names: Iterable[str], **others: Any) -> JsonObject:
+    """The `spelling` of an item, part or tool, as a key of it; nothing when it is the usual one."""
+    found = {**({"snake": sorted(names)} if names else {}), **{key: value for key, value in others.items() if value}}
+    return {"spelling": found} if found else {}
+
+
+def spelling_of(thing: JsonObject) -> JsonObject:
+    """What `noted` noted."""
+    found = thing.get("spelling")
+    return found if isinstance(found, dict) else {}
+
+
+def standard_base64(text: str) -> tuple[str, list[str]] | None:
+    """Base64 in the usual alphabet, padded, and how it was spelled; None when it is none."""
+    words = []
+    found = text
+    if "-" in text or "_" in text:
+        found = text.translate(_TO_STANDARD)
+        words.append(URL)
+    if len(found) % 4 and not found.endswith("="):
+        found += "=" * (-len(found) % 4)
+        words.append(UNPADDED)
+    try:
+        is_exact = base64.b64encode(binascii.a2b_base64(found, strict_mode=True)).decode("ascii") == found
+    except (binascii.Error, ValueError):
+        return None
+    return (found, words) if found and is_exact and base64_as(found, words) == text else None
+
+
+def base64_as(text: str, words: Collection[str]) -> str:
+    """Base64 in the spelling that it had."""
+    if UNPADDED in words:
+        text = text.rstrip("=")
+    return text.translate(_TO_URL) if URL in words else text
+
+
+def overlaid(thing: JsonObject, over: JsonObject) -> JsonObject:
+    """A part with the keys that it came with laid over it; null says that it came without."""
+    found = dict(thing)
+    for key, value in over.items():
+        if value is None:
+            found.pop(key, None)
+        elif key in CONTAINERS and isinstance(value, dict) and isinstance(found.get(key), dict):
+            found[key] = overlaid(found[key], value)
+        else:
+            found[key] = value
+    return found
+
+
+def difference(wanted: JsonObject, made: JsonObject) -> JsonObject:
+    """What must be laid over `made` to get `wanted`."""
+    found: JsonObject = {}
+    for key in [*wanted, *(key for key in made if key not in wanted)]:
+        value, other = wanted.get(key), made.get(key)
+        if value is other or (type(value) is type(other) and value == other):
+            continue
+        if key in CONTAINERS and isinstance(value, dict) and isinstance(other, dict):
+            value = difference(value, other)
+        found[key] = value
+    return found
