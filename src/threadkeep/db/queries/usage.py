@@ -6,7 +6,7 @@ A report is described by its `Shape`; reports of the same shape run the same sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -155,9 +155,10 @@ def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
         .group_by(*_groups(keys))
         .subquery("attempts")
     )
-    place = shape.by.index("conversation_id")
+    before = shape.by[: shape.by.index("conversation_id")]
+    place = key_width(replace(shape, by=before))
     named = conversations.c.public_id.label(f"key_{place}")
-    outer: list[Any] = [named if number == place else inner.c[f"key_{number}"] for number in range(len(keys))]
+    outer: list[Any] = [named if key.name == named.name else inner.c[key.name].label(key.name) for key in keys]
     sums = _whole([func.sum(inner.c[name]).label(name) for name in SUMS], dialect)
     known = and_(
         conversations.c.tenant_id == bindparam("tenant"),
@@ -193,9 +194,12 @@ def _ordered(
     if shape.order_by is not None:
         largest = next(one for one in sums if one.name == shape.order_by).desc()
         order.append(largest if dialect in MYSQL else largest.nulls_last())
-    for key in keys:
+    offset = shape.by.index("hour") + 1 if key_width(shape) > len(shape.by) else None
+    for number, key in enumerate(keys):
         column = key.element
-        if not isinstance(column, Column):  # a time; named, as in GROUP BY, and never NULL
+        if number == offset:  # when clocks are set back, the hour that was further ahead came first
+            order.append(literal_column(key.name).desc())
+        elif not isinstance(column, Column):  # a time; named, as in GROUP BY, and never NULL
             order.append(literal_column(key.name))
         elif dialect in MYSQL:
             order += [column.is_(None), column]

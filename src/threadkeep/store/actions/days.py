@@ -18,7 +18,7 @@ from threadkeep.db.queries.usage import KEYS, SUMS, sums_of
 from threadkeep.db.tables import usage_daily, usage_days, usage_records
 
 SETTLED: Final = timedelta(hours=1)  # after its end a day is filled: time for transactions that began before
-BATCH: Final = 7  # days in one transaction
+BATCH: Final = 31  # days in one transaction
 ONE: Final = timedelta(days=1)
 
 Sums = Mapping[tuple[Any, ...], tuple[Any, ...]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import partial
 from typing import Any, Final
 
@@ -247,7 +247,7 @@ class _Asked:
         readers: list[Callable[[Any], Any]] = [_READERS.get(name, name_from) for name in shape.by]
         if "hour" not in shape.by:
             return lambda row: tuple([read(value) for read, value in zip(readers, row, strict=False)])
-        place, zone = shape.by.index("hour"), self.question.zone
+        place = shape.by.index("hour")
         has_changes = key_width(shape) > len(shape.by)
         offset = (shape.offsets or (0,))[0]
 
@@ -255,7 +255,7 @@ class _Asked:
             ahead = row[place + 1] if has_changes else offset
             rest = [*row[:place], *row[place + (2 if has_changes else 1) :]]
             found = [read(value) for read, value in zip([*readers[:place], *readers[place + 1 :]], rest, strict=False)]
-            return (*found[:place], _hour(row[place], ahead, zone), *found[place:])
+            return (*found[:place], _hour(row[place], ahead), *found[place:])
 
         return keys
 
@@ -303,9 +303,10 @@ def _date(value: Any) -> date:
     return value if isinstance(value, date) else date.fromisoformat(value)
 
 
-def _hour(value: Any, ahead: int, zone: tzinfo) -> datetime:
+def _hour(value: Any, ahead: int) -> datetime:
+    """With its distance from UTC as the zone: times in a zone that clocks show twice would be equal."""
     wall = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    return (wall.replace(tzinfo=UTC) - timedelta(seconds=ahead)).astimezone(zone)
+    return wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC)
 
 
 def _public_id(value: Any) -> str | None:

@@ -1,0 +1,121 @@
+"""Attempts at any time, and reports computed from the rows of the ledger alone, to be compared with the store's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from threadkeep.domain.cost import Cost
+from threadkeep.domain.usage import FIGURES, NormalizedUsage, UsageRow
+from threadkeep.store.actions.ledger import Attempt, insert_attempt
+
+SUMS = (*FIGURES, "cost_nano", "latency_ms")
+
+
+def attempt_at(
+    conversation: Any,
+    at: datetime,
+    *,
+    figures: Mapping[str, int] | None = None,
+    cost: int | None = None,
+    **about: Any,
+) -> None:
+    """A row of the ledger for that moment, as the store writes it when a transaction takes long or a stream ends."""
+    attempt = Attempt(
+        format=about.pop("format", "open_responses"),
+        status=about.pop("status", "completed"),
+        figures=NormalizedUsage(**(figures or {})),
+        cost=None if cost is None else Cost(cost, "{}"),
+        **about,
+    )
+
+    def write(connection: Any) -> None:
+        insert_attempt(connection, conversation._place, attempt, at, user_id=conversation.user_id)
+
+    written = getattr(conversation, "_wrapped", conversation)._runner.write(write)
+    if inspect.iscoroutine(written):
+        conversation._runner.run(written)
+
+
+def expected(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    by: tuple[str, ...] = (),
+    since: date | None = None,
+    until: date | None = None,
+    tz: str = "UTC",
+    order_by: str | None = None,
+    limit: int | None = None,
+    ids: Mapping[int, str] | None = None,
+    **filters: Any,
+) -> list[UsageRow]:
+    """What a report must say: plain sums over the rows."""
+    zone = UTC if tz == "UTC" else ZoneInfo(tz)
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        values = {**row, **times_of(row["occurred_at"], zone), "tool_set": _hex(row["tool_set_hash"])}
+        values["conversation_id"] = (ids or {}).get(row["conversation_id"])
+        looked = {**values, "day": row["day"]}
+        if _is_in(row["occurred_at"], since, until, zone) and all(
+            looked[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in filters.items()
+        ):
+            groups.setdefault(tuple(values[name] for name in by), []).append(row)
+    if not by and not groups:
+        return [UsageRow({})]
+    found = [UsageRow(dict(zip(by, keys, strict=True)), **_sums(members)) for keys, members in groups.items()]
+    return sorted(found, key=lambda row: _rank(row, order_by))[:limit]
+
+
+def times_of(at: datetime, zone: Any) -> dict[str, Any]:
+    """The hour, day, week and month of a moment in a zone."""
+    local = at.astimezone(zone)
+    passed = timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)
+    return {
+        "hour": (local - passed).replace(tzinfo=timezone(local.utcoffset() or timedelta())),
+        "day": local.date(),
+        "week": local.date() - timedelta(days=local.weekday()),
+        "month": local.date().replace(day=1),
+    }
+
+
+def _is_in(at: datetime, since: date | None, until: date | None, zone: Any) -> bool:
+    bounds = [
+        datetime(bound.year, bound.month, bound.day, tzinfo=zone) if type(bound) is date else bound
+        for bound in (since, until)
+    ]
+    return (bounds[0] is None or at >= bounds[0]) and (bounds[1] is None or at < bounds[1])
+
+
+def _sums(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    def total(name: str, among: list[Mapping[str, Any]]) -> int | None:
+        known = [row[name] for row in among if row[name] is not None]
+        return sum(known) if known else None
+
+    return {
+        "attempts": len(rows),
+        **{name: total(name, rows) for name in SUMS},
+        "cache_known_tokens": total("input_tokens", [row for row in rows if row["cached_tokens"] is not None]),
+        "costs": sum(row["cost_nano"] is not None for row in rows),
+        "latencies": sum(row["latency_ms"] is not None for row in rows),
+    }
+
+
+def _rank(row: UsageRow, order_by: str | None) -> Any:
+    figure = None if order_by is None else getattr(row, order_by)
+    keys = [(key is None, key.encode() if isinstance(key, str) else key) for key in row.keys.values()]
+    return (figure is None, 0 if figure is None else -figure, [key if key[1] is not None else (True,) for key in keys])
+
+
+def _hex(value: Any) -> str | None:
+    return None if value is None else bytes(value).hex()
+
+
+def same(found: list[UsageRow], wanted: list[UsageRow]) -> bool:
+    """Whether two reports say the same, in the same order; sums are int everywhere, never decimals or floats."""
+    figures = [one.name for one in fields(UsageRow) if one.name != "keys"]
+    assert all(type(getattr(row, name)) in {int, type(None)} for row in found for name in figures)
+    return found == wanted

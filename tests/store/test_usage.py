@@ -1,0 +1,249 @@
+"""Reports over the ledger: by any time in any zone, by any column, from filled days or not."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.conftest import FACES
+from tests.factories import a_completion, an_answer
+from tests.store.ledger import attempt_at, expected, same
+from tests.store.watching import Tables
+from threadkeep import InvalidOption, Reconciled
+
+ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
+DAY = timedelta(days=1)
+# Around midnight, around the hours at which clocks change, and long ago
+MOMENTS = [
+    datetime(2025, 3, 30, 0, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2025, 3, 30, 1, 0, tzinfo=UTC),
+    datetime(2025, 10, 26, 0, 30, tzinfo=UTC),
+    datetime(2025, 10, 26, 1, 30, tzinfo=UTC),
+    datetime(2025, 10, 4, 15, 45, tzinfo=UTC),
+    datetime(2026, 1, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2026, 2, 1, tzinfo=UTC),
+    datetime(2026, 2, 1, 18, 29, 59, 999_600, tzinfo=UTC),
+    datetime(2026, 2, 2, 4, 30, tzinfo=UTC),
+    datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC),
+]
+MODELS = ["gpt-5.4", None, "Zeta", "\u00e9", "a\\b"]
+
+
+@pytest.fixture(params=["sync"])
+def face(request: pytest.FixtureRequest) -> str:
+    """The actions are the same for both; tests that say so go through both."""
+    return str(request.param)
+
+
+@pytest.fixture
+def ledger(store: Any) -> dict[int, str]:
+    """Attempts of two users at all of these moments; the ids of their conversations by key."""
+    ids = {}
+    for user in ("ann", None):
+        conversation = store.create_conversation(model="m", user_id=user, tools=[{"type": "function", "name": "f"}])
+        ids[conversation._place.key] = conversation.id
+        for number, at in enumerate(MOMENTS):
+            figures = {"input_tokens": 100 + number, "output_tokens": number}
+            if number % 3:
+                figures |= {"cached_tokens": number, "total_tokens": 100 + 2 * number}
+            attempt_at(
+                conversation, at, figures=figures if number % 5 else None, cost=number * 7 if number % 2 else None,
+                model=MODELS[number % len(MODELS)], provider=("openai", None)[number % 2],
+                latency_ms=number if number % 4 else None, status=("completed", "failed")[number % 2],
+            )  # fmt: skip
+        conversation.add_response(an_answer("Hi"), "open_responses", provider="openai")
+    return ids
+
+
+@pytest.fixture(params=["ledger", "filled", "partly"])
+def days(request: pytest.FixtureRequest, store: Any, ledger: Any, watching: Engine) -> str:
+    """How many days are filled."""
+    if request.param != "ledger":
+        assert store.fill_usage_days() > 300
+        assert store.fill_usage_days() == 0
+    if request.param == "partly":
+        with watching.begin() as connection:
+            connection.execute(
+                text("UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day IN (:one, :other)"),
+                {"tenant": store._scope.tenant, "one": date(2026, 2, 1), "other": date(2025, 10, 26)},
+            )
+    return str(request.param)
+
+
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"by": ("day",)},
+    {"by": ("model",)},
+    {"by": ("day", "model", "provider", "format", "status")},
+    {"by": ("month", "status")},
+    {"by": ("week",)},
+    {"by": ("hour",)},
+    {"by": ("model", "hour")},
+    {"by": ("user_id", "model")},
+    {"by": ("conversation_id",)},
+    {"by": ("hour", "conversation_id")},
+    {"by": ("conversation_id", "hour", "model")},
+    {"by": ("tool_set", "user_id")},
+    {"by": ("response",)},
+    {"by": ("model",), "order_by": "cost_nano", "limit": 3},
+    {"by": ("user_id", "day"), "order_by": "latency_ms", "limit": 4},
+    {"by": ("model",), "order_by": "attempts"},
+    {"by": ("day",), "model": [None, "a\\b"]},
+    {"model": []},
+    {"by": ("model",), "status": "failed", "provider": None},
+    {"by": ("day",), "user_id": "ann"},
+    {"day": date(2026, 2, 1)},
+    {"by": ("day",), "since": date(2026, 2, 1)},
+    {"by": ("day",), "until": date(2026, 2, 1)},
+    {"by": ("model",), "since": date(2025, 10, 26), "until": date(2026, 2, 2)},
+    {
+        "since": datetime(2026, 1, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        "until": datetime(2026, 2, 1, 18, 29, tzinfo=UTC),
+    },
+    {"by": ("day",), "since": datetime(2025, 10, 26, 1, 30, tzinfo=UTC)},
+    {"by": ("day",), "until": datetime(2026, 2, 2, 4, 30, tzinfo=UTC)},
+    {"since": date(2026, 2, 2), "until": date(2026, 2, 1)},
+    {"by": ("model",), "since": date(2030, 1, 1)},
+]
+
+
+@pytest.mark.parametrize("tz", ZONES)
+def test_every_question_has_the_answer_of_the_plain_ledger(
+    store: Any, ledger: Any, tables: Tables, tz: str, days: str
+) -> None:
+    rows = tables.rows("usage_records", "id")
+    for question in QUESTIONS:
+        if tz == "UTC" or days == "ledger" or question.get("by") in {None, ("model",), ("day",)}:
+            assert same(store.usage(tz=tz, **question), expected(rows, tz=tz, ids=ledger, **question)), question
+
+
+def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine) -> None:
+    """A figure that only the sums have shows it; this is how the other tests know what they compare."""
+    store.fill_usage_days()
+    day = date(2026, 2, 1)
+    [honest] = store.usage(by="day", since=day, until=day + DAY)
+    change = "UPDATE usage_daily SET attempts = attempts + 1 WHERE tenant_id = :tenant AND day = :day AND number = 0"
+    with watching.begin() as connection:
+        connection.execute(text(change), {"tenant": store._scope.tenant, "day": day})
+    assert store.usage(by="day", day=day)[0].attempts == honest.attempts + 1
+    assert store.usage(by=("day", "user_id"), day=day, user_id="ann")[0].attempts == honest.attempts // 2
+    assert store.usage(since=day, until=datetime(2026, 2, 1, 23, tzinfo=UTC))[0].attempts == honest.attempts
+    assert store.reconcile_usage() == Reconciled(filled=0, mended=1)
+    assert store.usage(by="day", day=day) == [honest]
+
+
+@pytest.mark.parametrize("face", FACES, indirect=True)
+def test_a_late_row_takes_its_day_back(store: Any, ledger: Any, tables: Tables) -> None:
+    store.fill_usage_days()
+    conversation = store.get_conversation(next(iter(ledger.values())))
+    filled = tables.rows("usage_days", "day")
+    assert all(row["filled_at"] for row in filled)
+    attempt_at(conversation, datetime(2026, 2, 1, 23, 59, 59, tzinfo=UTC), figures={"input_tokens": 5})
+    attempt_at(conversation, datetime(2024, 2, 1, tzinfo=UTC))
+    taken_back = [row["day"] for row in tables.rows("usage_days", "day") if row["filled_at"] is None]
+    assert taken_back == [date(2024, 2, 1), date(2026, 2, 1)]
+    rows = tables.rows("usage_records", "id")
+    for by in ((), ("day",), ("model",)):
+        assert same(store.usage(by=by), expected(rows, by=by))
+    assert store.fill_usage_days() >= 2
+    assert same(store.usage(by=("day",)), expected(rows, by=("day",)))
+
+
+def test_rows_of_today_take_nothing_back(store: Any, ledger: Any, tables: Tables) -> None:
+    store.fill_usage_days()
+    before = tables.rows("usage_days", "day")
+    conversation = store.get_conversation(next(iter(ledger.values())))
+    conversation.add_response(an_answer("Hi"), "open_responses")
+    conversation.record_attempt("chat_completion")
+    assert tables.rows("usage_days", "day") == before
+    assert before[-1]["day"] < datetime.now(UTC).date()
+
+
+@pytest.mark.parametrize("face", FACES, indirect=True)
+def test_rows_that_were_changed_by_hand_are_mended(store: Any, ledger: Any, tables: Tables, watching: Engine) -> None:
+    filled = store.fill_usage_days()
+    assert store.reconcile_usage() == Reconciled(filled=0, mended=0)
+    with watching.begin() as connection:
+        connection.execute(
+            text("DELETE FROM usage_records WHERE tenant_id = :tenant AND day IN (:one, :other)"),
+            {"tenant": store._scope.tenant, "one": date(2026, 2, 1), "other": date(2025, 3, 30)},
+        )
+    assert store.reconcile_usage() == Reconciled(filled=0, mended=2)
+    assert same(store.usage(by="day"), expected(tables.rows("usage_records", "id"), by=("day",)))
+    assert len(tables.rows("usage_days", "day")) == filled
+
+
+def test_a_store_of_one_user_sums_no_days(store: Any, ledger: Any, tables: Tables) -> None:
+    mine = store.for_user("ann")
+    for call in (mine.fill_usage_days, mine.reconcile_usage):
+        with pytest.raises(InvalidOption, match="ann"):
+            call()
+    store.fill_usage_days()
+    rows = [row for row in tables.rows("usage_records", "id") if row["user_id"] == "ann"]
+    assert same(mine.usage(by=("day",)), expected(rows, by=("day",)))
+
+
+def test_a_store_without_a_ledger_has_nothing_to_fill(store: Any) -> None:
+    assert store.fill_usage_days() == 0
+    assert store.reconcile_usage() == Reconciled(0, 0)
+    assert store.usage()[0].attempts == 0
+    assert store.usage(by="hour", tz="Asia/Tokyo") == []
+
+
+def test_conversations_that_are_gone_count_together(store: Any, ledger: Any) -> None:
+    gone, kept = list(ledger.values())
+    other = store.create_conversation(model="m")
+    other.record_attempt("open_responses")
+    for public_id in (gone, other.id):
+        store.delete_conversation(public_id)
+    rows = store.usage(by="conversation_id")
+    assert [(row.conversation_id, row.attempts) for row in rows] == [
+        (kept, len(MOMENTS) + 1),
+        (None, len(MOMENTS) + 2),
+    ]
+    [top] = store.usage(by=("status", "conversation_id"), order_by="attempts", limit=1, status="failed")
+    assert (top.conversation_id, top.attempts) == (None, len(MOMENTS) // 2 + 1)
+
+
+def test_a_tool_set_is_found_by_its_hash(store: Any, ledger: Any) -> None:
+    [plain, tools] = sorted(store.usage(by="tool_set"), key=lambda row: row.tool_set is not None)
+    assert (plain.tool_set, plain.attempts, tools.attempts) == (None, 2 * len(MOMENTS), 2)
+    assert store.usage(tool_set=tools.tool_set)[0].attempts == 2
+    with pytest.raises(InvalidOption, match="tool_set"):
+        store.usage(tool_set="xyz")
+
+
+def test_the_ledger_names_the_model_that_was_asked(store: Any, tables: Tables) -> None:
+    """… where the answer names none: Converse never does."""
+    conversation = store.create_conversation(model="asked")
+    conversation.add_response({**a_completion(), "model": None}, "chat_completion")
+    assert [row["model"] for row in tables.rows("usage_records", "id")] == ["asked"]
+
+
+def test_days_are_filled_in_batches_and_only_when_they_are_over(store: Any, tables: Tables) -> None:
+    conversation = store.create_conversation(model="m")
+    now = datetime.now(UTC)
+    for age in (0, 1, 2, 40):
+        attempt_at(conversation, now - age * DAY, figures={"input_tokens": 1})
+    assert store.fill_usage_days() in {39, 40}  # yesterday only when it has been over for an hour
+    last = (now - timedelta(hours=1)).date() - DAY
+    assert [row["day"] for row in tables.rows("usage_days", "day") if row["filled_at"]][-1] in {last, last + DAY}
+    assert [row["attempts"] for row in tables.rows("usage_daily", "day")] == [1] * (
+        3 if last == now.date() - DAY else 2
+    )
+
+
+def test_many_scattered_days(store: Any, ledger: Any, tables: Tables, watching: Engine) -> None:
+    """More ranges of filled days than a statement should have."""
+    store.fill_usage_days()
+    days = [row["day"] for row in tables.rows("usage_days", "day")][:200:2]
+    statement = "UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
+    with watching.begin() as connection:
+        connection.execute(text(statement), [{"tenant": store._scope.tenant, "day": day} for day in days])
+    rows = tables.rows("usage_records", "id")
+    for by in itertools.combinations(("month", "model", "status"), 2):
+        assert same(store.usage(by=by), expected(rows, by=by))
