@@ -149,6 +149,18 @@ ANSWERS: dict[str, st.SearchStrategy[list[Json]]] = {
 }
 
 
+_THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+ANSWERS["converse"] = st.lists(
+    st.one_of(
+        st.just({"type": "reasoning", "summary": [], "content": [_THOUGHT]}),
+        st.just({"type": "reasoning", "summary": [], "content": [{"type": "redacted_thinking", "data": "ZW5j"}]}),
+        st.sampled_from(["", " ", "Sure."]).map(_said),
+        ANSWER_CALLS.filter(lambda call: len(call["call_id"]) < 65),
+    ),
+    max_size=4,
+)
+
+
 @dataclass(frozen=True)
 class Append:
     """Items that are added at once; an answer says how many items late its request was rendered."""

@@ -182,8 +182,8 @@ def document_name(part: JsonObject, url: str) -> str:
     stem = source.rpartition("/")[2]
     if "." in stem[1:]:
         stem = stem[: stem.rindex(".")]
-    found = _SPACES.sub(" ", _REFUSED.sub("-", stem))[:_LONGEST_NAME]
-    return found if found.strip() else f"document-{hashed(url or str(part.get('file_id')))[:8]}"
+    found = _SPACES.sub(" ", _REFUSED.sub("-", stem))[:_LONGEST_NAME].strip()
+    return found or f"document-{hashed(url or str(part.get('file_id')))[:8]}"
 
 
 def _media_type(part: JsonObject) -> str | None:

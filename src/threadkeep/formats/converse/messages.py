@@ -53,6 +53,9 @@ class Writer:
         for entry in entries:
             place.position = entry.position
             place.is_as_came = entry.origin == NAME and entry.position < self._came
+            last = self.turns[-1] if self.turns else None
+            if last is not None and last.calls and entry.seen is not None and entry.turn != last.turn:
+                self._settle(last)  # an answer follows, whether or not something of it is shown
             WRITERS.get(entry.type, Writer.nothing)(self, entry.item(), entry)
         while self.turns and not self.turns[-1].is_settled:
             self._settle(self.turns[-1])

@@ -1,0 +1,223 @@
+"""Recorded traffic of Converse: requests go back as they came, nothing of an answer is lost, conversations go on."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from tests.formats.spelling_converse import joined, leveled
+from tests.formats.test_corpus import CORPUS, strings
+from tests.formats.validity_converse import refused
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.domain.wire import RenderOptions
+from threadkeep.errors import CannotRender, ProviderError
+from threadkeep.formats import get_format
+
+NAME = "converse"
+FORMAT = get_format(NAME)
+# what clients level when they record: typographic characters
+SIGNS = str.maketrans(
+    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
+)
+# constants of the wire that are told by the kind of the item they became
+SPOKEN_FOR = {"assistant", "tool_use"}
+# what the recorded requests break themselves: Claude takes an assistant message first
+ACCEPTED = {"converse.first-user"}
+Json = dict[str, Any]
+
+
+@cache
+def recorded(name: str = NAME) -> dict[str, Json]:
+    """The interactions of a file, by id."""
+    path = CORPUS / f"{name}.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
+    found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    return {one["id"]: one for one in found if one["format"] == NAME}
+
+
+def session_of(one: Json) -> Session:
+    """The session of a recorded request; its model stands in the path."""
+    return FORMAT.parse_request(one["request"], model=unquote(one["path"].split("/")[2]), stream=one["stream"])
+
+
+def response_of(one: Json) -> Response:
+    """The response of a recorded answer, streamed or not."""
+    if one["response"] is not None:
+        return FORMAT.parse_response(one["response"])
+    assembler = FORMAT.assembler()
+    for event in one["events"]:
+        assembler.feed(event)
+    return assembler.response
+
+
+def test_requests_go_back_as_they_came() -> None:
+    for name, one in recorded().items():
+        before = copy.deepcopy(one["request"])
+        session = session_of(one)
+        rendered = session.render(NAME)
+        assert leveled(rendered.payload) == leveled(one["request"]), name
+        assert (rendered.losses, rendered.repairs) == ([], []), name
+        assert rendered.payload["modelId"] == session.model, name
+        assert json.loads(rendered.body) == rendered.payload, name
+        assert one["request"] == before, name
+
+
+def test_a_request_without_its_model_goes_back_without() -> None:
+    for name, one in recorded().items():
+        assert "modelId" not in FORMAT.parse_request(one["request"]).request_payload(NAME), name
+
+
+def test_any_cut_of_a_request_is_valid() -> None:
+    for name, one in recorded().items():
+        session = session_of(one)
+        for position, item in enumerate(session.items):
+            try:
+                payload = FORMAT.render(session, RenderOptions(upto=position)).payload
+            except CannotRender:
+                spoken = [item for item in session.items[: position + 1] if getattr(item, "role", None) != "system"]
+                assert spoken == [], (name, position)
+            else:
+                faults = {broken.partition(":")[0] for broken in refused(payload)}
+                assert faults <= ACCEPTED, (name, position, item)
+
+
+def words(thing: Any) -> Iterator[str]:
+    """All texts in a JSON value, those in the arguments of calls, too."""
+    if isinstance(thing, dict) and isinstance(thing.get("arguments"), str):
+        yield from strings(json.loads(thing["arguments"]))
+    if isinstance(thing, dict | list):
+        for value in thing.values() if isinstance(thing, dict) else thing:
+            yield from words(value)
+    elif isinstance(thing, str):
+        yield thing
+
+
+def test_nothing_of_an_answer_is_lost() -> None:
+    for name, one in recorded().items():
+        if one["response"] is None:
+            continue
+        response = response_of(one)
+        usage = response.usage.raw if response.usage else {}
+        items = [item.to_object() for item in response.output]
+        kept = {*words(items), *words(response.provider_data), *strings(usage), response.finish_reason, ""}
+        assert {text for text in strings(one["response"]) if text not in kept} <= SPOKEN_FOR, name
+
+
+def test_input_and_output_are_the_total() -> None:
+    for name, one in recorded().items():
+        usage = response_of(one).usage
+        assert usage is not None, name
+        figures = usage.normalized
+        assert figures.total_tokens == usage.total_tokens, name
+        assert figures.input_tokens is not None, name
+        assert figures.output_tokens is not None, name
+        assert figures.input_tokens + figures.output_tokens == figures.total_tokens, name
+        assert (figures.cached_tokens or 0) + (figures.cache_write_tokens or 0) <= figures.input_tokens, name
+
+
+def test_streams_end_completed() -> None:
+    for name, one in recorded().items():
+        if one["events"] is not None:
+            response = response_of(one)
+            said = "".join(text for event in one["events"] if (text := delta_of(event).get("text")))
+            assert response.finish_reason in ("end_turn", "tool_use", "max_tokens", "guardrail_intervened"), name
+            assert (response.output_text or "") == said, name
+            assert response.usage is not None, name
+
+
+def delta_of(event: Json) -> Json:
+    delta: Json = event.get("contentBlockDelta", {}).get("delta", {})
+    return delta
+
+
+def test_a_streamed_answer_is_what_the_body_says() -> None:
+    """Every recorded body, cut into events, gives the response of the body."""
+    for name, one in recorded().items():
+        if one["response"] is not None:
+            assembler = FORMAT.assembler()
+            for event in events_of(one["response"]):
+                assembler.feed(event)
+            assert assembler.response == FORMAT.parse_response(one["response"]), name
+
+
+def events_of(body: Json) -> Iterator[Json]:
+    """The events in which the service streams a body."""
+    message = body["output"]["message"]
+    yield {"messageStart": {"role": message["role"], "p": "abc"}}
+    for index, block in enumerate(message["content"]):
+        for name, payload in block_events(block):
+            yield {name: {"contentBlockIndex": index, **payload, "p": "abc"}}
+        yield {"contentBlockStop": {"contentBlockIndex": index, "p": "abc"}}
+    yield {"messageStop": {"stopReason": body["stopReason"], "p": "abcd"}}
+    yield {"metadata": {key: value for key, value in body.items() if key not in ("output", "stopReason")}}
+
+
+def block_events(block: Json) -> Iterator[tuple[str, Json]]:
+    (kind,) = block
+    match block:
+        case {"text": text}:
+            deltas = [{"text": text[:3]}, {"text": text[3:]}]
+        case {"toolUse": {"input": given, **call}}:
+            yield "contentBlockStart", {"start": {"toolUse": call}}
+            text = json.dumps(given)
+            deltas = [{"toolUse": {"input": text[:2]}}, {"toolUse": {"input": text[2:]}}]
+        case {"reasoningContent": {"reasoningText": told}}:
+            deltas = [{kind: {"text": told["text"]}}]
+            deltas += [{kind: {"signature": told["signature"]}}] if "signature" in told else []
+        case {"citationsContent": {"content": [{"text": text}], "citations": citations}}:
+            deltas = [{"text": text}, *({"citation": one} for one in citations)]
+        case _:
+            deltas = [block]
+    for delta in deltas:
+        yield "contentBlockDelta", {"delta": delta}
+
+
+def test_errors_are_told() -> None:
+    for name, one in recorded("errors").items():
+        with pytest.raises(ProviderError) as raised:
+            FORMAT.parse_response(one["response"])
+        assert raised.value.message == one["response"]["message"], name
+
+
+# Chains: one request, its recorded answer, and what the client sent next
+
+
+def chains() -> Iterator[Json]:
+    with (CORPUS / "chains.jsonl").open(encoding="utf-8") as lines:
+        yield from (chain for chain in map(json.loads, lines) if chain["format"] == NAME)
+
+
+def plain(thing: Any) -> Any:
+    """A value without cache marks, with typographic characters as clients level them."""
+    if isinstance(thing, dict):
+        return {key: plain(value) for key, value in thing.items()}
+    if isinstance(thing, list):
+        return [plain(one) for one in thing if not (isinstance(one, dict) and "cachePoint" in one)]
+    return unicodedata.normalize("NFKC", thing.translate(SIGNS)) if isinstance(thing, str) else thing
+
+
+def test_conversations_go_on_as_they_did() -> None:
+    traffic = recorded()
+    for chain in chains():
+        first, *others = [traffic[name] for name in chain["ids"]]
+        session = session_of(first)
+        for before, link, following in zip([first, *others], chain["links"], others, strict=False):
+            session.add_response(response_of(before))
+            messages = following["request"]["messages"]
+            new = messages[len(before["request"]["messages"]) + 1 :]
+            for turn in FORMAT.parse_turns(new):
+                session.add_items(turn, turn=session.new_turn())
+            sent = session.request_payload(NAME)
+            assert refused(sent) == [], following["id"]
+            if link["echo"] == "full":
+                assert plain(joined(sent["messages"])) == plain(joined(messages)), following["id"]
