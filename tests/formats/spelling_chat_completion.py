@@ -57,8 +57,8 @@ def _message(message: Any) -> Any:
             del found[key]
     if isinstance(found.get("tool_calls"), list):
         found["tool_calls"] = [_call(call) for call in found["tool_calls"]]
-        if found.get("content") in ("", []):
-            del found["content"]
+    if (found.get("tool_calls") or found.get("function_call")) and found.get("content") in ("", []):
+        del found["content"]
     if isinstance(found.get("content"), str):
         found["content"] = [{"type": "text", "text": found["content"]}]
     elif isinstance(found.get("content"), list):

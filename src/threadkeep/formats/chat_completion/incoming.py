@@ -52,16 +52,21 @@ def _whole(message: JsonObject) -> list[JsonObject]:
 
 def _said(message: JsonObject) -> list[JsonObject]:
     """A message of the user, the system or the developer, or of a role that only one server has."""
-    parts, word = read_content(message.get("content"))
-    if not parts:
+    content = message.get("content")
+    if (not content and content != "") or not _is_content(content):
         return _whole(message)
+    parts, word = read_content(content)
     found = {"type": "message", "role": message["role"], "content": parts, "origin": NAME}
     return [_noted(found, _strange(message, _COMMON), {"content": word} if word else {})]
 
 
+def _is_content(content: Any) -> bool:
+    return isinstance(content, str | None) or (isinstance(content, list) and None not in content)
+
+
 def _output(message: JsonObject) -> list[JsonObject]:
     call_id, content, name = (message.get(key) for key in ("tool_call_id", "content", "name"))
-    if not isinstance(call_id, str) or not isinstance(content, str | list | None):
+    if not isinstance(call_id, str) or not _is_content(content):
         return _whole(message)
     output: Any = content if isinstance(content, str) else read_content(content)[0] or ""
     found = {"type": "function_call_output", "call_id": call_id, "output": output, "origin": NAME}
@@ -113,7 +118,7 @@ def _is_regular(message: JsonObject) -> bool:
         case _:
             return False
     return (
-        isinstance(message.get("content"), str | list | None)
+        _is_content(message.get("content"))
         and isinstance(message.get("refusal"), str | None)
         and isinstance(message.get("tool_calls"), list | None)
     )
@@ -161,9 +166,10 @@ def _content_word(message: JsonObject) -> str | None:
     if message.get("content"):
         return None
     word = _word_for_nothing(message)
+    has_calls = bool(message.get("tool_calls") or message.get("function_call"))
     is_said = any(message.get(key) for key in SAYS_SOMETHING)
-    usual = (NULL, EMPTY_LIST) if is_said else (EMPTY,)
-    return None if word in usual else word
+    usual = NULL if is_said else EMPTY
+    return None if word == usual or (has_calls and word == EMPTY_LIST) else word
 
 
 def _word_for_nothing(message: JsonObject) -> str | None:

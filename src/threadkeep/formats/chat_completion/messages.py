@@ -144,7 +144,7 @@ class Writer:
     def _with_native(self, item: JsonObject, message: JsonObject, entry: Entry) -> JsonObject:
         if "native" in item:
             report_foreign(item, NAME, self._context, "native")
-            is_whole = "audio" in item_spelling(item, entry)
+            is_whole = "role" in message or "audio" in item_spelling(item, entry)  # an answer has no role here
             message.update(message_keys(native_keys(item, NAME), is_whole=is_whole))
         return message
 

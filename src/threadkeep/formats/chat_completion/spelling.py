@@ -85,12 +85,11 @@ def spell_assistant(message: JsonObject, spelling: JsonObject, *, as_string: boo
         message["content"] = spelled(content, spelling, as_string=as_string)
         return
     word = spelling.get("content")
-    is_said = any(message.get(key) for key in SAYS_SOMETHING)
-    if word == ABSENT and is_said:
+    if word == ABSENT:
         del message["content"]
-    elif word == EMPTY_LIST and not is_said:
+    elif word == EMPTY_LIST:
         message["content"] = []
-    elif word == EMPTY or not (is_said or word == NULL):
+    elif word == EMPTY or not (word == NULL or any(message.get(key) for key in SAYS_SOMETHING)):
         message["content"] = ""
 
 

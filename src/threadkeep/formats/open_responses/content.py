@@ -72,7 +72,7 @@ def _annotations(annotations: list[Any], context: Context, path: str) -> list[Js
     found = []
     for one in annotations:
         kind = one.get("type") if isinstance(one, dict) else None
-        if kind in ANNOTATIONS:
+        if isinstance(kind, str) and kind in ANNOTATIONS:
             found.append({"type": kind, **one[kind]} if isinstance(one.get(kind), dict) else one)
         else:
             context.lose("annotations", path, f"An annotation of type {kind!r} was left out.")
