@@ -52,6 +52,7 @@ ITEMS: list[tuple[str, list[Json]]] = [
     ("a reference", [{"type": "item_reference", "id": "msg_1"}, HI]),
     ("an untyped reference", [{"id": "msg_1"}, OUTPUT]),
     ("compaction", [{"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}, HI]),
+    ("a wish for compaction in between", [HI, {"type": "compaction_trigger"}, HI]),
     ("a part instead of an item", [{"type": "input_text", "text": "Hi"}]),
     ("an unknown item", [{"type": "hologram", "id": "h_1", "empty": [], "null": None, "extra": {"a": 1}}]),
     ("an item with our keys", [HI, {"type": "hologram", "origin": "x", "native": [], "spelling": 1}]),

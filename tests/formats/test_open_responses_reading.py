@@ -175,6 +175,44 @@ def test_calls_that_are_appended_are_mended_though_the_imported_ones_are_not() -
     assert call["call_id"] == output["call_id"] != "c1"
 
 
+def test_a_host_gets_the_ids_back_that_it_gave() -> None:
+    """Call ids of any length, and an id that it gave twice in one answer; but no id of another answer again."""
+    long_id = "call_" + "x" * 99
+    answer = {"id": "r", "status": "completed", "output": [THOUGHT, THOUGHT, {**CALL, "call_id": long_id}]}
+    session = Session(model="m", input="Hi")
+    session.add_response(FORMAT.parse_response(answer))
+    session.add_function_call_output(long_id, "done")
+    rendered = FORMAT.render(session)
+    assert rendered.payload["input"][1:] == [*answer["output"], {**OUTPUT, "call_id": long_id}]
+    assert (rendered.losses, rendered.repairs) == ([], [])
+    session.add_response(FORMAT.parse_response(answer))
+    rendered = FORMAT.render(session)
+    ids = [item.get("id") for item in rendered.payload["input"]]
+    assert ids == [None, "rs_1", "rs_1", None, None, None, None, None, None]
+    call, output = rendered.payload["input"][-2:]
+    assert call["call_id"] == output["call_id"] != long_id
+    assert [repair.code for repair in rendered.repairs] == [
+        "duplicate_id", "duplicate_id", "duplicate_call_id", "missing_output"
+    ]  # fmt: skip
+
+
+def test_an_unanswered_call_is_answered_under_the_id_that_it_is_sent_with() -> None:
+    session = parsed(HI)
+    session.add_response(FORMAT.parse_response({"output": [{**CALL, "call_id": "x" * 99}], "status": "completed"}))
+    assert FORMAT.render(session).payload["input"][-1]["call_id"] == "x" * 99
+
+
+def test_a_wish_for_compaction_is_sent_as_the_last_item_only() -> None:
+    trigger = {"type": "compaction_trigger"}
+    session = parsed(HI, trigger)
+    rendered = FORMAT.render(session)
+    assert (rendered.payload["input"][-1], rendered.stable) == (trigger, 1)
+    session.user("Go on")
+    rendered = FORMAT.render(session)
+    assert [item.get("role") for item in rendered.payload["input"]] == ["user", "user"]
+    assert [repair.code for repair in rendered.repairs] == ["compaction_trigger"]
+
+
 def test_malformed_arguments_are_mended_as_everywhere() -> None:
     rendered = FORMAT.render(parsed({**CALL, "arguments": '{"n":'}, OUTPUT))
     assert rendered.payload["input"][0]["arguments"] == "{}"

@@ -147,6 +147,23 @@ def media_have_one_source(payload: Json) -> Iterator[str]:
             yield "responses.one-source: file with both"
 
 
+def wishes_for_compaction_come_last(payload: Json) -> Iterator[str]:
+    for item in payload.get("input", [])[:-1]:
+        if item["type"] == "compaction_trigger":
+            yield "responses.compaction-trigger"
+
+
+def settings_are_within_limits(payload: Json) -> Iterator[str]:
+    metadata = payload.get("metadata") or {}
+    if len(metadata) > 16 or any(len(key) > 64 or len(value) > 512 for key, value in metadata.items()):
+        yield "openai.metadata-limits"
+    if "stream_options" in payload and payload.get("stream") is not True:
+        yield "openai.stream-options"
+    name = (payload.get("text") or {}).get("format", {}).get("name")
+    if name is not None and not NAME.fullmatch(name):
+        yield f"openai.name: {name!r}"
+
+
 def requests_are_whole(payload: Json) -> Iterator[str]:
     if "model" not in payload:
         yield "responses.needs-model"
@@ -247,6 +264,8 @@ RESPONSES: list[Rule] = [
     reasoning_is_followed,
     parts_fit_roles,
     media_have_one_source,
+    wishes_for_compaction_come_last,
+    settings_are_within_limits,
     requests_are_whole,
 ]
 CHAT: list[Rule] = [*_BOTH, calls_are_answered_at_once, nothing_is_empty, settings_fit, files_are_whole]

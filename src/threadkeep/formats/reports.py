@@ -41,6 +41,7 @@ LOSSES: Final = {
 REPAIRS: Final = {
     "blank_text": "an empty text, or a message of blanks alone, was left out",
     "call_id": "a call id that the format does not take was replaced by a hash",
+    "compaction_trigger": "a wish for compaction that is not the last item was left out",
     "document_text": "a text was put beside a document that had none",
     "duplicate_call_id": "a call id that was used before was replaced by a hash",
     "duplicate_id": "an item id that was used before was left out, or the item where it needs one",

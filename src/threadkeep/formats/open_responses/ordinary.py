@@ -17,8 +17,9 @@ from threadkeep.formats.turns import CALLS, OUTPUTS
 ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
 # item types that no reasoning leads to
 NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
+TRIGGER: Final = "compaction_trigger"  # a wish that only the last item can be
 # item types that say something about items that are not here
-_REFERENCES: Final = frozenset({"item_reference", "provider_item"})
+_REFERENCES: Final = frozenset({"item_reference", "provider_item", TRIGGER})
 TYPE, SEEN, PAYLOAD, REST = map(Entry._fields.index, ("type", "seen", "payload", "rest"))
 
 

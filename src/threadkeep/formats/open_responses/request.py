@@ -22,7 +22,8 @@ from threadkeep.formats.entries import initial_state, snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
 from threadkeep.formats.open_responses.fields import FIELDS, NAME, stream_options
-from threadkeep.formats.open_responses.input import as_imported, input_of
+from threadkeep.formats.open_responses.input import input_of
+from threadkeep.formats.open_responses.plan import as_imported
 from threadkeep.formats.open_responses.settled import joined_input
 from threadkeep.formats.open_responses.spelling import whole_input
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from threadkeep.domain.wire import Entry, Loss, Repair, Snapshot
 from threadkeep.formats.open_responses.fields import NAME
-from threadkeep.formats.open_responses.input import Plan, as_imported, planned, rendered_elements, used_call_ids
-from threadkeep.formats.open_responses.ordinary import Ordinary
+from threadkeep.formats.open_responses.input import rendered_elements
+from threadkeep.formats.open_responses.ordinary import TRIGGER, Ordinary
+from threadkeep.formats.open_responses.plan import Plan, as_imported, planned, used_call_ids
 from threadkeep.formats.reports import Context
 
 KEY: Final = f"{NAME}.input"
@@ -119,7 +120,7 @@ def _is_settled(plan: Plan, entries: Sequence[Entry]) -> bool:
     if plan.pairing.unanswered:
         return False
     for entry in reversed(entries):
-        if entry.type == "reasoning":
+        if entry.type in ("reasoning", TRIGGER):
             return False
         if entry.payload is not None and entry.position not in plan.left_out:
             return True

@@ -1,0 +1,191 @@
+"""What must be done about the items of a request beyond sending them, seen from the whole history.
+
+An unanswered call gets a placeholder, an output without its call is left out, and so is reasoning without the item it
+led to; ids come once. What an imported request of this format had so stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from threadkeep.domain.jsontext import decode
+from threadkeep.domain.wire import Entry, Snapshot
+from threadkeep.formats.names import hashed
+from threadkeep.formats.open_responses.fields import IDLESS, NAME
+from threadkeep.formats.open_responses.items import sized_call_id
+from threadkeep.formats.open_responses.ordinary import ID, NOT_LED_TO, TRIGGER
+from threadkeep.formats.turns import Pairing, left_alone, paired, run_end, turn_start, upto
+
+
+@dataclass(slots=True)
+class Plan:
+    """What becomes of the items that are not simply sent, by position."""
+
+    pairing: Pairing = field(default_factory=Pairing)
+    ids: set[bytes] = field(default_factory=set)  # of all items, as they stand in their payloads
+    left_out: dict[int, tuple[str, str]] = field(default_factory=dict)  # code and detail
+    call_ids: dict[int, str] = field(default_factory=dict)  # another call id than the item's own, which came before
+    answer_ids: dict[int, str] = field(default_factory=dict)  # outputs with the call id that their call came with
+    idless: set[int] = field(default_factory=set)  # items sent without their id
+    late: dict[int, Entry] = field(default_factory=dict)  # outputs told as text, with their calls
+    placeholders: dict[int, list[Entry]] = field(default_factory=dict)  # behind this item, for these calls
+    unsettled: int | None = None  # from here on a later append may change something
+
+    def positions(self) -> set[int]:
+        """The items that need more than a look at their row."""
+        found = {*self.left_out, *self.call_ids, *self.answer_ids, *self.idless, *self.late, *self.placeholders}
+        return found if self.unsettled is None else found | {self.unsettled}
+
+
+@dataclass(frozen=True, slots=True)
+class AsImported:
+    """What goes back as an imported request of this format had it.
+
+    Attributes:
+        alone: calls and outputs that had no partner there, by position.
+        plan: what else would be done about its items.
+    """
+
+    alone: frozenset[int] = frozenset()
+    plan: Plan = field(default_factory=Plan)
+
+    def excuse(self, plan: Plan) -> None:
+        """Take out of a plan what the imported request gave reason for."""
+        for position, (code, _) in self.plan.left_out.items():
+            if position in plan.left_out and plan.left_out[position][0] == code:
+                del plan.left_out[position]
+        for position in self.plan.call_ids:
+            plan.call_ids.pop(position, None)
+        plan.idless -= self.plan.idless
+
+
+NOTHING_IMPORTED: Final = AsImported()
+
+
+def as_imported(snapshot: Snapshot) -> AsImported:
+    """What is not mended, because the imported request had it so."""
+    imported = snapshot.imported
+    if imported is None or imported.format != NAME:
+        return NOTHING_IMPORTED
+    alone = left_alone(snapshot, NAME)
+    return AsImported(alone, planned(upto(snapshot.entries, imported.count - 1), AsImported(alone)))
+
+
+def planned(entries: Sequence[Entry], as_came: AsImported = NOTHING_IMPORTED, *, knows_more: bool = False) -> Plan:
+    """What must be done about the items beyond sending them; `knows_more`: the provider has others."""
+    pairing = paired(entries, as_came.alone)
+    plan = Plan(pairing, late=pairing.late)
+    _leave_out_orphans(plan, entries, pairing, knows_more=knows_more)
+    _leave_out_triggers(plan, entries)
+    _leave_out_reasoning(plan, entries)
+    _use_ids_once(plan, entries)
+    _use_call_ids_once(plan, pairing)
+    as_came.excuse(plan)
+    for call in pairing.unanswered.values():
+        if call.payload is not None:
+            plan.placeholders.setdefault(run_end(entries, call), []).append(call)
+    if pending := pairing.pending():
+        plan.unsettled = turn_start(entries, pairing.unanswered[min(pending)])
+    elif entries and entries[-1].type == TRIGGER:
+        plan.unsettled = entries[-1].position
+    return plan
+
+
+def _leave_out_orphans(plan: Plan, entries: Sequence[Entry], pairing: Pairing, *, knows_more: bool) -> None:
+    """Outputs whose call is not sent; what the provider keeps may hold a call that is not here."""
+    for output in pairing.orphans:
+        plan.left_out[output.position] = (
+            "orphan_output",
+            "A tool output was left out: its call has an output already.",
+        )
+    references = (entry.position for entry in entries if entry.type == "item_reference")
+    known_from = -1 if knows_more else min(references, default=None) if pairing.unknown else None
+    for output in pairing.unknown:
+        if known_from is None or output.position < known_from:
+            plan.left_out[output.position] = (
+                "orphan_output",
+                "A tool output was left out: there is no call with its id.",
+            )
+    for position, call in [*pairing.calls.items(), *pairing.late.items()]:
+        if call.payload is None:
+            plan.left_out[position] = ("orphan_output", "A tool output was left out: its call cannot be sent.")
+
+
+def _leave_out_triggers(plan: Plan, entries: Sequence[Entry]) -> None:
+    """The service takes a wish for compaction as the last item only."""
+    for entry in entries[:-1]:
+        if entry.type == TRIGGER:
+            plan.left_out[entry.position] = (TRIGGER, "A wish for compaction was left out: it is not the last item.")
+
+
+def _leave_out_reasoning(plan: Plan, entries: Sequence[Entry]) -> None:
+    """The service refuses a reasoning item without the item of the same answer that it led to."""
+    turn, is_led_to = None, False
+    for entry in reversed(entries):
+        if entry.payload is None or entry.position in plan.left_out:
+            continue
+        if entry.type != "reasoning":
+            turn = entry.turn
+            is_led_to = entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO
+        elif not is_led_to or turn != entry.turn:
+            plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
+
+
+def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
+    """The service refuses an item id that comes twice; the later item goes without, where it can.
+
+    A host that gives an id twice in one answer takes it back like that (x.ai does, for reasoning).
+    """
+    found = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(ID)]
+    plan.ids = {_id_text(entry.payload) for entry in found}
+    if len(plan.ids) == len(found):
+        return
+    used: dict[str, int | None] = {}
+    for entry in found:
+        item_id = decode(entry.payload or b"", entry.codec)["id"]
+        if entry.position in plan.left_out:
+            continue
+        if item_id in used:
+            if entry.turn is not None and entry.origin == NAME and used[item_id] == entry.turn:
+                continue
+            if entry.type in IDLESS:
+                plan.idless.add(entry.position)
+            else:
+                plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
+        else:
+            used[item_id] = entry.turn
+
+
+def used_call_ids(plan: Plan) -> set[str]:
+    """The call ids of items, as they are sent."""
+    return {sent_call_id(item) for item in (*plan.pairing.made, *plan.pairing.unknown)}
+
+
+def sent_call_id(entry: Entry) -> str:
+    """The call id that an item is sent with: of the right length, unless it goes back to the host that gave it."""
+    return entry.call_id or "" if entry.origin == NAME else sized_call_id(entry.call_id)
+
+
+def _id_text(payload: bytes | None) -> bytes:
+    """The id of an item, or what stands before the first quote in it."""
+    return b"" if payload is None else payload[: payload.find(b'"', len(ID))]
+
+
+def _use_call_ids_once(plan: Plan, pairing: Pairing) -> None:
+    """The service refuses a call id that comes twice; the later call and its output get a hash of it."""
+    used = {sent_call_id(output) for output in pairing.unknown if output.position not in plan.left_out}
+    for call in pairing.made:
+        if call.payload is None:
+            continue
+        call_id = sent_call_id(call)
+        output = pairing.answers.get(call.position)
+        if call_id in used:
+            call_id = f"call_{hashed(call_id, call.position)}"
+            plan.call_ids[call.position] = call_id
+            if output is not None:
+                plan.call_ids[output.position] = call_id
+        elif output is not None and sent_call_id(output) != call_id:
+            plan.answer_ids[output.position] = call_id
+        used.add(call_id)
