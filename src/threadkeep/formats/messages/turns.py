@@ -41,6 +41,9 @@ class Turn:
         is_text: whether its content was a string.
         is_settled: whether no later output changes what follows.
         is_empty: whether it came without content.
+        is_answer: whether it is an answer of the model, and not what a client sent as one.
+        is_placed: whether it stands where it came; else it is system text that the model takes there in the right
+            company only.
     """
 
     role: str
@@ -51,7 +54,8 @@ class Turn:
     is_text: bool = False
     is_settled: bool = True
     is_empty: bool = False
-    is_placed: bool = True  # system text that stands where it came, not where the model table lets it
+    is_answer: bool = False
+    is_placed: bool = True
 
 
 class Ground(NamedTuple):
@@ -92,6 +96,8 @@ class Writer:
         """Write all items."""
         for entry in entries:
             self._context.position = entry.position
+            if self._calls and entry.seen is not None and entry.turn != self.turns[-1].number:
+                self._answer(None)  # the request of an answer has shown them, with their results
             is_plain = entry.rest is None and not entry.codec and entry.payload is not None
             item = orjson.loads(entry.payload) if is_plain else entry.item()  # type: ignore[arg-type]  # not None
             WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
@@ -104,10 +110,9 @@ class Writer:
         last = self.turns[-1] if self.turns else None
         if last is not None and last.role == role and last.number == entry.turn and last.is_imported == is_imported:
             return last
-        is_one_run = role == "assistant" and is_imported and last is not None and last.is_imported
-        if self._calls and not is_one_run:
+        if self._calls and not (role == "assistant" and _is_one_run(last, entry, is_imported=is_imported)):
             self._answer(None)
-        self.turns.append(Turn(role, entry.turn, is_imported))
+        self.turns.append(Turn(role, entry.turn, is_imported, is_answer=entry.seen is not None))
         return self.turns[-1]
 
     def _answer(self, output: Entry | None) -> None:
@@ -217,6 +222,17 @@ class Writer:
     def nothing(self, _item: JsonObject, entry: Entry) -> None:
         """An item that the format has no form for."""
         self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
+
+
+def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:
+    """Whether an assistant item goes on with the assistant's turn before it, so that the results come behind both.
+
+    Within an imported request it does, and where a client put a message of its own behind the answer.
+    """
+    if last is None or is_imported:
+        return last is not None and last.is_imported
+    is_of_client = entry.seen is None and entry.turn is not None and entry.origin == NAME
+    return last.is_answer and is_of_client
 
 
 # item type -> what writes it
