@@ -111,6 +111,7 @@ KEYS: list[Json] = [
     {"stream": True, "stream_options": {"include_obfuscation": False}},
     {"stream": True, "stream_options": {"include_usage": True}},
     {"stream_options": {"include_obfuscation": False}},
+    {"stream": True, "stream_options": {}},
     {"temperature": 1, "top_p": 0.5},
     {"temperature": "0.5"},
     {"store": "yes", "model": ["m"]},

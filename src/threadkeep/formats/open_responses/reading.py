@@ -158,7 +158,7 @@ def _settings(body: JsonObject, tools: Sequence[JsonObject]) -> tuple[JsonObject
     if choice is not None:
         (settings if _is_said(choice, tools) else native)["tool_choice"] = choice
     if options is not None:
-        is_said = stream_options({**settings, "stream_options": options}) == options
+        is_said = options and stream_options({**settings, "stream_options": options}) == options
         (settings if is_said else native)["stream_options"] = options
     return settings, native
 
