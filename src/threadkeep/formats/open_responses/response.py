@@ -33,6 +33,7 @@ ECHOED: Final = frozenset(
         "reasoning", "metadata",
     }
 )  # fmt: skip
+COMPACTION: Final = "response.compaction"  # `object` of what the compaction endpoint answers
 _OTHERS: Final = frozenset({"status", "output", "usage", "text", "extra"})
 # keys of media parts that hold texts
 _TEXTS: Final = ("image_url", "video_url", "file_url", "file_data", "file_id", "filename", "detail")
@@ -52,7 +53,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
     usage = body.get("usage")
     return Response(
         **{key: value for key, value in body.items() if key in ECHOED},
-        status=status_of(body.get("status"), STATUSES, NAME),
+        status=status_of(_status_word(body), STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
         output=[item_object(item) for item in output],
@@ -60,6 +61,11 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         extra=provider_data(body),
         format=NAME,
     )
+
+
+def _status_word(body: JsonObject) -> Any:
+    """The provider's word for the status; the compaction endpoint gives none, and only answers when it is done."""
+    return "completed" if body.get("object") == COMPACTION else body.get("status")
 
 
 def _output(body: JsonObject) -> list[Any]:
