@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 from typing import Any
 
 MODEL = "gpt-5.4"
@@ -38,6 +39,22 @@ def an_answer(*texts: str, id: str = "resp_1", calls: tuple[str, ...] = (), **fi
     usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
     found = {"id": id, "object": "response", "status": "completed", "model": MODEL, "output": output, "usage": usage}
     return found | fields
+
+
+def a_stream(*texts: str, id: str = "resp_1", calls: tuple[str, ...] = (), **fields: Any) -> list[dict[str, Any]]:
+    """The events of `an_answer` when it is streamed: a delta for each word, or for each half of a call's arguments."""
+    body = an_answer(*texts, id=id, calls=calls, **fields)
+    started = {"id": id, "object": "response", "status": "in_progress", "model": MODEL, "output": []}
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": started}]
+    for place, item in enumerate(body["output"]):
+        at = {"item_id": item["id"], "output_index": place}
+        key, about = ("arguments", "function_call_arguments") if "call_id" in item else ("content", "output_text")
+        events.append({"type": "response.output_item.added", **at, "item": {**item, key: type(item[key])()}})
+        text = item["arguments"] if key == "arguments" else item["content"][0]["text"]
+        pieces = re.findall(r"\S+\s*|\s+", text)
+        events += ({"type": f"response.{about}.delta", **at, "content_index": 0, "delta": piece} for piece in pieces)
+        events.append({"type": "response.output_item.done", **at, "item": item})
+    return [*events, {"type": "response.completed", "response": body}]
 
 
 def a_completion(text: str = "Hello", id: str = "chatcmpl-1") -> dict[str, Any]:

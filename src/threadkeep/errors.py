@@ -158,11 +158,25 @@ class IdempotencyConflict(Conflict):
 
 
 class ResponseInProgress(Conflict):
-    """The branch has a streamed response in progress."""
+    """The branch has a streamed response in progress; `number` is its number."""
+
+    def __init__(self, number: int, branch: int) -> None:
+        self.number, self.branch = number, branch
+        super().__init__(
+            f"Response {number} is still being streamed on branch {branch}. Wait for its end, or pass "
+            'on_conflict="append", which ends it where it is, or on_conflict="branch".'
+        )
 
 
 class LeaseLost(Conflict):
-    """The lease of a stream recorder has expired and was taken over."""
+    """The lease of a stream recorder has expired and was taken over; `number` is that of its response."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(
+            f"Somebody else has ended response {number}: its lease was over, or they asked for that. What had come of "
+            "it is stored, with its ledger row; what came since is not. A longer lease= leaves more time."
+        )
 
 
 class ToolNotFound(ThreadkeepError):

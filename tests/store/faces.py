@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from threadkeep import AsyncConversation, AsyncStore, Page
+from threadkeep.store.recorder import AsyncRecorder
 
 
 class Blocking:
-    """An AsyncStore or AsyncConversation whose coroutines are waited for."""
+    """An AsyncStore, AsyncConversation or AsyncRecorder whose coroutines are waited for."""
 
-    def __init__(self, wrapped: AsyncStore | AsyncConversation, runner: asyncio.Runner) -> None:
+    def __init__(self, wrapped: Any, runner: asyncio.Runner) -> None:
         self._wrapped, self._runner = wrapped, runner
 
     def __getattr__(self, name: str) -> Any:
@@ -42,9 +43,24 @@ class Blocking:
             return Blocking(value, self._runner)
         if isinstance(value, Page):
             return replace(value, items=[self._shown(item) for item in value.items])
+        if isinstance(value, AsyncRecorder):
+            return BlockingRecorder(value, self._runner)
         if inspect.ismethod(value):
             return functools.wraps(value)(lambda *args, **options: self._shown(value(*args, **options)))
         return value
+
+
+class BlockingRecorder(Blocking):
+    """An AsyncRecorder as a context manager."""
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._wrapped.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(self._wrapped.__aexit__(kind, error, trace))
 
 
 def blocking_store(url: Any, runner: asyncio.Runner, **options: Any) -> Any:

@@ -14,6 +14,7 @@ from threadkeep.store.actions.purging import purge_batch
 
 OF_A_CONVERSATION = {
     "conversations", "conversation_labels", "branches", "items", "item_blobs", "responses", "response_bodies",
+    "stream_parts",
 }  # fmt: skip
 
 
@@ -26,6 +27,7 @@ def full(store: Any) -> Any:
     conversation.user([a_picture(noise(20_000))], idempotency_key="key")
     conversation.add_response(an_answer("Hello"), "open_responses")
     conversation.fork().user("more")
+    conversation.on_branch(1).stream_response("open_responses").__enter__()  # its recorder is not heard of any more
     return conversation
 
 
@@ -38,8 +40,9 @@ def test_nothing_is_left_but_the_ledger(store: Any, full: Any, tables: Tables) -
     counts = tables.counts()
     assert {name for name in OF_A_CONVERSATION if counts[name]} == set()
     assert (counts["blobs"], counts["appends"]) == (0, 0)
-    assert counts["usage_records"] == 1
+    assert counts["usage_records"] == 2
     assert store.usage()[0].input_tokens == 10
+    assert [row["status"] for row in tables.rows("usage_records", "id")] == ["completed", "incomplete"]
 
 
 def test_it_is_gone_for_everybody_at_once(

@@ -10,10 +10,11 @@ import pytest
 
 from tests.databases import Database
 from threadkeep import AsyncConversation, AsyncStore, Conversation, InvalidOption, Store
+from threadkeep.store.recorder import AsyncRecorder, Recorder
 
-PAIRS = [(Store, AsyncStore), (Conversation, AsyncConversation)]
-# Methods that only make another face of the same store: they do not ask the database, so there is nothing to await.
-PLAIN = {"within", "for_user"}
+PAIRS = [(Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder)]
+# Methods that only make another face of the same store, or a recorder: they do not ask the database.
+PLAIN = {"within", "for_user", "stream_response"}
 
 
 def public(kind: type) -> dict[str, Any]:

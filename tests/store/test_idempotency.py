@@ -10,7 +10,7 @@ from typing import Any, Unpack, get_type_hints
 
 import pytest
 
-from tests.factories import a_call, a_message, an_answer, an_error, an_output
+from tests.factories import a_call, a_message, a_stream, an_answer, an_error, an_output
 from tests.store.watching import Tables
 from threadkeep import (
     Conversation,
@@ -29,6 +29,15 @@ REGISTRY = ToolRegistry()
 REGISTRY.register("r1")
 REGISTRY.register("r2")
 
+
+def streamed(conversation: Any, n: int, key: str) -> Any:
+    """The response of a stream, of another format for another `n`."""
+    with conversation.stream_response(("", "open_responses", "chat_completion")[n], idempotency_key=key) as recorder:
+        for event in a_stream("Hello"):
+            recorder.feed(event)
+    return recorder.response
+
+
 # How each writing method is called on a conversation: with the content 1 or 2, under a key.
 WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "user": lambda c, n, key: c.user(f"text {n}", idempotency_key=key),
@@ -41,6 +50,7 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
         call_id="call_1", output=f"{n}", idempotency_key=key
     ),
     "add_response": lambda c, n, key: c.add_response(an_answer(f"text {n}"), "open_responses", idempotency_key=key),
+    "stream_response": streamed,
     "record_attempt": lambda c, n, key: c.record_attempt("open_responses", error=f"lost {n}", idempotency_key=key),
     "fork": lambda c, n, key: c.fork(at=n - 2, idempotency_key=key),
     "update": lambda c, n, key: c.update(temperature=n, title="T", labels={"n": str(n)}, idempotency_key=key),

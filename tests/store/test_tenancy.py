@@ -30,6 +30,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "add_response": lambda c: c.add_response(an_answer("Hi"), "open_responses"),
     "add_response of an error": lambda c: c.add_response(an_error(), "open_responses"),
     "add_response elsewhere": lambda c: c.add_response(an_answer("Hi"), "open_responses", expected_head=7),
+    "stream_response": lambda c: c.stream_response("open_responses").__enter__(),
     "record_attempt": lambda c: c.record_attempt("open_responses", error="lost"),
     "render": lambda c: c.render("open_responses"),
     "request_payload": lambda c: c.request_payload("chat_completion"),

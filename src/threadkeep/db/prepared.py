@@ -54,7 +54,6 @@ class Plan:
                 found[place] = processor(found[place])
         return tuple(found) if self.is_positional else dict(zip(self.names, found, strict=True))
 
-
     def all_arguments(self, rows: Sequence[Parameters]) -> list[Any]:
         """The parameters of many rows, column by column, as the driver takes them."""
         columns = [[row[name] for row in rows] for name in self.names]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import json_copy, shown
+from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.domain.wire import get_format
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ParsedJsonError
@@ -82,6 +83,7 @@ class Response(BaseModel):
         provider_data: what the format found and has no name for.
         format: the wire format that it was read from.
         replayed: whether it was stored before, under the same idempotency key.
+        stored: where it was stored, as (branch, number); None when it was not.
 
     The other fields are what Open Responses echoes of the request.
     """
@@ -124,6 +126,7 @@ class Response(BaseModel):
     provider_data: Annotated[JsonObject | None, BeforeValidator(_filled)] = Field(default=None, alias="extra")
     format: Words = None
     replayed: bool = False
+    stored: StoredAt | None = None
 
     def __init__(self, /, **data: Any) -> None:
         try:
@@ -220,7 +223,7 @@ class Response(BaseModel):
         found: JsonObject = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if value is None or name in ("output", "usage", "replayed"):
+            if value is None or name in ("output", "usage", "replayed", "stored"):
                 continue
             found[field.alias or name] = json_copy(value, name)
         if self.output:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +38,13 @@ class StoredItem:
     replayed: bool = False
     created_at: datetime | None = None
     author_id: str | None = None
+
+
+class StoredAt(NamedTuple):
+    """Where a response was stored: on which branch, and as which of the conversation's responses."""
+
+    branch: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError
 from threadkeep.store.actions.ledger import UNKNOWN, Attempt
 from threadkeep.store.actions.responses import Answer
-from threadkeep.store.drafts import drafted, fitting
+from threadkeep.store.drafts import Draft, drafted, fitting
 from threadkeep.store.place import identifier, once, optional_identifier
 from threadkeep.store.prices import PriceBook, Served
 from threadkeep.store.requests import How, guard_of
@@ -83,9 +83,44 @@ def answer_of(parsed: ParsedBody, format: str, head: int, rendered: Rendered | N
     response = parsed.response
     if response is None:
         raise CannotParse("There is no response to be stored.")
-    if rendered is not None and not isinstance(rendered, Rendered):
+    view, head = asked_with(rendered, head)
+    return Answer(
+        drafts=drafts_of(response),
+        body=parsed.raw,
+        attempt=attempt_of(format, call, response=response),
+        input_to=head,
+        columns=columns_of(response, format),
+        view=view,
+        once=_response_once(parsed, format, how),
+        guard=guard_of(how),
+    )
+
+
+def asked_with(rendered: Rendered | None, head: int) -> tuple[JsonObject | None, int]:
+    """The view of a request and the last position that it showed; `head` for one that is not known.
+
+    Raises:
+        InvalidOption: it is no rendered request.
+    """
+    if rendered is None:
+        return None, head
+    if not isinstance(rendered, Rendered):
         raise InvalidOption(f"rendered= is what render() returned, not {type(rendered).__name__}.")
-    columns = {
+    return rendered.view, rendered.head
+
+
+def drafts_of(response: Response) -> list[Draft]:
+    """The items of a response on their way into rows.
+
+    Raises:
+        InvalidItem: one of them cannot be stored.
+    """
+    return [drafted(item.to_object(), model=response.model) for item in response.output]
+
+
+def columns_of(response: Response, format: str) -> JsonObject:
+    """What the row of a response says of it."""
+    return {
         "format": format,
         "provider_response_id": response.id,
         "model": response.model,
@@ -96,16 +131,6 @@ def answer_of(parsed: ParsedBody, format: str, head: int, rendered: Rendered | N
         "provider_data": _json(response.provider_data or None),
         "completed_at": _moment(response.completed_at),
     }
-    return Answer(
-        drafts=[drafted(item.to_object(), model=response.model) for item in response.output],
-        body=parsed.raw,
-        attempt=attempt_of(format, call, response=response),
-        input_to=head if rendered is None else rendered.head,
-        columns=columns,
-        view=None if rendered is None else rendered.view,
-        once=_response_once(parsed, format, how),
-        guard=guard_of(how),
-    )
 
 
 def _response_once(parsed: ParsedBody, format: str, how: How) -> Any:

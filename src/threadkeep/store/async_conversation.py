@@ -20,6 +20,8 @@ from threadkeep.store.handle_changes import Changes
 from threadkeep.store.handle_reads import Reads
 from threadkeep.store.handle_writes import Writes
 from threadkeep.store.plans import Plan
+from threadkeep.store.recorder import AsyncRecorder
+from threadkeep.store.recording import LEASE_SECONDS
 from threadkeep.store.requests import How, OnConflict, View
 
 T = TypeVar("T")
@@ -95,6 +97,28 @@ class AsyncConversation(Writes, Reads, Changes):
         }
         call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
         return await self._run(self._answering(body, format, rendered, how, call))
+
+    def stream_response(
+        self,
+        format: str,
+        *,
+        rendered: Rendered | None = None,
+        idempotency_key: str | None = None,
+        expected_head: int | None = None,
+        on_conflict: OnConflict = "raise",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        lease: float = LEASE_SECONDS,
+    ) -> AsyncRecorder:
+        """Like `Conversation.stream_response`."""
+        how: How = {
+            "idempotency_key": idempotency_key,
+            "expected_head": expected_head,
+            "on_conflict": on_conflict,
+        }
+        call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        return AsyncRecorder(self._recording(format, rendered, how, call, lease), self._runner)
 
     async def record_attempt(
         self,

@@ -20,6 +20,8 @@ from threadkeep.store.handle_changes import Changes
 from threadkeep.store.handle_reads import Reads
 from threadkeep.store.handle_writes import Writes
 from threadkeep.store.plans import Plan
+from threadkeep.store.recorder import Recorder
+from threadkeep.store.recording import LEASE_SECONDS
 from threadkeep.store.requests import How, OnConflict, View
 
 T = TypeVar("T")
@@ -117,6 +119,43 @@ class Conversation(Writes, Reads, Changes):
         }
         call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
         return self._run(self._answering(body, format, rendered, how, call))
+
+    def stream_response(
+        self,
+        format: str,
+        *,
+        rendered: Rendered | None = None,
+        idempotency_key: str | None = None,
+        expected_head: int | None = None,
+        on_conflict: OnConflict = "raise",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        lease: float = LEASE_SECONDS,
+    ) -> Recorder:
+        """A recorder of a streamed answer: a context manager whose `feed` takes each of the provider's events.
+
+        What comes is stored while it comes. When the `with` statement ends the items, the raw body and the row of the
+        usage ledger are written in one transaction; `.response` is what was stored, with the status `completed`,
+        `incomplete` (the stream broke off), `cancelled` (`cancel()`, or the task or generator was stopped) or `failed`
+        (an error event). A branch has one response in progress; `on_conflict` says what happens when there is another
+        one: "raise", "append" (end that one), or record on a new "branch". When nothing was fed for `lease` seconds
+        the next writer may end the response. Latency is measured, unless it is told.
+
+        Options are those of `add_response`; errors are raised on entering the `with` statement.
+
+        Raises:
+            ResponseInProgress: the branch has a response in progress.
+            HeadConflict: the branch does not end at `expected_head`.
+            UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
+        """
+        how: How = {
+            "idempotency_key": idempotency_key,
+            "expected_head": expected_head,
+            "on_conflict": on_conflict,
+        }
+        call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        return Recorder(self._recording(format, rendered, how, call, lease), self._runner)
 
     def record_attempt(
         self,

@@ -8,9 +8,9 @@ from typing import Any
 
 from threadkeep.domain.items import Item, call_output, item_from, items_from, message_of
 from threadkeep.domain.response import Response
-from threadkeep.domain.stored import StoredItem
+from threadkeep.domain.stored import StoredAt, StoredItem
 from threadkeep.domain.wire import Rendered
-from threadkeep.errors import HeadConflict
+from threadkeep.errors import HeadConflict, ResponseInProgress
 from threadkeep.store.actions.branches import fork_and_open
 from threadkeep.store.actions.items import Appended, append_items, item_id_of
 from threadkeep.store.actions.opening import Opened
@@ -19,6 +19,7 @@ from threadkeep.store.answers import Call, ParsedBody, answer_of, attempt_of, fa
 from threadkeep.store.handle import Handle
 from threadkeep.store.place import MAX_POSITION, once, whole
 from threadkeep.store.plans import Plan
+from threadkeep.store.recording import Recording
 from threadkeep.store.requests import How, append_of
 
 
@@ -73,13 +74,17 @@ class Writes(Handle):
         def finish(done: Stored) -> Response:
             if done.head is not None:
                 raise HeadConflict(-1 if answer.guard.expected_head is None else answer.guard.expected_head, done.head)
-            if done.is_replayed:
-                return response.model_copy(update={"replayed": True})
-            if done.branch == self.branch:
+            if done.in_progress is not None:
+                raise ResponseInProgress(done.in_progress, self.branch)
+            stored = StoredAt(done.branch, done.number)
+            if not done.is_replayed and done.branch == self.branch:
                 self._state.appended(answer.drafts, done.first, done.revision, turn=done.first, seen=done.shown)
-            return response
+            return response.model_copy(update={"replayed": done.is_replayed, "stored": stored})
 
         return self._writing(store_answer, answer, finish=finish, is_keyed=answer.once is not None)
+
+    def _recording(self, format: str, rendered: Rendered | None, how: How, call: Call, lease: object) -> Recording:
+        return Recording(self._place, self._state, format, rendered=rendered, how=how, call=call, lease=lease)
 
     def _failing(self, parsed: ParsedBody, format: str, how: How, call: Call) -> Plan[Response]:
         """An error envelope: its ledger row is written, then the error is raised."""

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from threadkeep.errors import Conflict
+from threadkeep.store.actions.numbers import Unfinished
+from threadkeep.store.actions.streams import settle
 from threadkeep.store.database import AsyncRunner, SyncRunner
+from threadkeep.store.endings import LeftBehind
 
 T = TypeVar("T")
+
+SETTLED_AT_MOST: Final = 10  # how often a use case ends responses in progress before it gives up
 
 
 def as_it_is(result: Any) -> Any:
@@ -31,12 +37,31 @@ class Plan(Generic[T]):
 
     def run(self, runner: SyncRunner) -> T:
         """Run the action and wait for it."""
-        if self.is_write:
-            return self.finish(runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
-        return self.finish(runner.read(self.action, *self.arguments))
+        if not self.is_write:
+            return self.finish(runner.read(self.action, *self.arguments))
+        for _ in range(SETTLED_AT_MOST):
+            try:
+                return self.finish(runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
+            except Unfinished as found:
+                runner.write(settle, *_settling(found), is_keyed=True)
+        raise _never_free()
 
     async def run_async(self, runner: AsyncRunner) -> T:
         """Run the action without blocking the event loop."""
-        if self.is_write:
-            return self.finish(await runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
-        return self.finish(await runner.read(self.action, *self.arguments))
+        if not self.is_write:
+            return self.finish(await runner.read(self.action, *self.arguments))
+        for _ in range(SETTLED_AT_MOST):
+            try:
+                return self.finish(await runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
+            except Unfinished as found:
+                await runner.write(settle, *_settling(found), is_keyed=True)
+        raise _never_free()
+
+
+def _settling(found: Unfinished) -> tuple[Any, ...]:
+    """The arguments of `settle`."""
+    return found.place, found.number, found.status, LeftBehind()
+
+
+def _never_free() -> Conflict:
+    return Conflict("Responses in progress were ended, and each time another one began meanwhile. Try again later.")

@@ -5,7 +5,20 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Select, and_, bindparam, case, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from threadkeep.db.prepared import Prepared, Reader
 from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
@@ -59,22 +72,31 @@ def conversation_by(column: str, *, scoped: bool) -> Prepared:
 
 
 @cache
-def reservation(*, root: bool, scoped: bool, expected: bool, returning: bool) -> Prepared:
+def reservation(
+    *, root: bool, scoped: bool, expected: bool, returning: bool, free: bool = False, streams: bool = False
+) -> Prepared:
     """The UPDATE that starts every append, response and fork: takes numbers and locks the conversation.
 
     Parameters: tenant, key, items, responses, branches, now; user where scoped, head where expected. `root` moves the
     head of branch 0; it is assigned first, because MySQL shows later assignments the new values of earlier ones.
+    `free` meets no conversation with a response in progress; `streams` counts those by the parameter of that name.
     """
     table = conversations
     where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
     if expected:
         where.append(table.c.head_position == bindparam("head"))
+    if free:
+        where.append(table.c.streams.is_(None))
     values: list[tuple[Any, Any]] = [
         (table.c.next_position, table.c.next_position + bindparam("items")),
         (table.c.next_response, table.c.next_response + bindparam("responses")),
         (table.c.next_branch, table.c.next_branch + bindparam("branches")),
         (table.c.last_activity_at, bindparam("now", type_=table.c.last_activity_at.type)),
     ]
+    if streams:
+        zero: ColumnElement[int] = literal_column("0", Integer)
+        count = func.coalesce(table.c.streams, zero) + bindparam("streams")
+        values.append((table.c.streams, func.nullif(count, zero)))
     if root:
         values.insert(0, (table.c.head_position, table.c.next_position + bindparam("items") - 1))
     statement = update(table).where(*where).ordered_values(*values)

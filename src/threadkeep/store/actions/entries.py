@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, or_
 
 from threadkeep.db.dialects import is_mysql
 from threadkeep.db.prepared import Record, Row
@@ -15,9 +15,10 @@ from threadkeep.db.queries.conversations import FACTS_READER, branch_of, convers
 from threadkeep.db.queries.items import blobs_of, entries_of
 from threadkeep.db.tables import responses
 from threadkeep.db.types import name_from
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.wire import Entry, ServerState
 from threadkeep.errors import NotFound
+from threadkeep.formats.streams import BROKEN_OFF
 from threadkeep.store.drafts import SPLICED, spliced
 from threadkeep.store.place import Place, Scope
 
@@ -25,6 +26,7 @@ WIDTH: Final = len(Entry._fields)
 CALL_ID, PAYLOAD, REST = (Entry._fields.index(name) for name in ("call_id", "payload", "rest"))
 WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin"))
 SERVER_STATE = ("previous_response_id", "conversation")
+_BROKEN_OFF: Final = dumps(BROKEN_OFF).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,15 @@ def _decoded(row: Row) -> Entry:
     return new_entry(Entry, values)
 
 
+def _held(table: Any) -> list[ColumnElement[bool]]:
+    """Responses that a provider holds: not those in progress, nor those whose stream was left before its end."""
+    return [
+        table.open_branch.is_(None),
+        or_(table.status.is_(None), table.status != "cancelled"),
+        or_(table.incomplete_details.is_(None), table.incomplete_details != _BROKEN_OFF),
+    ]
+
+
 def server_state(connection: Connection, place: Place, lineage: Lineage, settings: JsonObject) -> ServerState:
     """What the provider holds of a conversation in server state: its newest answer on this branch."""
     table = responses.c
@@ -142,6 +153,7 @@ def server_state(connection: Connection, place: Place, lineage: Lineage, setting
             table.tenant_id == place.scope.tenant,
             table.conversation_id == place.key,
             table.format == "open_responses",
+            *_held(table),
         )
         .order_by(table.number.desc())
     )

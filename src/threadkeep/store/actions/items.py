@@ -16,10 +16,10 @@ from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.stored import StoredItem
-from threadkeep.errors import HeadConflict, NotFound
+from threadkeep.errors import Conflict, NotFound
 from threadkeep.store.actions.entries import WIDTH, entries_from, facts_at, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
-from threadkeep.store.actions.numbers import ANYWHERE, Guard, Taken, take
+from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, Unfinished, take
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft, media_rows
 from threadkeep.store.place import Once, Place
@@ -52,12 +52,13 @@ def append_items(connection: Connection, place: Place, what: Append) -> Appended
     """Append items to a branch.
 
     Raises:
-        NotFound, HeadConflict, IdempotencyConflict, TooLarge: nothing was written.
+        NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict, TooLarge: nothing was written.
+        Unfinished: a response in progress must be ended first.
     """
     now = datetime.now(UTC)
     try:
-        found = take(connection, place, what.guard, now, items=len(what.drafts))
-    except HeadConflict:
+        found = take(connection, place, what.guard, now, Amounts(items=len(what.drafts)))
+    except (Conflict, Unfinished):
         _check_key(connection, place, what.once)  # a retry finds its own first attempt at the end of the branch
         raise
     _check_key(connection, place, what.once)

@@ -17,7 +17,9 @@ from threadkeep.db.tables import (
     items,
     response_bodies,
     responses,
+    stream_parts,
 )
+from threadkeep.store.actions.streams import account_unfinished
 
 BATCH: Final = 1_000  # rows in one transaction
 
@@ -25,6 +27,7 @@ BATCH: Final = 1_000  # rows in one transaction
 _NUMBERED: Final = (
     (item_blobs, "position", BATCH),
     (items, "position", BATCH),
+    (stream_parts, "part", BATCH),
     (response_bodies, "number", BATCH),
     (responses, "number", BATCH),
 )
@@ -46,6 +49,7 @@ def purge_batch(connection: Connection, tenant: int, key: int) -> bool:
     """Remove a batch of a deleted conversation's rows; False when nothing is left of it."""
     if connection.execute(_still_deleted(tenant, key)).one_or_none() is None:
         return False
+    account_unfinished(connection, tenant, key)
     for table, order, size in _NUMBERED:
         if _remove_lowest(connection, table, order, size, tenant, key):
             return True

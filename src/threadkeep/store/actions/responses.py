@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,12 +14,12 @@ from threadkeep.db.dialects import check_sizes
 from threadkeep.db.prepared import insertion
 from threadkeep.db.tables import response_bodies, responses
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.errors import HeadConflict
+from threadkeep.errors import HeadConflict, ResponseInProgress
 from threadkeep.store.actions import keys
 from threadkeep.store.actions.entries import facts_at
 from threadkeep.store.actions.items import insert_items
 from threadkeep.store.actions.ledger import Attempt, insert_attempt, name_response
-from threadkeep.store.actions.numbers import ANYWHERE, Guard, Taken, take
+from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, Unfinished, take
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
 from threadkeep.store.place import Once, Place
@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where an answer was put, or where the branch ended instead (`head`)."""
+    """Where an answer was put, or why it was not: where the branch ended (`head`), which response is in progress."""
 
     number: int = -1
     first: int = 0
@@ -55,25 +55,28 @@ class Stored:
     revision: int = -1
     shown: int = -1  # the last position that the request showed, as it was stored
     head: int | None = None
+    in_progress: int | None = None
     is_replayed: bool = False
 
 
 def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored:
     """Append a provider's answer.
 
-    An unexpected head is an outcome, not an exception: its ledger row is to be committed before the caller hears of it.
+    A refusal is an outcome, not an exception: its ledger row is to be committed before the caller hears of it.
 
     Raises:
         NotFound, IdempotencyConflict, TooLarge: nothing was written.
+        Unfinished: a response in progress must be ended first.
     """
     now = datetime.now(UTC)
     try:
-        found = take(connection, place, answer.guard, now, items=len(answer.drafts), responses=1)
-    except HeadConflict as conflict:
+        found = take(connection, place, answer.guard, now, Amounts(items=len(answer.drafts), responses=1))
+    except (HeadConflict, ResponseInProgress) as conflict:
         return _refused(connection, place, answer, conflict, now)
-    outcome = keys.outcome_of(connection, place.scope.tenant, place.key, answer.once)
-    if outcome is not None and (outcome["kind"] != "head_conflict" or answer.guard.on_conflict == "raise"):
-        raise Replayed(_replay(outcome))  # a refusal stands, unless the caller now says what to do about it
+    except Unfinished:
+        _check_key(connection, place, answer)
+        raise
+    outcome = _check_key(connection, place, answer)
     shown = _shown(place, answer, found)
     insert_items(connection, place, answer.drafts, found, now, seen=shown)
     number = found.response
@@ -106,23 +109,43 @@ def record_attempt(connection: Connection, place: Place, attempt: Attempt, once:
     return True
 
 
-def _refused(connection: Connection, place: Place, answer: Answer, conflict: HeadConflict, now: datetime) -> Stored:
-    """The branch ends elsewhere: only the ledger row is written, for the tokens were used."""
+def _check_key(connection: Connection, place: Place, answer: Answer) -> JsonObject | None:
+    """The refusal that was written down under the key before and is over now; what was stored is handed over.
+
+    That the branch ended elsewhere is over when the caller says what to do about it, a response in progress by itself.
+    """
+    outcome = keys.outcome_of(connection, place.scope.tenant, place.key, answer.once)
+    stands = outcome is not None and (outcome["kind"] != "head_conflict" or answer.guard.on_conflict == "raise")
+    if outcome is not None and stands and outcome["kind"] != "in_progress":
+        raise Replayed(_replay(outcome))
+    return outcome
+
+
+def _refused(
+    connection: Connection, place: Place, answer: Answer, conflict: HeadConflict | ResponseInProgress, now: datetime
+) -> Stored:
+    """The branch ends elsewhere, or in a response in progress: only the ledger row is written; tokens were used."""
+    reason: JsonObject = (
+        {"kind": "head_conflict", "head": conflict.head}
+        if isinstance(conflict, HeadConflict)
+        else {"kind": "in_progress", "number": conflict.number}
+    )
     outcome = keys.outcome_of(connection, place.scope.tenant, place.key, answer.once)
     if outcome is not None:
-        raise Replayed(_replay(outcome))
+        raise Replayed(_replay(reason if outcome["kind"] == "in_progress" else outcome))
     facts = facts_at(connection, place)
     usage = insert_attempt(
         connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash
     )
-    made = {"kind": "head_conflict", "head": conflict.head, "usage": usage}
-    keys.record(connection, place.scope.tenant, place.key, answer.once, now, **made)
-    return Stored(head=conflict.head)
+    keys.record(connection, place.scope.tenant, place.key, answer.once, now, **reason, usage=usage)
+    return _replay(reason)
 
 
 def _replay(outcome: JsonObject) -> Stored:
     if outcome["kind"] == "head_conflict":
         return Stored(head=outcome["head"], is_replayed=True)
+    if outcome["kind"] == "in_progress":
+        return Stored(in_progress=outcome["number"], is_replayed=True)
     return Stored(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
 
 
@@ -150,12 +173,17 @@ def _insert_response(
         "created_at": now,
         **answer.columns,
     }
-    codec, body = packed(answer.body)
-    raw = {**key, "codec": codec, "body": body, "created_at": now}
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
-    check_sizes(connection, [raw], "the raw body of a response", ("body",))
     INSERT_RESPONSE.execute(connection, row)
-    INSERT_BODY.execute(connection, raw)
+    insert_body(connection, key, answer.body, now)
+
+
+def insert_body(connection: Connection, key: Mapping[str, int], body: bytes, now: datetime) -> None:
+    """The row of a raw body; `key` names its response."""
+    codec, data = packed(body)
+    row = {**key, "codec": codec, "body": data, "created_at": now}
+    check_sizes(connection, [row], "the raw body of a response", ("body",))
+    INSERT_BODY.execute(connection, row)
 
 
 def packed(body: bytes) -> tuple[int, bytes]:
