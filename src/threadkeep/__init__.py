@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
     from threadkeep.domain.tools import ToolRegistry, default_registry, register_tool, reset_default_registry
     from threadkeep.domain.usage import Reconciled, Usage, UsageRow
-    from threadkeep.domain.wire import Loss, Rendered, Repair
+    from threadkeep.domain.wire import Loss, Rendered, Repair, Turns
     from threadkeep.store.async_conversation import AsyncConversation
     from threadkeep.store.async_store import AsyncStore
     from threadkeep.store.conversation import Conversation
@@ -88,6 +88,7 @@ __all__ = [
     "TooLarge",
     "ToolNotFound",
     "ToolRegistry",
+    "Turns",
     "UnknownFormat",
     "Usage",
     "UsageRow",
@@ -109,7 +110,7 @@ _NAMES: Final = {
     "domain.stored": ("Branch", "Page", "StoredItem", "StoredResponse"),
     "domain.tools": ("ToolRegistry", "default_registry", "register_tool", "reset_default_registry"),
     "domain.usage": ("Reconciled", "Usage", "UsageRow"),
-    "domain.wire": ("Loss", "Rendered", "Repair"),
+    "domain.wire": ("Loss", "Rendered", "Repair", "Turns"),
     "store.async_conversation": ("AsyncConversation",),
     "store.async_store": ("AsyncStore",),
     "store.conversation": ("Conversation",),

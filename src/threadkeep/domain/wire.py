@@ -7,7 +7,7 @@ format without this layer knowing any.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
@@ -114,32 +114,100 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Turns:
+    """A window over a conversation: the last `count` turns and at most ``step - 1`` before them.
+
+    A turn begins with what the user says. The window moves once in `step` turns, so that the beginning of the request
+    stays the same in between and providers find it in their caches.
+
+    Raises:
+        InvalidOption: one of them is no positive whole number.
+    """
+
+    count: int
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        given: dict[str, object] = {"count": self.count, "step": self.step}
+        for name, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidOption(f"Turns takes whole numbers from 1 on; {name} is {shown(value)}.")
+
+
+@dataclass(frozen=True, slots=True)
 class RenderOptions:
     """How a request is rendered; see `Conversation.render`.
 
     Raises:
-        InvalidOption: `upto` is no position, or there is no such `server_state`.
+        InvalidOption: an option has a value that it does not take.
     """
 
     strict: bool = False
     upto: int | None = None
     server_state: Literal["auto", "none"] = "auto"
+    vision: bool = True
+    reasoning: bool = True
+    cache: Literal["auto"] | None = None
+    window: Turns | None = None
+    dynamic_context: JsonObject | None = None
+    dynamic_context_at: Literal["front", "tail"] = "front"
+    dialect: str | None = None
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.upto, int) and not isinstance(self.upto, bool)
         if self.upto is not None and not (is_number and self.upto >= -1):
             raise InvalidOption(f"upto is a position, or -1 for none, not {shown(self.upto)}.")
-        if self.server_state not in ("auto", "none"):
-            raise InvalidOption(f'server_state is "auto" or "none", not {shown(self.server_state)}.')
+        for name, values in _CHOICES.items():
+            if getattr(self, name) not in values:
+                choices = " or ".join(map(repr, values))
+                raise InvalidOption(f"{name} is {choices}, not {shown(getattr(self, name))}.")
+        if not isinstance(self.window, Turns | None):
+            raise InvalidOption(f"window is Turns(...), not {shown(self.window)}.")
+        if not isinstance(self.dynamic_context, dict | None):
+            raise InvalidOption(f"dynamic_context is a dict, not {shown(self.dynamic_context)}.")
+        if not isinstance(self.dialect, str | None):
+            raise InvalidOption(f"dialect is the name of one, not {shown(self.dialect)}.")
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether every item is shown as it is stored."""
+        return self.vision and self.reasoning and self.window is None and self.dynamic_context is None
 
     def view(self, format_name: str) -> JsonObject:
-        """The options that shaped a request, to be recorded with its response."""
+        """The options that shaped a request, to be recorded with its response; `options_of` reads them."""
         found: JsonObject = {"format": format_name}
-        if self.upto is not None:
-            found["upto"] = self.upto
-        if self.server_state != "auto":
-            found["server_state"] = self.server_state
+        for name, default in _DEFAULTS.items():
+            value = getattr(self, name)
+            if value != default:
+                found[name] = [value.count, value.step] if isinstance(value, Turns) else value
         return found
+
+
+_CHOICES: Final[dict[str, tuple[object, ...]]] = {
+    "strict": (False, True),
+    "server_state": ("auto", "none"),
+    "vision": (True, False),
+    "reasoning": (True, False),
+    "cache": (None, "auto"),
+    "dynamic_context_at": ("front", "tail"),
+}
+# option -> its default; how strictly a request was judged did not shape it
+_DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name != "strict"}
+
+
+def recorded_options(view: JsonObject) -> RenderOptions:
+    """The options that a recorded view was rendered with.
+
+    Raises:
+        InvalidOption: a later release recorded it, with options that this one does not have.
+    """
+    found = {name: value for name, value in view.items() if name in _DEFAULTS}
+    unknown = view.keys() - found.keys() - {"format"}
+    if unknown:
+        raise InvalidOption(f"The view was recorded with the option {min(unknown)!r}, which only later releases have.")
+    if found.get("window") is not None:
+        found["window"] = Turns(*found["window"])
+    return RenderOptions(**found)
 
 
 @dataclass(frozen=True, slots=True)

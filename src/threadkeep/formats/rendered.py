@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -10,7 +11,7 @@ from typing import Final
 import orjson
 
 from threadkeep.domain.jsontext import PLAIN, encode
-from threadkeep.domain.wire import Rendered, Snapshot
+from threadkeep.domain.wire import Entry, Rendered, Snapshot
 
 _codec: Final = attrgetter("codec")
 
@@ -25,6 +26,6 @@ class PlainRendered(Rendered):
         return self.source if isinstance(self.source, bytes) else orjson.dumps(self.source)
 
 
-def is_plain(snapshot: Snapshot) -> bool:
-    """Whether orjson writes everything that a request of this snapshot can hold."""
-    return not any(map(_codec, snapshot.entries)) and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
+def is_plain(snapshot: Snapshot, entries: Sequence[Entry]) -> bool:
+    """Whether orjson writes everything that a request of these entries can hold."""
+    return not any(map(_codec, entries)) and encode([snapshot.settings, snapshot.tools])[1] == PLAIN

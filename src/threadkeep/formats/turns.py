@@ -26,6 +26,9 @@ OUTPUTS: Final = {"function_call_output": "function", "custom_tool_call_output":
 # kind of call -> item type of its output
 OUTPUT_TYPES: Final = {kind: name for name, kind in OUTPUTS.items()}
 
+# the `turn` of a message that was made for one request, and is no item: see `views`
+LAYER: Final = -2
+
 _position = attrgetter("position")
 
 
@@ -115,6 +118,11 @@ def _answer(found: Pairing, calls: list[Entry] | None, output: Entry) -> None:
         else:
             found.answers[call.position] = output
             found.calls[output.position] = call
+
+
+def is_layer(entry: Entry) -> bool:
+    """Whether an entry was made for this request, so that nothing from it on is settled."""
+    return entry.turn == LAYER
 
 
 def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:

@@ -10,9 +10,10 @@ from typing import Final, Literal, TypedDict
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from threadkeep.domain.items import Item, Message
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import shown
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions
+from threadkeep.domain.wire import RenderOptions, Turns
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.conversations import Filter, NewConversation
 from threadkeep.store.actions.items import MAX_PAGE, Append
@@ -49,15 +50,30 @@ ABOUT: Final = frozenset(About.__annotations__)
 
 
 class View(TypedDict, total=False):
-    """How a request is rendered.
+    """What of a conversation a request shows, and how.
 
-    `strict`: raise LossError instead of reporting losses. `upto`: show the items up to and including this position.
+    `strict`: raise LossError instead of reporting losses.
+    `upto`: show the items up to and including this position; where the request of that time was recorded (`rendered=`
+    of `add_response`), exactly as it was sent.
     `server_state`: "none" sends the whole history, also where the provider holds it.
+    `vision=False`: a note in the place of each picture. `reasoning=False`: no reasoning of earlier answers.
+    `cache="auto"`: marks for the provider's prompt cache on tools, system text and the end of the history.
+    `window`: `Turns(20, step=10)` shows the last 20 to 29 turns, and moves once in ten.
+    `dynamic_context`: what is true now, as JSON before the history; with `dynamic_context_at="tail"` right before what
+    the model is to answer. It is recorded with the request, and never part of the history.
+    `dialect`: the vendor that the request goes to, where it speaks a format in its own way.
     """
 
     strict: bool
     upto: int | None
     server_state: Literal["auto", "none"]
+    vision: bool
+    reasoning: bool
+    cache: Literal["auto"] | None
+    window: Turns | None
+    dynamic_context: JsonObject | None
+    dynamic_context_at: Literal["front", "tail"]
+    dialect: str | None
 
 
 AS_IT_IS: Final = RenderOptions()

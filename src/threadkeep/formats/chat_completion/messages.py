@@ -36,7 +36,7 @@ from threadkeep.formats.chat_completion.spelling import (
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, left_alone, paired, told
+from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, left_alone, paired, told
 
 
 def messages_of(entries: Sequence[Entry], snapshot: Snapshot, context: Context) -> tuple[list[JsonObject], int]:
@@ -161,6 +161,8 @@ class Writer:
         content = wire_parts(item.get("content") or [], mappers, self._context, "content")
         if content:
             self.close()
+            if self._unsettled is None and is_layer(entry):
+                self._unsettled = len(self.messages)
             found: JsonObject = {"role": role, "content": content}
             if self._as_string or "spelling" in item:
                 found["content"] = spelled(content, item_spelling(item, entry), as_string=self._as_string)

@@ -23,7 +23,7 @@ from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import upto
+from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -37,7 +37,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         LossError: `options.strict` is set and the request is not exact.
     """
     snapshot = snapshot_of(session)
-    entries = upto(snapshot.entries, options.upto)
+    view = shown(snapshot, options, NAME)
+    entries = view.entries
     context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
     body = _body(snapshot, context)
     if body.get("model") is None:
@@ -46,11 +47,11 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     if len(messages) == (snapshot.settings.get("instructions") is not None):
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
     body["messages"] = messages
-    rendered = (PlainRendered if is_plain(snapshot) else Rendered)(
+    rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,
         stable=stable,
-        head=entries[-1].position if entries else -1,
+        head=view.head,
         view=options.view(NAME),
         source=body,
     )

@@ -10,7 +10,7 @@ from threadkeep.formats.open_responses.fields import NAME
 from threadkeep.formats.open_responses.items import wire_item
 from threadkeep.formats.open_responses.plan import NOTHING_IMPORTED, AsImported, Plan, planned, sent_call_id
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import CALLS, MISSING_OUTPUT, OUTPUT_TYPES, Pairing, told
+from threadkeep.formats.turns import CALLS, MISSING_OUTPUT, OUTPUT_TYPES, Pairing, is_layer, told
 
 
 def input_of(
@@ -30,11 +30,13 @@ def rendered_elements(entries: Sequence[Entry], plan: Plan, context: Context) ->
     elements: list[bytes] = []
     stable = None
     for entry in entries:
+        if stable is None and is_layer(entry):
+            stable = len(elements)
         if entry.payload is not None and entry.position not in special and _is_sent_as_stored(entry):
             elements.append(entry.payload)
             continue
         context.position = entry.position
-        if entry.position == plan.unsettled:
+        if stable is None and entry.position == plan.unsettled:
             stable = len(elements)
         elements.extend(_sent(entry, plan, context))
         elements.extend(_placeholders(plan.placeholders.get(entry.position, ()), plan, context))
@@ -51,12 +53,12 @@ def _news(entries: Sequence[Entry], state: ServerState) -> list[Entry]:
     """What the provider does not have: what follows its answer, and what came in while it was answering."""
     answer = next((entry for entry in reversed(entries) if _is_of_answer(entry, state)), None)
     if answer is None or answer.seen is None:
-        return [entry for entry in entries if entry.position > state.boundary]
+        return [entry for entry in entries if entry.position > state.boundary or is_layer(entry)]
     seen = answer.seen
     return [
         entry
         for entry in entries
-        if entry.position > state.boundary or (entry.position > seen and entry.turn != answer.turn)
+        if entry.position > state.boundary or (entry.position > seen and entry.turn != answer.turn) or is_layer(entry)
     ]
 
 

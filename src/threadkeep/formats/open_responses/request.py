@@ -28,7 +28,7 @@ from threadkeep.formats.open_responses.settled import joined_input
 from threadkeep.formats.open_responses.spelling import whole_input
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import upto
+from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -42,12 +42,13 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         LossError: `options.strict` is set and the request is not exact.
     """
     snapshot = snapshot_of(session)
-    entries = upto(snapshot.entries, options.upto)
+    view = shown(snapshot, options, NAME)
+    entries = view.entries
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
     context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
     head = _head(snapshot, state, context)
-    if state is None:
-        memo = snapshot.memo if options.upto is None else None
+    if state is None and not view.has_layer:
+        memo = snapshot.memo if view.is_whole else None
         pieces, count, stable = joined_input(entries, context, memo, snapshot)
     else:
         elements, stable = input_of(entries, state, context, as_imported(snapshot))
@@ -59,7 +60,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         losses=context.losses,
         repairs=context.repairs,
         stable=0 if state is not None else stable,
-        head=entries[-1].position if entries else -1,
+        head=view.head,
         view=options.view(NAME),
         source=_joined(head.text, pieces if count else None, whole_input(snapshot, entries)),
     )

@@ -1,0 +1,222 @@
+"""What part of a conversation a request shows: the same for all formats, before any of them looks at the items.
+
+In this order: the items up to a position, from the last compaction on, within a window of turns, without pictures or
+reasoning, and with the dynamic context. Nothing is stored by it, and what is not shown is no loss: it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.wire import Entry, RenderOptions, Snapshot, Turns
+from threadkeep.formats.entries import entry_of
+from threadkeep.formats.turns import LAYER, OUTPUTS, paired, upto
+
+MARKS: Final = "compactions"  # the place in a snapshot's memo
+UNDONE: Final = "compaction_undone"  # the item type that takes a compaction back; `compaction` is its position
+SUMMARY: Final = "Summary of the conversation up to here:"
+NO_PICTURE: Final = "[picture removed: the model has no vision]"
+
+_KINDS: Final = frozenset({"compaction", UNDONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The entries that a request shows.
+
+    Attributes:
+        head: the position of the last item that the request knows of; -1 when there is none.
+        is_whole: whether these are all entries of the branch, as they are stored.
+        has_layer: whether there is a message among them that was made for this request (`is_layer`).
+    """
+
+    entries: Sequence[Entry]
+    head: int
+    is_whole: bool = False
+    has_layer: bool = False
+
+
+def shown(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Shown:
+    """The entries that a request of these options shows."""
+    entries = upto(snapshot.entries, options.upto)
+    marks = _marks(snapshot)
+    head = entries[-1].position if entries else -1
+    if not marks and options.shows_all:
+        return Shown(entries, head, is_whole=len(entries) == len(snapshot.entries))
+    found = compacted(entries, _in_force(marks, snapshot, entries, format_name)) if marks else list(entries)
+    if options.window is not None:
+        found = windowed(found, options.window)
+    if not options.reasoning:
+        found = [entry for entry in found if entry.type != "reasoning"]
+    if not options.vision:
+        found = [_without_pictures(entry) for entry in found]
+    has_layer = options.dynamic_context is not None and bool(found)
+    if has_layer:
+        place = 0 if options.dynamic_context_at == "front" else trigger_start(found)
+        found.insert(place, layer(dumps(options.dynamic_context).decode(), before=found[place]))
+    return Shown(found, head, has_layer=has_layer)
+
+
+def layer(text: str, before: Entry) -> Entry:
+    """A user message that is no item: it stands at a half position before another entry."""
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    return entry_of(message, position=cast("int", before.position - 0.5), turn=LAYER)
+
+
+def trigger_start(entries: Sequence[Entry]) -> int:
+    """The index of what the model is to answer: what the user said last, or the calls whose outputs came last."""
+    end = len(entries) - 1
+    if entries[end].type not in OUTPUTS:
+        while end > 0 and is_said_by_user(entries[end]) and is_said_by_user(entries[end - 1]):
+            end -= 1
+        return end
+    calls = paired(entries).calls
+    first = end
+    while end >= 0 and entries[end].type in OUTPUTS:
+        call = calls.get(entries[end].position)
+        first = min(end if call is None else entries.index(call), first)
+        end -= 1
+    return _turn_start(entries, first)
+
+
+def is_said_by_user(entry: Entry) -> bool:
+    """Whether it is a message of the user."""
+    return entry.type == "message" and entry.role == "user"
+
+
+def _turn_start(entries: Sequence[Entry], index: int) -> int:
+    turn = entries[index].turn
+    while index > 0 and turn is not None and entries[index - 1].turn == turn:
+        index -= 1
+    return index
+
+
+# Windows
+
+
+def windowed(entries: Sequence[Entry], window: Turns) -> list[Entry]:
+    """The last turns, and the system messages before them; no call without its output, no output without its call."""
+    starts = [
+        index
+        for index, entry in enumerate(entries)
+        if is_said_by_user(entry) and (index == 0 or not is_said_by_user(entries[index - 1]))
+    ]
+    surplus = (len(starts) - window.count) // window.step * window.step
+    if surplus <= 0:
+        return list(entries)
+    start = _with_whole_pairs(entries, starts[surplus], starts)
+    lead = [entry for entry in entries[:start] if entry.type == "message" and entry.role in ("system", "developer")]
+    return [*lead, *entries[start:]]
+
+
+def _with_whole_pairs(entries: Sequence[Entry], start: int, starts: Sequence[int]) -> int:
+    """The beginning of a turn before `start`, if an output behind it answers a call before it."""
+    pairing = paired(entries)
+    first = entries[start].position
+    answered = {**pairing.calls, **pairing.late}
+    needed = [call.position for output, call in answered.items() if output >= first > call.position]
+    if not needed:
+        return start
+    earliest = min(needed)
+    return max((index for index in starts if entries[index].position <= earliest), default=0)
+
+
+# Compactions
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A compaction that is in force: where it stands, up to where it covers, and its summary or provider's item."""
+
+    entry: Entry
+    upto: int
+    summary: str | None
+    origin: str | None
+
+
+def compaction_of(entry: Entry) -> Compaction:
+    """A compaction item; one that a provider made in the course of an answer covers everything before it."""
+    item = entry.item()
+    covered, summary = item.get("upto"), item.get("summary")
+    return Compaction(
+        entry,
+        covered if isinstance(covered, int) else entry.position - 1,
+        summary if isinstance(summary, str) else None,
+        item.get("origin"),
+    )
+
+
+def _in_force(
+    marks: Sequence[Entry], snapshot: Snapshot, entries: Sequence[Entry], format_name: str
+) -> Compaction | None:
+    """The last compaction that counts for a format and was not undone.
+
+    Those of providers count for their own format; one that an imported request had goes back with what is before it.
+    """
+    imported = snapshot.imported.count if snapshot.imported is not None else 0
+    head = entries[-1].position if entries else -1
+    in_force: dict[int, Compaction] = {}
+    for entry in marks:
+        if entry.position > head:
+            break
+        if entry.type == UNDONE:
+            in_force.pop(entry.item().get("compaction", -1), None)
+            continue
+        found = compaction_of(entry)
+        if found.summary is not None or (found.origin == format_name and entry.position >= imported):
+            in_force[entry.position] = found
+    return in_force[max(in_force)] if in_force else None
+
+
+def _marks(snapshot: Snapshot) -> list[Entry]:
+    """All entries about compactions; what was looked at once is remembered."""
+    known: tuple[int, list[Entry]] = (snapshot.memo or {}).get(MARKS, (0, []))
+    count, found = known
+    if count > len(snapshot.entries):
+        count, found = 0, []
+    if count < len(snapshot.entries):
+        new = snapshot.entries[count:] if count else snapshot.entries
+        found = [*found, *(entry for entry in new if entry.type in _KINDS)]
+        if snapshot.memo is not None:
+            snapshot.memo[MARKS] = (len(snapshot.entries), found)
+    return found
+
+
+def compacted(entries: Sequence[Entry], compaction: Compaction | None) -> list[Entry]:
+    """The entries from a compaction on: its summary or the provider's own item, and what it does not cover."""
+    if compaction is None:
+        return [entry for entry in entries if not _is_ours(entry)]
+    kept = [entry for entry in entries if entry.position > compaction.upto and entry.type not in _KINDS]
+    if compaction.summary is None:
+        return [compaction.entry._replace(position=compaction.upto), *kept]
+    text = f"{SUMMARY}\n\n{compaction.summary}"
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    return [entry_of(message, position=compaction.upto), *kept]
+
+
+def _is_ours(entry: Entry) -> bool:
+    """Whether an entry only says something about the view, and goes to no provider."""
+    return entry.type == UNDONE or (entry.type == "compaction" and compaction_of(entry).summary is not None)
+
+
+# Pictures
+
+
+def _without_pictures(entry: Entry) -> Entry:
+    """An entry with a note in the place of each picture."""
+    if b'"input_image"' not in (entry.payload or b"") and b'"input_image"' not in (entry.rest or b""):
+        return entry
+    item = entry.item()
+    for key in ("content", "output"):
+        parts = item.get(key)
+        if isinstance(parts, list):
+            item = {**item, key: [_note_for(part) for part in parts]}
+    return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen)
+
+
+def _note_for(part: Any) -> Any:
+    is_picture = isinstance(part, dict) and part.get("type") == "input_image"
+    return {"type": "input_text", "text": NO_PICTURE} if is_picture else part
