@@ -41,10 +41,7 @@ from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, left_alo
 
 def messages_of(entries: Sequence[Entry], snapshot: Snapshot, context: Context) -> tuple[list[JsonObject], int]:
     """The messages of these items of a snapshot, and how many of them no later append changes."""
-    pairing = paired(entries)
-    if snapshot.imported is not None and (pairing.unanswered or pairing.orphans or pairing.unknown):
-        pairing = paired(entries, left_alone(snapshot, NAME))
-    writer = Writer(pairing, context, snapshot)
+    writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, snapshot)
     writer.write(entries)
     return writer.messages, writer.stable()
 
@@ -298,6 +295,4 @@ WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     "custom_tool_call_output": Writer.output,
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
-    "compaction": Writer.nothing,
-    "item_reference": Writer.nothing,
 }

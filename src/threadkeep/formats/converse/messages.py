@@ -23,7 +23,7 @@ from threadkeep.formats.converse.items import reasoning_blocks, tool_result, too
 from threadkeep.formats.converse.turns import Turn, cleaned, is_blank, is_valid_id, joins, results_first
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import own_block, report_foreign
-from threadkeep.formats.turns import CALLS, MISSING_OUTPUT, OUTPUTS, Pairing, left_alone, paired, told
+from threadkeep.formats.turns import CALLS, MISSING_OUTPUT, OUTPUTS, Pairing, is_layer, left_alone, paired, told
 
 FILLER: Final = "..."  # what is said where the service wants a text, and there is none
 IN_HISTORY: Final = "messages"  # how a system item says that it stood among the messages
@@ -168,6 +168,8 @@ class Writer:
         blocks = blocks_of(item.get("content") or (), mappers, place, "content")
         if blocks or place.is_as_came:
             self._add(str(role), blocks, entry)
+            if self._unsettled is None and is_layer(entry):
+                self._unsettled = len(self.turns) - 1
 
     def _say_as_system(self, item: JsonObject, entry: Entry) -> None:
         spelling = item.get("spelling")

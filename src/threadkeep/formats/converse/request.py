@@ -31,7 +31,7 @@ from threadkeep.formats.converse.tools import (
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
-from threadkeep.formats.turns import upto
+from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -47,7 +47,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         LossError: `options.strict` is set and the request is not exact.
     """
     snapshot = snapshot_of(session)
-    entries = upto(snapshot.entries, options.upto)
+    view = shown(snapshot, options, NAME)
+    entries = view.entries
     place = Place(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
     spelling = _spelling(snapshot)
     body = _body(snapshot.settings, spelling, place)
@@ -66,7 +67,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         losses=place.losses,
         repairs=place.repairs,
         stable=stable,
-        head=entries[-1].position if entries else -1,
+        head=view.head,
         view=options.view(NAME),
         source=body,
     )

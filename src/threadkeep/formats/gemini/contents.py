@@ -26,7 +26,7 @@ from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, told
+from threadkeep.formats.turns import LAYER, MISSING_OUTPUT, Pairing, is_layer, told
 
 LEADING_TEXT: Final = "..."
 _FUNCTION: Final = "functionCall"
@@ -50,7 +50,9 @@ class Content:
 
     def takes(self, role: str, turn: int | None) -> bool:
         """Whether parts of that role and turn belong here."""
-        return self.role == role and self.whole is None and (None in (self.turn, turn) or self.turn == turn)
+        if self.role != role or self.whole is not None or LAYER in (self.turn, turn):
+            return False
+        return None in (self.turn, turn) or self.turn == turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,14 @@ class Writer:
             return
         if role == USER and self._calls:
             self.close()
-        turn = entry.turn if entry.origin == NAME and role == USER else None
+        turn = entry.turn if (entry.origin == NAME and role == USER) or is_layer(entry) else None
         last = self.contents[-1] if self.contents else None
         if last is None or not last.takes(role, turn):
             last = Content(role, turn)
             self.contents.append(last)
         place = bisect_right(last.places, entry.position) if turn is not None and turn == last.turn else len(last.parts)
+        if self._unsettled is None and is_layer(entry):
+            self._unsettled = len(self.contents) - 1
         last.turn = turn if last.turn is None else last.turn
         last.parts[place:place] = parts
         last.places[place:place] = [entry.position] * len(parts)

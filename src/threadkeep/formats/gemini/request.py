@@ -26,7 +26,8 @@ from threadkeep.formats.gemini.models import Family, family_of
 from threadkeep.formats.gemini.names import LONGEST, GeminiNames
 from threadkeep.formats.gemini.tools import DECLARATIONS, tool_config, wire_tools
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import left_alone, paired, upto
+from threadkeep.formats.turns import left_alone, paired
+from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -47,7 +48,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     model = snapshot.settings.get("model")
     if model is None and imported is None:
         raise CannotRender("The request has no model for its address. Set it: conversation.update(model=...).")
-    entries = upto(snapshot.entries, options.upto)
+    view = shown(snapshot, options, NAME)
+    entries = view.entries
     context = Context(GeminiNames((tool.get("name") for tool in snapshot.tools), LONGEST), snapshot.tools)
     family = family_of(model)
     body = _settings(snapshot, family, context)
@@ -64,7 +66,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         losses=context.losses,
         repairs=context.repairs,
         stable=writer.stable(),
-        head=entries[-1].position if entries else -1,
+        head=view.head,
         view=options.view(NAME),
         source=body,
     )

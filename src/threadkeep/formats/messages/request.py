@@ -38,7 +38,8 @@ from threadkeep.formats.messages.turns import Ground, Turn, Writer
 from threadkeep.formats.names import Names
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import left_alone, paired, upto
+from threadkeep.formats.turns import left_alone, paired
+from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -52,7 +53,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         LossError: `options.strict` is set and the request is not exact.
     """
     snapshot = snapshot_of(session)
-    entries = upto(snapshot.entries, options.upto)
+    view = shown(snapshot, options, NAME)
+    entries = view.entries
     context = Context(Names((tool.get("name") for tool in snapshot.tools), LONGEST_NAME), snapshot.tools)
     body = head(snapshot, context)
     if body.get("model") is None:
@@ -63,11 +65,11 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         del body["thinking"]
     body = _with_messages(_with_system(body, wire_system(snapshot, hoisted, context)), turns, context)
     has_calls = any(entry.call_id is not None for entry in entries)  # whose arguments may hold any number
-    rendered = (PlainRendered if not has_calls and is_plain(snapshot) else Rendered)(
+    rendered = (PlainRendered if not has_calls and is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,
         stable=stable_count(turns),
-        head=entries[-1].position if entries else -1,
+        head=view.head,
         view=options.view(NAME),
         source=body,
     )

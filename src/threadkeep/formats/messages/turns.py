@@ -23,7 +23,7 @@ from threadkeep.formats.messages.content import PARTS, block_type, own_parts, st
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, told
+from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, told
 
 # how a message of one text was spelled: as a string, or as a list with one block
 TEXT: Final = "text"
@@ -106,7 +106,7 @@ class Writer:
 
     def _turn(self, role: str, entry: Entry) -> Turn:
         """The turn that an item belongs to: the last one, or a new one."""
-        is_imported = entry.position < self._imported
+        is_imported = entry.position < self._imported and not is_layer(entry)
         last = self.turns[-1] if self.turns else None
         if last is not None and last.role == role and last.number == entry.turn and last.is_imported == is_imported:
             return last
@@ -158,6 +158,7 @@ class Writer:
             turn = self._turn(role, entry)
             turn.blocks += blocks
             turn.is_placed = role != "system"
+            turn.is_settled = turn.is_settled and not is_layer(entry)
 
     def _own_message(self, item: JsonObject, entry: Entry) -> None:
         """A message that came from this format; only an empty text of an answer is left out, which is refused."""
