@@ -295,4 +295,6 @@ WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     "custom_tool_call_output": Writer.output,
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
+    "compaction": Writer.nothing,
+    "item_reference": Writer.nothing,
 }
