@@ -23,14 +23,13 @@ from threadkeep.formats.arguments import sent_arguments
 from threadkeep.formats.chat_completion.content import PARTS, wire_parts
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
 from threadkeep.formats.chat_completion.parts import OWN_PARTS
-from threadkeep.formats.chat_completion.shapes import item_of, message_keys, output_content, own_keys, spelled_call
+from threadkeep.formats.chat_completion.shapes import message_keys, own_keys, spelled_call, tool_message, with_native
 from threadkeep.formats.chat_completion.spelling import (
     STRING,
     instructions_message,
     item_spelling,
     request_spelling,
     spell_assistant,
-    spell_nothing,
     spelled,
 )
 from threadkeep.formats.names import hashed
@@ -113,7 +112,7 @@ class Writer:
             if (output := pairing.answers.get(call.position)) is not None and not self._stays(output)
         ]
         for output, key in sorted(found) if len(found) > 1 else found:
-            self.messages.append(self._tool_message(key, output))
+            self._answered(key, output)
         for call, key in calls if pairing.unanswered else ():
             if call.position in pairing.unanswered:
                 self._context.position = call.position
@@ -125,25 +124,9 @@ class Writer:
         """Whether an output has its own place, as the imported request had it."""
         return self._keeps_order and output.position < self._as_it_came
 
-    def _tool_message(self, call_id: str, output: Entry) -> JsonObject:
+    def _answered(self, call_id: str, output: Entry) -> None:
         self._context.position = output.position
-        item = item_of(output)
-        if item.get("status") in ("failed", "incomplete"):
-            self._context.lose("status", "status", f"The format has no status {item['status']!r} of an output.")
-        is_own = output.origin == NAME
-        content = output_content(item.get("output"), OWN_PARTS if is_own else PARTS["tool"], self._context)
-        found = {"role": "tool", "tool_call_id": call_id, "content": content}
-        if is_own:
-            found |= {"name": item["name"]} if item.get("name") is not None else {}
-            spell_nothing(found, item_spelling(item, output))
-        return self._with_native(item, found, output) if "native" in item else found
-
-    def _with_native(self, item: JsonObject, message: JsonObject, entry: Entry) -> JsonObject:
-        if "native" in item:
-            report_foreign(item, NAME, self._context, "native")
-            is_whole = "role" in message or "audio" in item_spelling(item, entry)  # an answer has no role here
-            message.update(message_keys(native_keys(item, NAME), is_whole=is_whole))
-        return message
+        self.messages.append(tool_message(call_id, output, self._context))
 
     def message(self, item: JsonObject, entry: Entry) -> None:
         """A message; the assistant's stays open for calls."""
@@ -163,7 +146,7 @@ class Writer:
             found: JsonObject = {"role": role, "content": content}
             if self._as_string or "spelling" in item:
                 found["content"] = spelled(content, item_spelling(item, entry), as_string=self._as_string)
-            self.messages.append(self._with_native(item, found, entry) if "native" in item else found)
+            self.messages.append(with_native(item, found, entry, self._context) if "native" in item else found)
 
     def _assistant(self, item: JsonObject, entry: Entry) -> None:
         is_own = entry.origin == NAME
@@ -172,7 +155,7 @@ class Writer:
         if not content and not keys and not native_keys(item, NAME):
             return
         keys = {"content": content or None, **keys}
-        self._join(self._with_native(item, keys, entry) if "native" in item else keys, entry)
+        self._join(with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
 
     def _belongs(self, entry: Entry, *, is_text: bool) -> bool:
         """Whether the open message is the one that an item is part of."""
@@ -241,7 +224,7 @@ class Writer:
 
     def _output_as_it_came(self, entry: Entry) -> None:
         self.close()
-        self.messages.append(self._tool_message(entry.call_id or "", entry))
+        self._answered(entry.call_id or "", entry)
 
     def _output_in_time(self, entry: Entry) -> None:
         """It is written behind its call when that message is closed, which an output does."""

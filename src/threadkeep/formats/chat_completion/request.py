@@ -9,10 +9,11 @@ Source: OpenAI's API reference, "Chat Completions", create.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Rendered, RenderOptions, Snapshot
+from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotRender
 from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS
 from threadkeep.formats.chat_completion.messages import messages_of
@@ -46,6 +47,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     messages, stable = messages_of(entries, snapshot, context)
     if len(messages) == (snapshot.settings.get("instructions") is not None):
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
+    _check_json_mode(body, messages, snapshot, entries, context)
     body["messages"] = messages
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
@@ -56,6 +58,25 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         source=body,
     )
     return rendered.strictly(NAME) if options.strict else rendered
+
+
+def _check_json_mode(
+    body: JsonObject, messages: list[JsonObject], snapshot: Snapshot, entries: Sequence[Entry], context: Context
+) -> None:
+    """JSON mode needs the word JSON in the messages; requests of other formats, and cut ones, may lack it."""
+    imported, form = snapshot.imported, body.get("response_format")
+    if imported is None or not isinstance(form, dict) or form.get("type") != "json_object":
+        return
+    is_as_it_came = imported.format == NAME and len(entries) >= imported.count
+    if not is_as_it_came and not any("json" in text.lower() for message in messages for text in _texts(message)):
+        del body["response_format"]
+        context.mend("option", "text.format", "JSON mode was left out: it needs the word JSON in the messages.")
+
+
+def _texts(message: JsonObject) -> list[str]:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
 def _body(snapshot: Snapshot, context: Context) -> JsonObject:

@@ -9,9 +9,11 @@ import orjson
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.wire import Entry
-from threadkeep.formats.chat_completion.content import Mapper, wire_parts
-from threadkeep.formats.chat_completion.parts import KEY
-from threadkeep.formats.chat_completion.spelling import ABSENT, NULL, merged
+from threadkeep.formats.chat_completion.content import PARTS, Mapper, wire_parts
+from threadkeep.formats.chat_completion.fields import NAME
+from threadkeep.formats.chat_completion.parts import KEY, OWN_PARTS
+from threadkeep.formats.chat_completion.spelling import ABSENT, NULL, item_spelling, merged, spell_nothing
+from threadkeep.formats.native import native_keys, report_foreign
 from threadkeep.formats.reports import Context
 
 
@@ -30,6 +32,29 @@ def message_keys(keys: JsonObject, *, is_whole: bool = False) -> JsonObject:
     if isinstance(audio, dict) and "id" in audio and not is_whole:
         found["audio"] = {"id": audio["id"]}
     return found
+
+
+def with_native(item: JsonObject, message: JsonObject, entry: Entry, context: Context) -> JsonObject:
+    """A message with the keys that it came with, where its item has any; an answer has no role yet."""
+    if "native" not in item:
+        return message
+    report_foreign(item, NAME, context, "native")
+    is_whole = "role" in message or "audio" in item_spelling(item, entry)
+    return message | message_keys(native_keys(item, NAME), is_whole=is_whole)
+
+
+def tool_message(call_id: str, output: Entry, context: Context) -> JsonObject:
+    """What a tool returned, as the message that answers a call."""
+    item = item_of(output)
+    if item.get("status") in ("failed", "incomplete"):
+        context.lose("status", "status", f"The format has no status {item['status']!r} of an output.")
+    is_own = output.origin == NAME
+    content = output_content(item.get("output"), OWN_PARTS if is_own else PARTS["tool"], context)
+    found = {"role": "tool", "tool_call_id": call_id, "content": content}
+    if is_own:
+        found |= {"name": item["name"]} if item.get("name") is not None else {}
+        spell_nothing(found, item_spelling(item, output))
+    return with_native(item, found, output, context)
 
 
 def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> JsonObject:

@@ -122,7 +122,7 @@ def _grow(found: JsonObject, key: str, value: Any) -> None:
 def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
     """The response; that a choice has no finish reason yet is no unknown word."""
     choices = body.get("choices")
-    if not choices or choices[0]["finish_reason"] is not None or choices[0].get("error"):
+    if not choices or choices[0]["finish_reason"] or choices[0].get("error"):
         return parse_response(body, headers)
     first = {**choices[0], "finish_reason": "stop"}
     found = parse_response({**body, "choices": [first, *choices[1:]]}, headers)
