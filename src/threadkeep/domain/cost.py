@@ -66,7 +66,7 @@ class Price:
             raise InvalidOption(f"The model of a Price is its name, not {shown(given)}.")
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name not in {"model", "provider"} and value is not None:
+            if one.name not in {"model", "provider"} and not (value is None and one.default is None):
                 object.__setattr__(self, one.name, _amount(one.name, value))
 
     def is_for(self, provider: str | None, model: str) -> bool:

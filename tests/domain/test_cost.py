@@ -1,0 +1,77 @@
+"""Costs that providers report, and prices of one's own."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from threadkeep import InvalidOption, Price
+from threadkeep.domain.cost import MAX_COST, reported_cost, whole_nano
+
+
+@pytest.mark.parametrize(
+    ("usage", "nano"),
+    [
+        ({"cost": 0.00093}, 930_000),  # OpenRouter
+        ({"cost": 0.0004970133333333333}, 497_013),
+        ({"cost": 0}, 0),
+        ({"cost": 1}, 10**9),
+        ({"cost": "0.5"}, 5 * 10**8),
+        ({"cost": {"input_tokens_cost": 1e-05, "request_cost": 0.005, "total_cost": 0.00507}}, 5_070_000),  # Perplexity
+        ({"cost_in_usd_ticks": 9_243_500}, 924_350),  # xAI
+        ({"cost_in_usd_ticks": 5}, 0),  # half a nano-dollar goes to the even number
+        ({"cost_in_usd_ticks": 15}, 2),
+        ({"cost_in_usd_ticks": 0}, 0),
+        ({"cost": 1e-12}, 0),
+        ({"cost": 1, "cost_in_usd_ticks": 10}, 1),
+        (None, None),
+        ({}, None),
+        ({"total_tokens": 5}, None),
+        ({"cost": None}, None),
+        ({"cost": True}, None),
+        ({"cost": -0.5}, None),
+        ({"cost": "free"}, None),
+        ({"cost": float("nan")}, None),
+        ({"cost": float("inf")}, None),
+        ({"cost": {"total_cost": None}}, None),
+        ({"cost": [1]}, None),
+        ({"cost": 10**7}, None),  # ten million dollars: no answer costs that
+    ],
+)
+def test_the_figure_of_the_provider(usage: dict[str, Any] | None, nano: int | None) -> None:
+    assert reported_cost(usage) == nano
+
+
+def test_amounts_are_whole_nano_dollars() -> None:
+    assert [whole_nano(Decimal(text)) for text in ("0.5", "1.5", "2.500001", "0")] == [0, 2, 3, 0]
+    assert whole_nano(Decimal(MAX_COST)) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "", "input": 1, "output": 1},
+        {"model": 7, "input": 1, "output": 1},
+        {"model": "m", "input": -1, "output": 1},
+        {"model": "m", "input": "free", "output": 1},
+        {"model": "m", "input": None, "output": 1},
+        {"model": "m", "input": 1, "output": float("nan")},
+        {"model": "m", "input": 1, "output": 1, "cached": True},
+    ],
+    ids=str,
+)
+def test_other_prices_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match="Price"):
+        Price(**given)
+
+
+def test_whose_price_it_is() -> None:
+    price = Price("llama-*", "0.1", 0.2, provider="mine")
+    assert (price.input, price.output, price.cached) == (Decimal("0.1"), Decimal("0.2"), None)
+    assert price.is_for("mine", "llama-3")
+    assert not price.is_for("other", "llama-3")
+    assert not price.is_for(None, "llama-3")
+    assert not price.is_for("mine", "Llama-3")
+    assert Price("m", 1, 1).is_for(None, "m")
