@@ -10,7 +10,7 @@ PYTEST = $(BIN)/python -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 EXTRAS := postgres,mysql,prices,test,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format bench build clean
+.PHONY: help demo test test-long lint format docs bench build clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -46,6 +46,10 @@ lint: $(READY) ## Check style, types and layers
 format: $(READY) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
+
+docs: $(READY) ## Write the pages of docs/ that are printed from the code
+	$(BIN)/python -m threadkeep.formats.compatibility > .venv/compatibility.md
+	mv .venv/compatibility.md docs/compatibility.md
 
 bench: $(READY) ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)

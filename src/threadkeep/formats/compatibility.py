@@ -1,0 +1,212 @@
+"""What each format can say, as a page of the documentation.
+
+Options come from the field tables; what becomes of items and parts is found out by rendering one of each. So the page
+says what the code does. ``python -m threadkeep.formats.compatibility`` prints it; ``make docs`` writes it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.session import Session
+from threadkeep.errors import CannotRender
+from threadkeep.formats import NAMES, get_format
+from threadkeep.formats.fields import Dropped, Elsewhere, Field, Row, Spread
+from threadkeep.formats.reports import LOSSES, REPAIRS
+
+_INTRODUCTION: Final = """# Compatibility
+
+What each wire format can say of a session, and what is reported where it cannot. `make docs` prints this page from the
+tables that the code works with; [Formats](formats.md) explains the rules behind it.
+
+What came in from the wire of a format goes back to that format as it came, also where this page says that it is left
+out: unknown items, parts, keys and tools are kept. This page is about what you build yourself, and about what goes from
+one format to another.
+"""
+_CELLS: Final = """## What the cells say
+
+`sent` means that it is in the request, a code behind it that it was mended; `left out` that it is not; `a note` that a
+text stands in its place. The codes are those of [losses](#losses) and [repairs](#repairs).
+"""
+_PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
+_VIDEO: Final = "data:video/mp4;base64,AAAAGGZ0eXA="
+_PDF: Final = "data:application/pdf;base64,JVBERi0="
+_TOOL: Final[JsonObject] = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}}
+_CALL: Final[JsonObject] = {"type": "function_call", "call_id": "call_1", "name": "lookup", "arguments": "{}"}
+_OUTPUT: Final[JsonObject] = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
+_TEXT: Final[JsonObject] = {"type": "input_text", "text": "Hi"}
+_THOUGHT: Final[JsonObject] = {"type": "reasoning", "encrypted_content": "b3BhcXVl", "summary": []}
+_NOTE: Final = b"not included"  # in the note that stands for a part
+_LESS: Final = frozenset({"annotations", "native", "status"})  # losses of something that is sent otherwise
+
+# what it is -> a part
+PARTS: Final[dict[str, JsonObject]] = {
+    "`input_text`": _TEXT,
+    "`output_text`": {"type": "output_text", "text": "Hello"},
+    "`text`": {"type": "text", "text": "Hello"},
+    "`reasoning_text`": {"type": "reasoning_text", "text": "Hm"},
+    "`summary_text`": {"type": "summary_text", "text": "Hm"},
+    "`refusal`": {"type": "refusal", "refusal": "No."},
+    "`input_image`, address": {"type": "input_image", "image_url": "https://img.example.org/a.png"},
+    "`input_image`, data URL": {"type": "input_image", "image_url": _PICTURE},
+    "`input_image`, file id": {"type": "input_image", "file_id": "file_1"},
+    "`input_file`, address": {"type": "input_file", "file_url": "https://docs.example.org/a.pdf"},
+    "`input_file`, data URL": {"type": "input_file", "file_data": _PDF, "filename": "a.pdf"},
+    "`input_file`, file id": {"type": "input_file", "file_id": "file_1"},
+    "`input_video`, address": {"type": "input_video", "video_url": "https://video.example.org/a.mp4"},
+    "`input_video`, data URL": {"type": "input_video", "video_url": _VIDEO},
+    "`provider_item` of another format": {"type": "provider_item", "format": "another", "payload": {}},
+}
+
+
+def _message(role: str, *parts: JsonObject) -> JsonObject:
+    return {"type": "message", "role": role, "content": list(parts)}
+
+
+_USER: Final = _message("user", _TEXT)
+_ANSWER: Final = _message("assistant", {"type": "output_text", "text": "Hello"})
+
+# where a part stands -> the items before it, the item that holds it (with its list of parts), and the items behind
+PLACES: Final[dict[str, tuple[list[JsonObject], tuple[JsonObject, str], list[JsonObject]]]] = {
+    "a user message": ([], (_USER, "content"), []),
+    "an assistant message": ([_USER], (_ANSWER, "content"), [_USER]),
+    "a system message": ([], (_message("system", _TEXT), "content"), [_USER]),
+    "a tool output": ([_USER, _CALL], ({**_OUTPUT, "output": [_TEXT]}, "output"), []),
+}
+# what it is -> items, which are rendered between a question and an answer
+ITEMS: Final[dict[str, list[JsonObject]]] = {
+    "`message` of the user": [_USER],
+    "`message` of the assistant": [_ANSWER],
+    "`message` of role `system`": [_message("system", _TEXT)],
+    "`message` of role `developer`": [_message("developer", _TEXT)],
+    "`message` of an unknown role": [_message("critic", _TEXT)],
+    "`function_call` with its output": [_CALL, _OUTPUT],
+    "`function_call` without output": [_CALL],
+    "`function_call_output` without call": [_OUTPUT],
+    "`function_call_output` of status `failed`": [_CALL, {**_OUTPUT, "status": "failed"}],
+    "`reasoning` with a text and `encrypted_content`": [
+        {**_THOUGHT, "content": [{"type": "reasoning_text", "text": "Hm"}]}
+    ],
+    "`reasoning` with `encrypted_content`": [_THOUGHT],
+    "`reasoning` with a summary": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}],
+    "`compaction`": [{"type": "compaction", "encrypted_content": "b3BhcXVl"}],
+    "`item_reference`": [{"type": "item_reference", "id": "msg_1"}],
+    "`custom_tool_call` with its output": [
+        {"type": "custom_tool_call", "call_id": "call_2", "name": "sql", "input": "select 1"},
+        {"type": "custom_tool_call_output", "call_id": "call_2", "output": "1"},
+    ],
+    "any other item": [{"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}],
+    "`provider_item` of another format": [{"type": "provider_item", "format": "another", "payload": {}}],
+}
+# what it is -> a tool definition
+TOOLS: Final[dict[str, JsonObject]] = {
+    "`function`": _TOOL,
+    "`function` with `strict`": {**_TOOL, "strict": True},
+    "any other type": {"type": "web_search"},
+    "`provider_tool` of another format": {"type": "provider_tool", "format": "another", "payload": {}},
+}
+
+
+def page() -> str:
+    """The page, in Markdown."""
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            "## Options\n",
+            *(_options(name) for name in NAMES),
+            _CELLS,
+            "## Items\n\nEach was rendered between a question and an answer.\n",
+            _table("Item", {what: [_item(items, name) for name in NAMES] for what, items in ITEMS.items()}),
+            "## Parts\n",
+            *(_parts(place) for place in PLACES),
+            "## Tools\n",
+            _table("Tool", {what: [_tool(tool, name) for name in NAMES] for what, tool in TOOLS.items()}),
+            "## Losses\n\nWhat is missing from a request, by the `code` of the loss.\n",
+            _list("Code", "What is missing", LOSSES.items()),
+            "## Repairs\n\nWhat was mended so that the provider takes the request, by the `code` of the repair.\n",
+            _list("Code", "What was done", REPAIRS.items()).rstrip("\n"),
+            "",
+        ]
+    )
+
+
+def _options(name: str) -> str:
+    rows: tuple[Row, ...] = import_module(f"threadkeep.formats.{name}.fields").FIELDS
+    found = sorted((row.option, _target(row)) for row in rows)
+    return f"### `{name}`\n\n{_list('Option', 'In the request', found)}"
+
+
+def _target(row: Row) -> str:
+    """Where an option goes."""
+    match row:
+        case Field(target=target, how=how):
+            return f"`{target}`" + ("" if how is None else ", in the words of the format")
+        case Spread(targets=targets):
+            return ", ".join(f"`{target}`" for target in targets)
+        case Elsewhere(what=what):
+            return what
+        case Dropped(reason=reason, silent=silent):
+            quiet = f" (no loss where it is {', '.join(f'`{value}`' for value in silent)})" if silent else ""
+            return f"left out: {reason}{quiet}"
+
+
+def _parts(place: str) -> str:
+    before, (holder, key), behind = PLACES[place]
+    rows = {}
+    for what, part in PARTS.items():
+        items = [*before, {**holder, key: [*holder[key], part]}, *behind]
+        rows[what] = [_outcome(items, [_TOOL], name) for name in NAMES]
+    return f"### In {place}\n\n{_table('Part', rows)}"
+
+
+def _item(items: Sequence[JsonObject], name: str) -> str:
+    return _outcome([_USER, *items, _ANSWER, _USER], [_TOOL], name)
+
+
+def _tool(tool: JsonObject, name: str) -> str:
+    return _outcome([_USER], [tool], name)
+
+
+def _outcome(items: Sequence[JsonObject], tools: Sequence[JsonObject], name: str) -> str:
+    """What becomes of items and tools in a format."""
+    session = Session(model="any", tools=tools)
+    for item in items:
+        session.add_item(item)
+    try:
+        rendered = get_format(name).render(session)
+    except CannotRender:
+        return "refused"
+    repairs = "".join(f", `{code}`" for code in _codes(rendered.repairs))
+    if not rendered.losses:
+        return f"sent{repairs}"
+    codes = _codes(rendered.losses)
+    word = "sent without" if _LESS.issuperset(codes) else "a note:" if _NOTE in rendered.body else "left out:"
+    return f"{word} {', '.join(f'`{code}`' for code in codes)}{repairs}"
+
+
+def _codes(reports: Iterable[Any]) -> list[str]:
+    return list(dict.fromkeys(report.code for report in reports))
+
+
+def _table(title: str, rows: dict[str, list[str]]) -> str:
+    """A table with a column for each format."""
+    head = [title, *(f"`{name}`" for name in NAMES)]
+    return _lines(head, ([what, *cells] for what, cells in rows.items()))
+
+
+def _list(title: str, meaning: str, rows: Iterable[tuple[str, str]]) -> str:
+    """A table of words and what they mean."""
+    return _lines([title, meaning], ([f"`{word}`", text] for word, text in rows))
+
+
+def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
