@@ -161,6 +161,20 @@ ANSWERS["converse"] = st.lists(
 )
 
 
+_NAMELESS = {"native": {"gemini": {"functionCall": {"id": None}}}}
+ANSWERS["gemini"] = st.lists(
+    st.one_of(
+        st.just({"type": "reasoning", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]}),
+        st.sampled_from(["", "Sure."]).map(_said),
+        ANSWER_CALLS,
+        st.sampled_from(["a", "gemini_call_r1_0"]).map(lambda name: {**_called(name), **_NAMELESS}),
+        ANSWER_CALLS.map(lambda call: {**call, "thought_signature": "c2ln"}),
+        st.just({"type": "provider_item", "format": "gemini", "payload": {"thoughtSignature": "c2ln"}}),
+    ),
+    max_size=4,
+)
+
+
 @dataclass(frozen=True)
 class Append:
     """Items that are added at once; an answer says how many items late its request was rendered."""

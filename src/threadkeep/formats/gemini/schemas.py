@@ -22,6 +22,8 @@ KEYWORDS: Final = frozenset(
     }
 )  # fmt: skip
 TYPES: Final = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
+# numbers that stand for types
+_NUMBERS: Final = {1: "string", 2: "number", 3: "integer", 4: "boolean", 5: "array", 6: "object", 7: "null"}
 # keywords of a Schema that JSON schema has no word for
 _ONLY_HERE: Final = frozenset({"nullable", "example", "propertyOrdering"})
 # keywords whose numbers may be texts
@@ -62,8 +64,9 @@ def json_schema(schema: Any) -> Any:
 
 
 def _keyword(name: str, value: Any) -> Any:
-    if name == "type" and isinstance(value, str):
-        return value.lower() if value.lower() in TYPES else value
+    if name == "type" and isinstance(value, str | int):
+        word = value.lower() if isinstance(value, str) else _NUMBERS.get(value)
+        return word if word in TYPES else value
     if name == "properties" and isinstance(value, dict):
         return {key: json_schema(inner) for key, inner in value.items()}
     if name == "anyOf" and isinstance(value, list):

@@ -47,9 +47,10 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
 
 def _add(entries: list[Any], tool: JsonObject, payload: Any) -> None:
     """Add a tool that only this format knows; one that stood in the entry of the functions is put there."""
-    functions = next((entry for entry in entries if isinstance(entry, dict) and DECLARATIONS in entry), None)
-    if spelling_of(tool).get("beside") == DECLARATIONS and functions is not None and isinstance(payload, dict):
-        functions.update({key: value for key, value in payload.items() if key != DECLARATIONS})
+    functions = next((entry for entry in entries if isinstance(entry, dict) and DECLARATIONS in entry), {})
+    stood_there = spelling_of(tool).get("beside") == DECLARATIONS and isinstance(payload, dict)
+    if stood_there and functions and not functions.keys() & payload.keys():
+        functions.update(payload)
     else:
         entries.append(payload)
 
