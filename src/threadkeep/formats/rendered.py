@@ -10,7 +10,7 @@ from typing import Final
 
 import orjson
 
-from threadkeep.domain.jsontext import PLAIN, encode
+from threadkeep.domain.jsontext import PLAIN, dumps, encode
 from threadkeep.domain.wire import Entry, Rendered, Snapshot
 
 _codec: Final = attrgetter("codec")
@@ -23,7 +23,12 @@ class PlainRendered(Rendered):
     @cached_property
     def body(self) -> bytes:
         """The request as JSON, UTF-8."""
-        return self.source if isinstance(self.source, bytes) else orjson.dumps(self.source)
+        if isinstance(self.source, bytes):
+            return self.source
+        try:
+            return orjson.dumps(self.source)
+        except TypeError:  # arguments are stored as text, and may hold longer integers once they are read
+            return dumps(self.source)
 
 
 def is_plain(snapshot: Snapshot, entries: Sequence[Entry]) -> bool:

@@ -8,17 +8,21 @@ Source: Amazon Bedrock's API reference, "ToolUseBlock", "ToolResultBlock", "Reas
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps, loads
+import orjson
+
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps
 from threadkeep.errors import InvalidItem
-from threadkeep.formats.arguments import is_json
 from threadkeep.formats.converse.content import RESULT, Place, blocks_of
 from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.native import native_keys
 
 _READERS: Final = (NAME, "messages")  # formats whose reasoning this service can read
-_NOT_STRICT: Final = ("NaN", "Infinity")
+_LONG_NUMBER: Final = re.compile(r"\d{19}")  # orjson rounds longer ones
 
 
 def tool_use(item: JsonObject, name: Any, call_id: str, place: Place) -> JsonObject:
@@ -45,14 +49,37 @@ def call_input(item: JsonObject, place: Place) -> Any:
 
 
 def _read(text: str) -> Any:
-    """The value of a JSON text; None when it is none, or nested too deeply to be sent."""
+    """The value of a JSON text; None when it is none, or cannot be sent as JSON."""
     try:
-        found = loads(text)
-        if text.count("[") + text.count("{") > MAX_DEPTH:
-            check_depth(found)
-    except (ValueError, InvalidItem):
+        found = _read_exactly(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
+    except orjson.JSONDecodeError:
+        found = _read_exactly(text)
+    if text.count("[") + text.count("{") > MAX_DEPTH and not _is_flat(found):
         return None
-    return found if not any(word in text for word in _NOT_STRICT) or is_json(text) else None
+    return found
+
+
+def _read_exactly(text: str) -> Any:
+    """The value of what orjson refuses or rounds: lone surrogates and long integers are JSON, infinities are not."""
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(text)
+    return found
+
+
+def _is_flat(value: Any) -> bool:
+    try:
+        check_depth(value)
+    except InvalidItem:
+        return False
+    return True
 
 
 def tool_result(item: JsonObject, call_id: str, place: Place) -> JsonObject:

@@ -31,6 +31,7 @@ from threadkeep.formats.converse.tools import (
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
+from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     if system := _system(snapshot.settings, writer.system) or native.get("system"):
         body["system"] = system
     body["messages"] = messages
-    rendered = Rendered(
+    rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=place.losses,
         repairs=place.repairs,
         stable=stable,
@@ -119,7 +120,7 @@ def _spell_schema(body: JsonObject, text: str) -> None:
     """The schema as the request wrote it, when it still is that schema."""
     match body:
         case {"outputConfig": {"textFormat": {"structure": {"jsonSchema": {"schema": str(ours)} as holder}}}}:
-            if schema_of(ours) == schema_of(text):
+            if ours != text and schema_of(ours) == schema_of(text):
                 holder["schema"] = text
 
 
@@ -146,11 +147,11 @@ def _with_tools(
         config["tools"] = tools
         if (chosen := tool_choice(choice, place)) is not None:
             config["toolChoice"] = chosen
-    elif has_history and writer.names and not (_spelling(snapshot) or {}).get("untooled"):
-        place.mend("tool_history", "tools", "Calls need tools beside them: those of the history were declared by name.")
-        config["tools"] = declared(writer.names)
     elif choice is not None:
         place.mend("option", "tool_choice", "tool_choice was left out: there are no tools.")
+    if not tools and writer.names and not (_spelling(snapshot) or {}).get("untooled"):
+        place.mend("tool_history", "tools", "Calls need tools beside them: those of the history were declared by name.")
+        config["tools"] = declared(writer.names)
     if config:
         body["toolConfig"] = config
     return messages

@@ -17,7 +17,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.encoding import in_text
-from threadkeep.formats.converse.fields import NAME, STATUSES
+from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.response import parse_response, response_of
 from threadkeep.formats.streams import StreamAssembler
 
@@ -37,7 +37,7 @@ def read_body(body: Any, headers: Mapping[str, str] | None = None) -> Response:
     Raises:
         CannotParse: nothing has come.
     """
-    if body.get("stopReason") in STATUSES or not body["output"]["message"]["content"]:
+    if "stopReason" in body or not body["output"]["message"]["content"]:
         return parse_response(body, headers)
     return response_of(body, body["output"]["message"], headers, "completed")
 
@@ -54,7 +54,7 @@ class ConverseAssembler(StreamAssembler):
     @property
     def body(self) -> JsonObject:
         """The body that the service would have sent without streaming, as far as it has come."""
-        content = [_whole(self._blocks[index]) for index in sorted(self._blocks)]
+        content = [_whole(block) for _, block in sorted(self._blocks.items()) if block]
         return {"output": {"message": {"role": self._role, "content": content}}, **self._keys}
 
     def error_in(self, event: JsonObject) -> Any:
@@ -88,10 +88,10 @@ class ConverseAssembler(StreamAssembler):
         block = self._block(payload)
         for key, piece in delta.items() if isinstance(delta, dict) else ():
             grow = GROWTH.get(key)
-            if grow is None:
-                block[key] = {**block.get(key, {}), **piece} if isinstance(piece, dict) else piece
-            else:
+            if grow is not None:
                 grow(block, piece)
+            elif isinstance(piece, dict):
+                _inner(block, key).update(piece)
 
     def _block(self, payload: JsonObject) -> JsonObject:
         index = payload.get("contentBlockIndex")
@@ -107,37 +107,52 @@ class ConverseAssembler(StreamAssembler):
         self._keys.update({key: value for key, value in payload.items() if key != PADDING})
 
 
-def _grow_text(block: JsonObject, piece: Any) -> None:
+def _inner(block: JsonObject, key: str) -> JsonObject:
+    """The object under a key, made where there is none."""
+    found = block.get(key)
+    if not isinstance(found, dict):
+        found = block[key] = {}
+    return found
+
+
+def _append(holder: JsonObject, key: str, piece: Any) -> None:
+    """Put a piece of text behind the text under a key."""
     if isinstance(piece, str):
-        block["text"] = block.get("text", "") + piece
+        before = holder.get(key)
+        holder[key] = before + piece if isinstance(before, str) else piece
+
+
+def _grow_text(block: JsonObject, piece: Any) -> None:
+    _append(block, "text", piece)
 
 
 def _grow_call(block: JsonObject, piece: Any) -> None:
     if isinstance(piece, dict):
-        call = block.setdefault("toolUse", {})
-        call["input"] = call.get("input", "") + str(piece.get("input") or "")
+        _append(_inner(block, "toolUse"), "input", piece.get("input"))
 
 
 def _grow_result(block: JsonObject, pieces: Any) -> None:
-    content = block.setdefault("toolResult", {}).setdefault("content", [])
+    result = _inner(block, "toolResult")
+    content = [*result["content"]] if isinstance(result.get("content"), list) else []
     for piece in pieces if isinstance(pieces, list) else [pieces]:
-        last = content[-1] if content else None
-        if isinstance(piece, dict) and isinstance(piece.get("text"), str) and isinstance(last, dict) and "text" in last:
-            content[-1] = {"text": last["text"] + piece["text"]}
-        else:
-            content.append(piece)
+        match content, piece:
+            case [*_, {"text": str(before)}], {"text": str(text)}:
+                content[-1] = {"text": before + text}
+            case _:
+                content.append(piece)
+    result["content"] = content
 
 
 def _grow_reasoning(block: JsonObject, piece: Any) -> None:
     if not isinstance(piece, dict):
         return
-    content = block.setdefault("reasoningContent", {})
+    content = _inner(block, "reasoningContent")
     if isinstance(piece.get("redactedContent"), str):
-        content["redactedContent"] = _joined(content.get("redactedContent", ""), piece["redactedContent"])
+        before = content.get("redactedContent")
+        content["redactedContent"] = _joined(before if isinstance(before, str) else "", piece["redactedContent"])
     for key in ("text", "signature"):
         if isinstance(piece.get(key), str):
-            told = content.setdefault("reasoningText", {})
-            told[key] = told.get(key, "") + piece[key]
+            _append(_inner(content, "reasoningText"), key, piece[key])
 
 
 def _joined(one: str, other: str) -> str:
@@ -151,7 +166,8 @@ def _joined(one: str, other: str) -> str:
 
 
 def _grow_citations(block: JsonObject, piece: Any) -> None:
-    block.setdefault("citations", []).append(piece)
+    before = block.get("citations")
+    block["citations"] = [*before, piece] if isinstance(before, list) else [piece]
 
 
 def _whole(block: JsonObject) -> JsonObject:
