@@ -18,6 +18,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import CannotParse, CannotRender, ThreadkeepError
 from threadkeep.formats import get_format
+from threadkeep.formats.entries import entry_of
 from threadkeep.formats.fields import Dropped, Elsewhere, Field, Spread
 from threadkeep.formats.open_responses.fields import FIELDS
 from threadkeep.formats.turns import MISSING_OUTPUT
@@ -97,6 +98,22 @@ def test_the_string_of_the_first_request_becomes_a_list_when_there_is_more() -> 
 def test_a_session_keeps_what_was_read_as_a_dict(items: list[Json]) -> None:
     session = FORMAT.parse_request(request(*items))
     assert FORMAT.render(Session.from_dict(session.to_dict())).payload == request(*items)
+
+
+@pytest.mark.parametrize("items", [pytest.param(items, id=name) for name, items in ITEMS])
+def test_rows_keep_an_item_as_it_is_sent_and_know_what_it_says(items: list[Json]) -> None:
+    for sent, item in zip(items, parsed(*items).items, strict=True):
+        entry = entry_of(item.to_object(), position=0)
+        assert json.loads(entry.payload or b"null") == sent
+        known = entry.item()
+        assert {**known, "summary": known.get("summary", [])} == {"summary": [], **item.to_object()}
+
+
+def test_a_text_is_stored_once_whatever_its_spelling() -> None:
+    (item,) = parsed({"role": "user", "content": "a long text"}).items
+    entry = entry_of(item.to_object(), position=0)
+    assert b"a long text" in (entry.payload or b"")
+    assert b"a long text" not in (entry.rest or b"")
 
 
 def test_options_are_settings_and_everything_else_is_an_extra() -> None:
