@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.session import Session
     from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
     from threadkeep.domain.tools import ToolRegistry, default_registry, register_tool, reset_default_registry
-    from threadkeep.domain.usage import Reconciled, Usage, UsageRow
+    from threadkeep.domain.usage import Reconciled, ToolUsage, Usage, UsageRow
     from threadkeep.domain.wire import Loss, Rendered, Repair, Turns
     from threadkeep.store.async_conversation import AsyncConversation
     from threadkeep.store.async_store import AsyncStore
@@ -88,6 +88,7 @@ __all__ = [
     "TooLarge",
     "ToolNotFound",
     "ToolRegistry",
+    "ToolUsage",
     "Turns",
     "UnknownFormat",
     "Usage",
@@ -109,7 +110,7 @@ _NAMES: Final = {
     "domain.session": ("Session",),
     "domain.stored": ("Branch", "Page", "StoredItem", "StoredResponse"),
     "domain.tools": ("ToolRegistry", "default_registry", "register_tool", "reset_default_registry"),
-    "domain.usage": ("Reconciled", "Usage", "UsageRow"),
+    "domain.usage": ("Reconciled", "ToolUsage", "Usage", "UsageRow"),
     "domain.wire": ("Loss", "Rendered", "Repair", "Turns"),
     "store.async_conversation": ("AsyncConversation",),
     "store.async_store": ("AsyncStore",),

@@ -13,14 +13,14 @@ from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.dialects.postgresql import psycopg
 
 from threadkeep.db.prepared import Plan, Prepared, insertion
-from threadkeep.db.queries import conversations, items, keys
+from threadkeep.db.queries import conversations, items, keys, tool_calls
 from threadkeep.db.tables import items as items_table
 
 MODULES: list[Any] = [sqlite, psycopg, pymysql]
 DIALECTS = [module.dialect() for module in MODULES]
 BUILDERS = [
     builder
-    for module in (conversations, items, keys)
+    for module in (conversations, items, keys, tool_calls)
     for name, builder in inspect.getmembers(module, callable)
     if not name.startswith("_") and builder.__module__ == module.__name__ and name != "visible"
 ]

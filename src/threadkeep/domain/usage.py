@@ -220,3 +220,24 @@ class Reconciled:
 
     filled: int
     mended: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUsage:
+    """How often a tool was called.
+
+    Attributes:
+        name: of the function; None where a call has none.
+        calls: how many calls there were.
+        unanswered: of these, calls without an output.
+        failed: of these, calls whose output has the status failed, incomplete or error.
+    """
+
+    name: str | None
+    calls: int
+    unanswered: int
+    failed: int
+
+    def to_dict(self) -> JsonObject:
+        """The figures by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}

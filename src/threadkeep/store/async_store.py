@@ -15,7 +15,7 @@ from threadkeep.db import schema
 from threadkeep.domain.cost import Price
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.domain.usage import Reconciled, UsageRow
+from threadkeep.domain.usage import Reconciled, ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.actions.tenants import create_tenant, delete_tenant, find_tenant, get_tenant, hide_tenant
@@ -164,6 +164,19 @@ class AsyncStore(Shelf):
         """Like `Store.usage`."""
         await self._ready()
         return await self._run(self._reporting(by, since, until, tz, order_by, limit, filters))
+
+    async def tool_usage(
+        self,
+        *,
+        since: date | None = None,
+        until: date | None = None,
+        tz: str = "UTC",
+        user_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[ToolUsage]:
+        """Like `Store.tool_usage`."""
+        await self._ready()
+        return await self._run(self._counting_calls(since, until, tz, user_id, limit))
 
     async def fill_usage_days(self) -> int:
         """Like `Store.fill_usage_days`."""

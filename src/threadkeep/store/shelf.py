@@ -14,17 +14,26 @@ from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.objects import shown
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.domain.usage import UsageRow
+from threadkeep.domain.usage import ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption, SchemaMissing
 from threadkeep.store.actions.changes import find_and_hide
 from threadkeep.store.actions.days import fill_batch, mend_batch
 from threadkeep.store.actions.opening import Opened, create_and_open, create_batch, find, get, list_and_open
 from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
+from threadkeep.store.actions.tool_usage import ToolQuestion, tool_usage
 from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
-from threadkeep.store.place import Scope, identifier, once, whole
+from threadkeep.store.place import Scope, identifier, once, optional_identifier, whole
 from threadkeep.store.plans import Plan
-from threadkeep.store.requests import About, checked_zone, columns_of, listing_of, new_conversation, page_name
+from threadkeep.store.requests import (
+    About,
+    checked_zone,
+    columns_of,
+    listing_of,
+    new_conversation,
+    page_name,
+    page_size,
+)
 
 DEFAULT_TENANT: Final = "default"
 CHOOSE_TENANT: Final = "This store has tenants: choose one with for_tenant(name), or make one with create_tenant(name)."
@@ -131,6 +140,18 @@ class Shelf:
             limit=limit,
         )
         return Plan(usage, (self._scope, question))
+
+    def _counting_calls(
+        self, since: date | None, until: date | None, tz: str, user_id: str | None, limit: int | None
+    ) -> Plan[list[ToolUsage]]:
+        question = ToolQuestion(
+            since=_bound("since", since),
+            until=_bound("until", until),
+            zone=checked_zone(tz),
+            user_id=optional_identifier("user_id", user_id),
+            limit=None if limit is None else page_size(limit),
+        )
+        return Plan(tool_usage, (self._scope, question))
 
     def _filling(self) -> Plan[int]:
         return Plan(fill_batch, (self._all_users(),), is_write=True, is_keyed=True)

@@ -14,7 +14,7 @@ from threadkeep.db import schema
 from threadkeep.domain.cost import Price
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.domain.usage import Reconciled, UsageRow
+from threadkeep.domain.usage import Reconciled, ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.actions.tenants import create_tenant, delete_tenant, find_tenant, get_tenant, hide_tenant
@@ -201,6 +201,25 @@ class Store(Shelf):
             InvalidOption: it cannot be grouped, filtered or ordered like that.
         """
         return self._run(self._reporting(by, since, until, tz, order_by, limit, filters))
+
+    def tool_usage(
+        self,
+        *,
+        since: date | None = None,
+        until: date | None = None,
+        tz: str = "UTC",
+        user_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[ToolUsage]:
+        """How often functions were called, the most called first; how many calls are unanswered, and how many failed.
+
+        `since` and `until` (exclusive) are dates in the time zone `tz`, or aware datetimes, of the calls. Calls of
+        deleted conversations are gone.
+
+        Raises:
+            InvalidOption: it cannot be asked like that.
+        """
+        return self._run(self._counting_calls(since, until, tz, user_id, limit))
 
     def fill_usage_days(self) -> int:
         """Sum up the days that ended an hour ago or earlier, a few in each transaction; returns how many there were.

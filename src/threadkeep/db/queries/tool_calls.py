@@ -1,0 +1,81 @@
+"""Calls of functions and their outputs, counted."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, func, literal_column, select
+
+from threadkeep.db.queries.conversations import visible
+from threadkeep.db.tables import conversations, items
+
+CALLS: Final = ("function_call", "custom_tool_call")
+OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
+FAILURES: Final = ("failed", "incomplete", "error")  # status of an output -> the call has failed
+
+
+@cache
+def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool) -> Select[Any]:
+    """Calls by the name of the function: how many, how many without an output, how many that failed.
+
+    An output answers the nearest earlier call of its id; one that comes behind another call of that id on the same
+    branch belongs to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are given.
+    """
+    calls = _calls(since=since)
+    is_answered = and_(calls.c.next_output.is_not(None), _comes_first(calls))
+    # `next_output` is twice the position, and one more for an output that failed
+    has_failed = and_(is_answered, calls.c.next_output % 2 == 1)
+    conditions = [
+        conversations.c.tenant_id == bindparam("tenant"),
+        conversations.c.id == calls.c.conversation_id,
+        *visible(scoped=scoped),
+        calls.c.type.in_(CALLS),
+    ]
+    if until:
+        conditions.append(calls.c.created_at < bindparam("until"))
+    if of_user:
+        conditions.append(conversations.c.user_id == bindparam("user_id"))
+    statement: Select[Any] = (
+        select(
+            calls.c.name,
+            func.count().label("calls"),
+            func.count(case((is_answered, None), else_=1)).label("unanswered"),
+            func.count(case((has_failed, 1))).label("failed"),
+        )
+        .where(*conditions)
+        .group_by(calls.c.name)
+    )
+    name = calls.c.name.collate("C") if dialect == "postgresql" else calls.c.name
+    statement = statement.order_by(literal_column("calls").desc(), calls.c.name.is_(None), name)
+    return statement.limit(bindparam("limit", type_=Integer)) if limited else statement
+
+
+def _comes_first(calls: Any) -> ColumnElement[bool]:
+    return calls.c.next_call.is_(None) | (calls.c.next_output < 2 * calls.c.next_call)
+
+
+def _calls(*, since: bool) -> Any:
+    """Calls and outputs, each with the next output of its id, and the next call of its id on its branch."""
+    columns = items.c
+    is_call = columns.type.in_(CALLS)
+    output = 2 * columns.position + case((columns.status.in_(FAILURES), 1), else_=0)
+    same = [columns.conversation_id, columns.call_hash]
+    ahead: dict[str, Any] = {"order_by": columns.position, "rows": (1, None)}
+    statement = select(
+        columns.conversation_id,
+        columns.type,
+        columns.name,
+        columns.created_at,
+        func.min(case((~is_call, output))).over(partition_by=same, **ahead).label("next_output"),
+        func.min(case((is_call, columns.position)))
+        .over(partition_by=[*same, columns.branch], **ahead)
+        .label("next_call"),
+    ).where(
+        columns.tenant_id == bindparam("tenant"),
+        columns.call_hash.is_not(None),
+        columns.type.in_([*CALLS, *OUTPUTS]),
+    )
+    if since:  # what answers a call comes later
+        statement = statement.where(columns.created_at >= bindparam("since"))
+    return statement.subquery("calls")
