@@ -56,6 +56,7 @@ REPAIRS: Final = {
     "missing_output": "an unanswered call got an output that says so",
     "moved_output": "a tool output was moved directly behind its call",
     "name": "a name that the format does not take was cleaned",
+    "not_recorded": "an earlier request was not recorded, and rendered with today's options",
     "option": "a setting that makes no sense without another was left out",
     "part_type": "a text got the part type that its role takes",
     "range": "a value became the nearest that the format takes",

@@ -132,6 +132,22 @@ def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:
     return entries[: bisect_right(entries, position, key=_position)]
 
 
+def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | None:
+    """The last position up to another one where a turn is over and every call has its output; None when there is none.
+
+    Calls that never got an output are over where the next turn begins.
+    """
+    spans = [(call, output.position) for call, output in paired(entries).answers.items()]
+    end = len(entries) if upto is None else bisect_right(entries, upto, key=_position)
+    for index in range(end - 1, -1, -1):
+        entry, after = entries[index], entries[index + 1] if index + 1 < len(entries) else None
+        is_in_turn = after is not None and after.turn is not None and after.turn == entry.turn
+        is_in_run = after is not None and entry.type in CALLS and after.type in CALLS and after.turn == entry.turn
+        if not is_in_turn and not is_in_run and not any(call <= entry.position < out for call, out in spans):
+            return entry.position
+    return None
+
+
 def turn_start(entries: Sequence[Entry], entry: Entry) -> int:
     """The position of the first item of an item's turn."""
     index = bisect_right(entries, entry.position, key=_position) - 1

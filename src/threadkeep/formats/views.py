@@ -158,17 +158,23 @@ def _in_force(
     """
     imported = snapshot.imported.count if snapshot.imported is not None else 0
     head = entries[-1].position if entries else -1
-    in_force: dict[int, Compaction] = {}
+    found = [
+        one
+        for one in standing(upto(marks, head)).values()
+        if one.summary is not None or (one.origin == format_name and one.entry.position >= imported)
+    ]
+    return found[-1] if found else None
+
+
+def standing(marks: Sequence[Entry]) -> dict[int, Compaction]:
+    """The compactions that were not taken back, by position, in order."""
+    found: dict[int, Compaction] = {}
     for entry in marks:
-        if entry.position > head:
-            break
         if entry.type == UNDONE:
-            in_force.pop(entry.item().get("compaction", -1), None)
-            continue
-        found = compaction_of(entry)
-        if found.summary is not None or (found.origin == format_name and entry.position >= imported):
-            in_force[entry.position] = found
-    return in_force[max(in_force)] if in_force else None
+            found.pop(entry.item().get("compaction", -1), None)
+        else:
+            found[entry.position] = compaction_of(entry)
+    return found
 
 
 def _marks(snapshot: Snapshot) -> list[Entry]:

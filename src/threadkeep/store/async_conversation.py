@@ -18,6 +18,7 @@ from threadkeep.store.contents import Contents
 from threadkeep.store.database import AsyncRunner
 from threadkeep.store.handle_changes import Changes
 from threadkeep.store.handle_reads import Reads
+from threadkeep.store.handle_views import Views
 from threadkeep.store.handle_writes import Writes
 from threadkeep.store.plans import Plan
 from threadkeep.store.recorder import AsyncRecorder
@@ -27,7 +28,7 @@ from threadkeep.store.requests import How, OnConflict, View
 T = TypeVar("T")
 
 
-class AsyncConversation(Writes, Reads, Changes):
+class AsyncConversation(Writes, Views, Reads, Changes):
     """A conversation in the database; the methods of `Conversation` as coroutines, with the same options.
 
     `how` is `idempotency_key`, `expected_head` and `on_conflict`; `view` is `strict`, `upto` and `server_state`.
@@ -137,6 +138,16 @@ class AsyncConversation(Writes, Reads, Changes):
                 format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}
             )
         )
+
+    async def compact(
+        self, *, upto: int | None = None, summary: str | None = None, item: Any = None, **how: Unpack[How]
+    ) -> StoredItem:
+        """Like `Conversation.compact`."""
+        return await self._run(self._compacting(upto, summary, item, how))
+
+    async def undo_compaction(self, **how: Unpack[How]) -> StoredItem:
+        """Like `Conversation.undo_compaction`."""
+        return await self._run(self._undoing_compaction(how))
 
     async def render(self, format: str, **view: Unpack[View]) -> Rendered:
         """Like `Conversation.render`."""

@@ -18,6 +18,7 @@ from threadkeep.store.contents import Contents
 from threadkeep.store.database import SyncRunner
 from threadkeep.store.handle_changes import Changes
 from threadkeep.store.handle_reads import Reads
+from threadkeep.store.handle_views import Views
 from threadkeep.store.handle_writes import Writes
 from threadkeep.store.plans import Plan
 from threadkeep.store.recorder import Recorder
@@ -27,7 +28,7 @@ from threadkeep.store.requests import How, OnConflict, View
 T = TypeVar("T")
 
 
-class Conversation(Writes, Reads, Changes):
+class Conversation(Writes, Views, Reads, Changes):
     """A conversation in the database.
 
     Made by a Store. It reads what is new when it renders, and remembers what it has read.
@@ -178,6 +179,29 @@ class Conversation(Writes, Reads, Changes):
                 format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}
             )
         )
+
+    def compact(
+        self, *, upto: int | None = None, summary: str | None = None, item: Any = None, **how: Unpack[How]
+    ) -> StoredItem:
+        """Let a summary stand for the items up to a position (None: all), from the next request on; nothing is deleted.
+
+        `item` is a provider's own compaction item, which counts for its own format. A turn is covered whole or not at
+        all, and so are calls and their outputs: the item says (`upto`) where it really ends. `transcript` still shows
+        everything, `undo_compaction` takes the last one back. Options in `how` as for `user`.
+
+        Raises:
+            InvalidOption, InvalidItem: there is nothing to compact, or not one of summary and item.
+            NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: nothing was written.
+        """
+        return self._run(self._compacting(upto, summary, item, how))
+
+    def undo_compaction(self, **how: Unpack[How]) -> StoredItem:
+        """Take the last compaction back; options in `how` as for `user`.
+
+        Raises:
+            InvalidOption: there is none.
+        """
+        return self._run(self._undoing_compaction(how))
 
     def render(self, format: str, **view: Unpack[View]) -> Rendered:
         """Render the next request for a provider, with its losses and repairs; reads only what is new.

@@ -8,33 +8,23 @@ from typing import Any, TypeVar
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
 from threadkeep.domain.usage import UsageRow
-from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.branches import list_branches
 from threadkeep.store.actions.detaching import detached, options_of
 from threadkeep.store.actions.items import Window, stored_item, stored_items
-from threadkeep.store.actions.loading import Loaded, load
 from threadkeep.store.actions.opening import Opened, get
 from threadkeep.store.actions.reading import body_of, list_responses
 from threadkeep.store.actions.usage import Question, usage_of_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.place import MAX_POSITION, whole
 from threadkeep.store.plans import Plan
-from threadkeep.store.requests import View, columns_of, page_size, position_of_page, render_options
+from threadkeep.store.requests import columns_of, page_size, position_of_page
 
 T = TypeVar("T")
 
 
 class Reads(Handle):
     """Reading."""
-
-    def _loading(self, finish: Callable[[Loaded], T]) -> Plan[T]:
-        state = self._state
-        return Plan(load, (self._place, self._contents, state.found, state.next_position), finish)
-
-    def _rendering(self, format: str, view: View) -> Plan[Rendered]:
-        wire, options = get_format(format), render_options(view)
-        return self._loading(lambda loaded: wire.render(self._state.absorb(loaded), options))
 
     def _detaching(self) -> Plan[Session]:
         return self._reading(detached, self._contents)
