@@ -6,12 +6,13 @@ import asyncio
 import itertools
 import os
 import sys
+import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tests.factories import a_message, an_answer
+from tests.factories import a_message, a_stream, an_answer
 from tests.store.faces import blocking_store
-from threadkeep import Store
+from threadkeep import ResponseInProgress, Store
 
 
 def opened(url: str, tenant: str, face: str = "sync") -> Any:
@@ -38,6 +39,32 @@ def answer_for_ever(url: str, tenant: str, id: str, first: int, ready: Connectio
     for number in itertools.count(first):
         ready.send(number)
         turn(conversation, number)
+
+
+def stream_for_ever(url: str, tenant: str, id: str, lease: float, ready: Connection) -> None:
+    """Record a stream until killed, and say after each event how many there were."""
+    conversation = opened(url, tenant).get_conversation(id)
+    start, item, *_ = a_stream("word")
+    with conversation.stream_response("open_responses", lease=lease) as recorder:
+        for event in (start, item):
+            recorder.feed(event)
+        for number in itertools.count():
+            delta = {"output_index": 0, "content_index": 0, "delta": f"{number} "}
+            recorder.feed({"type": "response.output_text.delta", **delta})
+            ready.send(number)
+            time.sleep(0.002)
+
+
+def say_when_free(url: str, tenant: str, id: str, text: str) -> None:
+    """Append a message as soon as the response in progress has ended."""
+    conversation = opened(url, tenant).get_conversation(id)
+    while True:
+        try:
+            conversation.user(text)
+        except ResponseInProgress:
+            time.sleep(0.02)
+        else:
+            return
 
 
 def turn(conversation: Any, number: int) -> Any:

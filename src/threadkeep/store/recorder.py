@@ -115,7 +115,11 @@ class AsyncRecorder(Recorded):
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        await self._recording.beginning().run_async(self._runner)
+        try:
+            await _uninterrupted(self._recording.beginning().run_async(self._runner))
+        except asyncio.CancelledError as error:
+            await _uninterrupted(self._end(error))  # nobody else will: the body of the `with` statement is not entered
+            raise
         return self
 
     async def __aexit__(
