@@ -69,7 +69,7 @@ def _is_of_answer(entry: Entry, state: ServerState) -> bool:
 def _sent(entry: Entry, plan: Plan, context: Context) -> Iterator[bytes]:
     """An item as the plan wants it sent."""
     position = entry.position
-    is_changed = position in plan.call_ids or position in plan.answer_ids or position in plan.idless
+    is_changed = any(position in ids for ids in (plan.call_ids, plan.answer_ids, plan.idless))
     if position in plan.left_out:
         code, detail = plan.left_out[position]
         (context.lose if code == "orphan_output" else context.mend)(code, "", detail)

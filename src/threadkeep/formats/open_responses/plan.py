@@ -142,20 +142,21 @@ def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
     plan.ids = {_id_text(entry.payload) for entry in found}
     if len(plan.ids) == len(found):
         return
-    used: dict[str, int | None] = {}
+    used: dict[str, Entry] = {}
     for entry in found:
         item_id = decode(entry.payload or b"", entry.codec)["id"]
-        if entry.position in plan.left_out:
+        if entry.position in plan.left_out or used.setdefault(item_id, entry) is entry:
             continue
-        if item_id in used:
-            if entry.turn is not None and entry.origin == NAME and used[item_id] == entry.turn:
-                continue
-            if entry.type in IDLESS:
-                plan.idless.add(entry.position)
-            else:
-                plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
+        if _is_of_one_answer(entry, used[item_id]):
+            continue
+        if entry.type in IDLESS:
+            plan.idless.add(entry.position)
         else:
-            used[item_id] = entry.turn
+            plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
+
+
+def _is_of_one_answer(entry: Entry, other: Entry) -> bool:
+    return entry.turn is not None and entry.turn == other.turn and entry.origin == NAME
 
 
 def used_call_ids(plan: Plan) -> set[str]:
