@@ -52,6 +52,8 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "add_response": lambda c, n, key: c.add_response(an_answer(f"text {n}"), "open_responses", idempotency_key=key),
     "stream_response": streamed,
     "record_attempt": lambda c, n, key: c.record_attempt("open_responses", error=f"lost {n}", idempotency_key=key),
+    "compact": lambda c, n, key: c.compact(summary=f"text {n}", idempotency_key=key),
+    "undo_compaction": lambda c, _, key: c.undo_compaction(idempotency_key=key),
     "fork": lambda c, n, key: c.fork(at=n - 2, idempotency_key=key),
     "update": lambda c, n, key: c.update(temperature=n, title="T", labels={"n": str(n)}, idempotency_key=key),
     "json_output": lambda c, n, key: c.json_output({"type": "object", "title": f"{n}"}, idempotency_key=key),
@@ -65,7 +67,7 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "unarchive": lambda c, _, key: c.unarchive(idempotency_key=key),
     "set_active_branch": lambda c, n, key: c.set_active_branch(n - 1, idempotency_key=key),
 }
-WITHOUT_CONTENT = {"clear_tools", "archive", "unarchive"}
+WITHOUT_CONTENT = {"undo_compaction", "clear_tools", "archive", "unarchive"}
 CREATIONS: dict[str, Callable[[Any, int, str], Any]] = {
     "create_conversation": lambda store, n, key: store.create_conversation(
         model="m", input="Hi", title=f"T{n}", idempotency_key=key
@@ -81,6 +83,7 @@ CREATIONS: dict[str, Callable[[Any, int, str], Any]] = {
 def prepared(conversation: Any) -> Any:
     """A conversation that every writing method can be called on."""
     conversation.user("before")
+    conversation.compact(summary="before")
     conversation.fork()
     conversation.register_tools([{"type": "function", "name": "old1"}, {"type": "function", "name": "old2"}])
     return conversation

@@ -43,6 +43,8 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "responses": lambda c: c.responses(),
     "response_body": lambda c: c.response_body(0),
     "usage": lambda c: c.usage(),
+    "compact": lambda c: c.compact(summary="Mine"),
+    "undo_compaction": lambda c: c.undo_compaction(),
     "fork": lambda c: c.fork(at=0),
     "on_branch": lambda c: c.on_branch(1),
     "branches": lambda c: c.branches(),
