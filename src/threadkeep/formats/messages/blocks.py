@@ -169,8 +169,6 @@ class Items:
         if self._reasoning is None:
             self._reasoning = {"type": "reasoning", "content": [], "origin": NAME}
             self.found.append(self._reasoning)
-        if one["type"] == "thinking":
-            one = {**one, "thinking": one.get("thinking") or "", "signature": one.get("signature")}
         self._reasoning["content"].append(one)
 
     def _say(self, part: JsonObject) -> None:

@@ -161,6 +161,12 @@ def block_type(block: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
+def text_of(block: Any) -> str | None:
+    """The text of a text block; None for everything else."""
+    text = block.get("text") if block_type(block) == "text" else None
+    return text if isinstance(text, str) else None
+
+
 def stands_in(block: Any, role: str) -> bool:
     """Whether messages of a role (or tool results) hold such a block."""
     kind = block_type(block)

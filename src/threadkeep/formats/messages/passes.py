@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.messages.content import block_type
+from threadkeep.formats.messages.content import block_type, text_of
 from threadkeep.formats.messages.fields import ELLIPSIS, THOUGHTS
 from threadkeep.formats.messages.turns import Turn
 from threadkeep.formats.reports import Context
@@ -99,7 +99,8 @@ def _without_blank(turn: Turn, context: Context) -> Turn:
 
 
 def _is_blank(block: Any) -> bool:
-    return block_type(block) == "text" and not block["text"].strip()
+    text = text_of(block)
+    return text is not None and not text.strip()
 
 
 def placed(turns: Sequence[Turn], context: Context) -> tuple[list[Turn], list[JsonObject]]:
@@ -134,12 +135,14 @@ def ellipsis() -> Turn:
 
 def with_clean_end(turns: list[Turn], context: Context) -> list[Turn]:
     """The turns without white space at the end of a last assistant text."""
-    last = turns[-1].blocks[-1] if turns and turns[-1].role == "assistant" and turns[-1].blocks else None
-    if last is None or block_type(last) != "text" or not (text := last["text"]) or text == (end := text.rstrip()):
+    if not turns or turns[-1].role != "assistant" or not turns[-1].blocks:
+        return turns
+    *blocks, last = turns[-1].blocks
+    text = text_of(last)
+    if text is None or text == (end := text.rstrip()):
         return turns
     context.mend("trailing_space", "", "White space at the end of the last assistant message was left out.")
-    blocks = [*turns[-1].blocks[:-1], *([{**last, "text": end}] if end else [])]
-    return [*turns[:-1], replace(turns[-1], blocks=blocks)]
+    return [*turns[:-1], replace(turns[-1], blocks=[*blocks, *([{**last, "text": end}] if end else [])])]
 
 
 def stable_count(turns: Sequence[Turn]) -> int:
@@ -155,8 +158,8 @@ def stable_count(turns: Sequence[Turn]) -> int:
 def message_of(turn: Turn) -> JsonObject:
     """The message of a turn; content that came as a string goes back as one."""
     content: Any = turn.blocks
-    if turn.is_text and len(content) == 1 and content[0].keys() == _PLAIN:
-        content = content[0]["text"]
+    if turn.is_text and len(content) == 1 and (text := text_of(content[0])) is not None and content[0].keys() == _PLAIN:
+        content = text
     return {"role": turn.role, "content": content, **turn.keys}
 
 

@@ -59,11 +59,17 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     body = head(snapshot, context)
     if body.get("model") is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
+    is_as_it_came = bool(entries) and entries[-1].position == _imported(snapshot) - 1
     turns, hoisted = _turns(snapshot, entries, context)
+    if not is_as_it_came:
+        turns = with_clean_end(turns, context)
     if thinking_type(body) == "enabled" and lacks_thought(turns):
         context.mend("option", "reasoning", "Thinking was left out: the last tool call came without its thinking.")
         del body["thinking"]
-    body = _with_messages(_with_system(body, wire_system(snapshot, hoisted, context)), turns, context)
+    body = _with_system(body, wire_system(snapshot, hoisted, context))
+    body["messages"] = [message_of(turn) for turn in turns]
+    if not is_as_it_came:
+        body = with_fewer_marks(with_even_citations(body, context), context)
     has_calls = any(entry.call_id is not None for entry in entries)  # whose arguments may hold any number
     rendered = (PlainRendered if not has_calls and is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
@@ -99,6 +105,12 @@ def head(snapshot: Snapshot, context: Context) -> JsonObject:
     )
 
 
+def _imported(snapshot: Snapshot) -> int:
+    """How many items came with a request of this format that the conversation began as."""
+    imported = snapshot.imported
+    return imported.count if imported is not None and imported.format == NAME else 0
+
+
 def _spelling(snapshot: Snapshot) -> JsonObject:
     imported = snapshot.imported
     return imported.spelling if imported is not None and imported.format == NAME else {}
@@ -106,18 +118,14 @@ def _spelling(snapshot: Snapshot) -> JsonObject:
 
 def _turns(snapshot: Snapshot, entries: Sequence[Entry], context: Context) -> tuple[list[Turn], list[JsonObject]]:
     """The messages that are sent, and the system text that leads them."""
-    imported = snapshot.imported
-    count = imported.count if imported is not None and imported.format == NAME else 0
-    is_as_it_came = bool(entries) and entries[-1].position == count - 1
     takes_system = follows(snapshot.settings.get("model"), "inner system")
-    ground = Ground(count, _spelling(snapshot).get("content"), takes_system)
+    ground = Ground(_imported(snapshot), _spelling(snapshot).get("content"), takes_system)
     writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, ground)
     writer.write(entries)
     turns, inner = placed(filled(joined(writer.turns, context), context), context)
     if not turns:
         turns = _least(entries, context)
-    turns = with_leader(turns, context)
-    return (turns if is_as_it_came else with_clean_end(turns, context)), [*writer.hoisted, *inner]
+    return with_leader(turns, context), [*writer.hoisted, *inner]
 
 
 def _least(entries: Sequence[Entry], context: Context) -> list[Turn]:
@@ -130,8 +138,3 @@ def _least(entries: Sequence[Entry], context: Context) -> list[Turn]:
 
 def _with_system(body: JsonObject, system: Any) -> JsonObject:
     return body if system is None or "system" in body else {**body, "system": system}
-
-
-def _with_messages(body: JsonObject, turns: Sequence[Turn], context: Context) -> JsonObject:
-    body["messages"] = [message_of(turn) for turn in turns]
-    return with_fewer_marks(with_even_citations(body, context), context)

@@ -17,6 +17,7 @@ from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
 from threadkeep.formats.messages.blocks import items_of
+from threadkeep.formats.messages.content import block_type
 from threadkeep.formats.messages.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.messages.usage import usage_of
 from threadkeep.formats.statuses import status_of
@@ -47,7 +48,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         object=body.get("type"),
         model=body.get("model"),
         **_ending(body),
-        output=items_of(content, "assistant"),
+        output=items_of(map(_whole, content), "assistant"),
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
         extra={key: value for key, value in body.items() if key not in _FIELDS and value is not None},
         format=NAME,
@@ -68,6 +69,13 @@ def _content(body: JsonObject) -> list[Any]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     raise CannotParse(f"The body has no content{other_format(body, NAME)}: {shortened(body)}")
+
+
+def _whole(block: Any) -> Any:
+    """A thinking block with both its keys, whatever the server left out."""
+    if block_type(block) != "thinking":
+        return block
+    return {**block, "thinking": block.get("thinking") or "", "signature": block.get("signature")}
 
 
 def _ending(body: JsonObject) -> JsonObject:

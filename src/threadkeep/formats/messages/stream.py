@@ -109,7 +109,8 @@ class EventAssembler(StreamAssembler):
             if key == "partial_json":
                 self._inputs[index] = self._inputs.get(index, "") + str(value)
             elif key == "citation":
-                block["citations"] = [*(block.get("citations") or ()), value]
+                before = block.get("citations")
+                block["citations"] = [*before, value] if isinstance(before, list) else [value]
             elif key != "type" and value is not None:
                 _grow(block, key, value)
 
@@ -120,8 +121,9 @@ class EventAssembler(StreamAssembler):
         told |= delta if isinstance(delta, dict) else {}
         self._message |= {key: value for key, value in told.items() if value is not None or key not in self._message}
         if isinstance(event.get("usage"), dict):
-            usage = {key: value for key, value in event["usage"].items() if value is not None}
-            self._message["usage"] = {**(self._message.get("usage") or {}), **usage}
+            before = self._message.get("usage")
+            told = {key: value for key, value in event["usage"].items() if value is not None}
+            self._message["usage"] = {**before, **told} if isinstance(before, dict) else told
         self.is_ended = self.is_ended or self._message.get("stop_reason") is not None
 
     def stop(self, _event: JsonObject) -> None:

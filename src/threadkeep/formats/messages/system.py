@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Snapshot
-from threadkeep.formats.messages.content import block_type
+from threadkeep.formats.messages.content import block_type, text_of
 from threadkeep.formats.messages.fields import NAME
 from threadkeep.formats.reports import Context
 
@@ -25,15 +25,16 @@ def wire_system(snapshot: Snapshot, hoisted: Sequence[JsonObject], context: Cont
     instructions = snapshot.settings.get("instructions")
     spelled = None if instructions is None else _spelled(instructions, _spelling(snapshot))
     if not hoisted and (spelled is not None or _spelling(snapshot) == []):
-        return spelled or []
+        return [] if spelled is None else spelled
     blocks = [{"type": "text", "text": instructions or ""}] if not isinstance(spelled, list) else spelled
     found = [block for block in [*blocks, *hoisted] if _says_something(block, context)]
     return found or None
 
 
 def _says_something(block: JsonObject, context: Context) -> bool:
-    if block_type(block) == "text":
-        return bool(str(block["text"]).strip())
+    text = text_of(block)
+    if text is not None:
+        return bool(text.strip())
     context.lose("provider_item", "content", f"A block of type {block_type(block)!r} has no place in the system text.")
     return False
 
@@ -67,7 +68,7 @@ def read_system(system: Any) -> tuple[str, Any] | None:
         return system, "text"
     if not isinstance(system, list) or not system:
         return None
-    texts = [block["text"] for block in system if block_type(block) == "text" and isinstance(block.get("text"), str)]
+    texts = [text for block in system if (text := text_of(block)) is not None]
     if len(texts) < len(system):
         return None
     keys = [{key: value for key, value in block.items() if key not in ("type", "text")} for block in system]

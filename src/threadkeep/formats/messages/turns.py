@@ -19,7 +19,7 @@ import orjson
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry
 from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, wire_id
-from threadkeep.formats.messages.content import PARTS, block_type, own_parts, stands_in, wire_parts
+from threadkeep.formats.messages.content import PARTS, own_parts, stands_in, text_of, wire_parts
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
@@ -172,7 +172,7 @@ class Writer:
         turn.is_empty = not turn.blocks and not content
 
     def _not_empty(self, blocks: list[Any]) -> list[Any]:
-        found = [block for block in blocks if block_type(block) != "text" or block.get("text")]
+        found = [block for block in blocks if text_of(block) != ""]
         if len(found) < len(blocks):
             self._context.mend("blank_text", "content", "An empty text was left out: the service refuses it.")
         return found
