@@ -149,17 +149,26 @@ PARTS_FUNCTION = (
     "EXCEPTION WHEN data_exception THEN RETURN NULL; END $body$"
 )
 
+# SQLite would end a text at U+0000, and give lone surrogates as bytes that are no UTF-8, which no client can read: here
+# the former become U+FFFD and the latter stay escapes (they only stand in rows that the fast JSON writer refused,
+# `codec` 1). U+0001 is in no JSON text: it stands for an escaped backslash meanwhile.
+SQLITE_TEXT = (
+    r"CASE WHEN i.codec & 1 OR instr(i.payload, '\u0000') THEN replace(replace(replace(replace("
+    r"i.payload, '\\', char(1)), '\u0000', '\ufffd'), '\ud', '\\ud'), char(1), '\\') ELSE i.payload END"
+)
+
 SPELLINGS = {
     "sqlite": {
         "name": "{0}",
-        "conversation": "'conv_' || lower(hex(c.public_id))",
-        "hex": "lower(hex({0}))",
+        "conversation": "'conv_' || nullif(lower(hex(c.public_id)), '')",
+        "hex": "nullif(lower(hex({0})), '')",
         "usd": "{0} / 1e9",
         "sum": "sum({0})",
         "parts": (
-            "JOIN json_each(CASE WHEN NOT json_valid(i.payload) THEN '{}' WHEN json_type(i.payload, '$.content') = "
-            "'text' THEN json_object('content', json_array(json_object('text', json_extract(i.payload, '$.content')))) "
-            "ELSE i.payload END, '$.content') p"
+            f"JOIN json_each(CASE WHEN NOT json_valid({SQLITE_TEXT}) THEN '{{}}' "
+            f"WHEN json_type({SQLITE_TEXT}, '$.content') = 'text' THEN json_object('content', "
+            f"json_array(json_object('text', json_extract({SQLITE_TEXT}, '$.content')))) "
+            f"ELSE {SQLITE_TEXT} END, '$.content') p"
         ),
         "part": "p.key",
         "text": "CASE WHEN p.type = 'object' THEN json_extract(p.value, '$.text') END",

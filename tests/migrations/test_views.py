@@ -1,0 +1,175 @@
+"""The views for people who write SQL: on every database the same names, columns and texts, and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, inspect, text
+
+from tests.databases import Database
+from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise
+from tests.store.ledger import attempt_at
+from threadkeep import Store, schema
+from threadkeep.db.schema import REVISIONS, VIEWS
+
+FIGURES = [
+    "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
+    "cost_nano", "latency_ms",
+]  # fmt: skip
+COLUMNS = {
+    "usage_by_day": ["tenant", "day", "provider", "model", "format", "status", "attempts", *FIGURES, "cost_usd"],
+    "usage_attempts": [
+        "tenant", "id", "day", "occurred_at", "conversation", "response", "user_id", "provider", "model", "format",
+        "status", "tool_set", *FIGURES, "cost_usd", "price", "provider_usage", "error",
+    ],
+    "messages_text": [
+        "tenant", "conversation", "user_id", "branch", "position", "part", "created_at", "role", "author_id", "text",
+    ],
+    "tool_calls": [
+        "tenant", "conversation", "user_id", "branch", "position", "created_at", "name", "status", "call_id",
+        "output_position", "output_status",
+    ],
+}  # fmt: skip
+HOSTILE = ["\x00", "a\\u0000b \x00 c", "\ud800 lone \\\\ud800", 'quote " \\ back', "\U0001f600 \u00e9 \u4e2d", "", " "]
+
+
+@pytest.fixture
+def store(empty_database: Database, engine: Engine) -> Iterator[Store]:
+    with Store(empty_database.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def connection(engine: Engine, store: Store) -> Iterator[Connection]:
+    with engine.connect() as opened:
+        yield opened
+
+
+def rows(connection: Connection, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+    connection.rollback()
+    return [tuple(row) for row in connection.execute(text(statement), values)]
+
+
+def test_the_views_have_these_columns(engine: Engine, store: Store) -> None:
+    assert set(VIEWS) == set(COLUMNS) == set(inspect(engine).get_view_names())
+    for name, columns in COLUMNS.items():
+        assert [column["name"] for column in inspect(engine).get_columns(name)] == columns
+
+
+def test_texts_of_messages(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m", user_id="ann", instructions="Be kind")
+    conversation.user(["Hello", a_picture(noise(9_000)), "you"], author_id="bob")
+    conversation.add_response(an_answer("Good day"), "open_responses")
+    conversation.fork(at=0).user("Other")
+    gone = store.create_conversation(input="Gone")
+    store._run(store._hiding(gone.id, None))
+    found = rows(
+        connection, "SELECT conversation, role, author_id, branch, position, text FROM messages_text ORDER BY 5, part"
+    )
+    assert found == [
+        (conversation.id, "user", "bob", 0, 0, "Hello"),
+        (conversation.id, "user", "bob", 0, 0, "you"),
+        (conversation.id, "assistant", None, 0, 1, "Good day"),
+        (conversation.id, "user", None, 1, 2, "Other"),
+    ]
+    assert rows(connection, "SELECT DISTINCT tenant, user_id FROM messages_text") == [("default", "ann")]
+
+
+def test_no_text_makes_a_view_fail(store: Store, connection: Connection, empty_database: Database) -> None:
+    conversation = store.create_conversation(model="m")
+    for one in HOSTILE:
+        conversation.user(one)
+    conversation.add_item({**a_message("plain"), "nan": float("nan"), "big": 2**70})
+    conversation.add_item({"type": "message", "role": "user", "content": []})
+    found = dict(rows(connection, "SELECT position, text FROM messages_text"))
+    assert [found[position] for position in (3, 4, 5, 6)] == HOSTILE[3:]
+    strange = [found.get(position) for position in (0, 1, 2)]
+    assert (
+        strange
+        == {
+            "sqlite": ["\ufffd", "a\\u0000b \ufffd c", "\\ud800 lone \\\\ud800"],
+            "postgresql": ["\ufffd", "a\\u0000b \ufffd c", "\ufffd lone \\\\ud800"],
+            "mariadb": ["\x00", "a\\u0000b \x00 c", None],
+        }[empty_database.kind]
+    )
+
+
+def test_usage_by_day_is_the_same_with_filled_days(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m", user_id="ann")
+    for day in (1, 1, 2):
+        attempt_at(
+            conversation, datetime(2026, 1, day, tzinfo=UTC), figures={"input_tokens": 10**11 + day},
+            cost=1_500_000_000, model="m", provider="p",
+        )  # fmt: skip
+    conversation.add_response(an_answer("Hi", model="m", usage=None), "open_responses")
+    statement = (
+        "SELECT tenant, day, provider, model, format, status, attempts, input_tokens, output_tokens, cost_nano, "
+        "cost_usd FROM usage_by_day ORDER BY day"
+    )
+    before = rows(connection, statement)
+    plain = [[str(cell) if isinstance(cell, str) else cell for cell in row[2:]] for row in before]
+    assert plain[:2] == [
+        ["p", "m", "open_responses", "completed", 2, 2 * 10**11 + 2, None, 3 * 10**9, 3],
+        ["p", "m", "open_responses", "completed", 1, 10**11 + 2, None, 15 * 10**8, pytest.approx(Decimal("1.5"))],
+    ]
+    assert [str(row[1]) for row in before][:2] == ["2026-01-01", "2026-01-02"]
+    assert plain[2][4:] == [1, None, None, None, None]
+    assert store.fill_usage_days() >= 2
+    assert rows(connection, statement) == before
+    attempt_at(conversation, datetime(2026, 1, 2, tzinfo=UTC))
+    assert [row[6] for row in rows(connection, statement)] == [2, 1, 1, 1]
+
+
+def test_attempts_by_name(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m", user_id="ann", tools=[{"type": "function", "name": "f"}])
+    conversation.add_response(an_answer("Hi", model="m"), "open_responses", provider="p", latency_ms=7)
+    gone = store.create_conversation(model="m")
+    gone.record_attempt("open_responses", error="no")
+    store.delete_conversation(gone.id)
+    found = rows(
+        connection,
+        "SELECT conversation, response, user_id, provider, status, tool_set, latency_ms, provider_usage, error "
+        "FROM usage_attempts ORDER BY id",
+    )
+    [row] = store.usage(by="tool_set", user_id="ann")
+    raw = '{"input_tokens":10,"output_tokens":5,"total_tokens":15}'
+    assert found == [
+        (conversation.id, 0, "ann", "p", "completed", row.tool_set, 7, raw, None),
+        (None, None, None, None, "failed", None, None, None, '{"message":"no"}'),
+    ]  # fmt: skip
+
+
+def test_calls_and_their_outputs(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m", input="Hi")
+    conversation.add_items(
+        [a_call("x", "first"), a_call("x", "second"), an_output("x") | {"status": "failed"}, a_call("y", "third")]
+    )
+    found = rows(
+        connection, "SELECT name, position, call_id, output_position, output_status FROM tool_calls ORDER BY 2"
+    )
+    assert found == [("first", 1, "x", None, None), ("second", 2, "x", 3, "failed"), ("third", 4, "y", None, None)]
+
+
+# Upgrades
+
+
+def test_views_outlive_an_upgrade(engine: Engine, store: Store, connection: Connection) -> None:
+    """Also those of the application; going back takes ours away where they were not known."""
+    connection.rollback()
+    with engine.begin() as own:
+        own.execute(text("CREATE VIEW mine AS SELECT id, external_id FROM conversations"))
+    schema.upgrade(engine)
+    assert set(inspect(engine).get_view_names()) == {*VIEWS, "mine"}
+    for revision in reversed(REVISIONS[:-1]):
+        schema.downgrade(engine, revision)
+        kept = {name for name, since in VIEWS.items() if REVISIONS.index(since) <= REVISIONS.index(revision)}
+        assert set(inspect(engine).get_view_names()) == kept | {"mine"}
+    schema.upgrade(engine)
+    assert set(inspect(engine).get_view_names()) == {*VIEWS, "mine"}
+    conversation = store.create_conversation(external_id="e", input="Hi")
+    assert rows(connection, "SELECT CAST(external_id AS CHAR) FROM mine") == [("e",)]
+    assert rows(connection, "SELECT conversation, text FROM messages_text") == [(conversation.id, "Hi")]
