@@ -26,7 +26,7 @@ _SIGNS: Final[tuple[tuple[str, str, type], ...]] = (
     ("messages", "content", list),
 )
 # keys under which vendors put the words of an error, the most telling first
-_MESSAGES: Final = ("message", "error", "detail", "msg", "error_description", "Message", "faultstring")
+_MESSAGES: Final = ("message", "error", "faultstring", "detail", "msg", "error_description", "Message")
 _CODES: Final = ("code", "error_code", "errorCode")
 _TYPES: Final = ("type", "__type", "error_type")
 _STATUSES: Final = ("status", "status_code", "http_status", "statusCode", "raw_status_code", "code")
@@ -92,7 +92,7 @@ def _error_of(error: JsonObject, *, is_envelope: bool = True) -> ProviderError |
     message = next((_text(error[key]) for key in _MESSAGES if error.get(key)), None)
     if message is None and not (is_envelope and (code or kind)):
         return None
-    status = next((found for key in _STATUSES if (found := _status(error.get(key))) is not None), None)
+    status = next((number for key in _STATUSES if (number := _status(error.get(key))) is not None), None)
     return ProviderError(message, code=code, type=kind, status=status)
 
 

@@ -80,9 +80,9 @@ class WireFormat:
         """
         try:
             found = self._module("reading").parse_turns(turns, calls)
+            return [[item_from_object(item) for item in turn] for turn in found]
         except (InvalidItem, InvalidOption) as error:
             raise CannotParse(f"The {self.name} turns hold something that cannot be kept: {error}") from error
-        return [[item_from_object(item) for item in turn] for turn in found]
 
     def assembler(self, headers: Mapping[str, str] | None = None) -> Assembler:
         """Something that puts the events of a stream together: `feed` each of them, then take `response`."""

@@ -106,9 +106,14 @@ def _native(message: JsonObject, *, has_text: bool) -> JsonObject:
 
 def says_nothing(value: Any) -> bool:
     """Whether a value is empty through and through, as some servers fill the keys that they do not use."""
-    if isinstance(value, dict):
-        return all(says_nothing(inner) for inner in value.values())
-    return not value
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            pending.extend(one.values())
+        elif one:
+            return False
+    return True
 
 
 def call_item(call: Any) -> JsonObject:

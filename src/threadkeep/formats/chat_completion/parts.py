@@ -23,6 +23,7 @@ from threadkeep.formats.native import block
 from threadkeep.formats.reports import Context
 
 _BREAKPOINT: Final = "prompt_cache_breakpoint"
+_MARKED: Final = ("input_text", "input_image", "input_file")  # types that have such a key
 # words of `spelling`
 BARE: Final = "bare"  # a text that is a string in the list
 UNTYPED: Final = "untyped"  # a text without a type
@@ -147,7 +148,7 @@ def _with_rest(
 ) -> JsonObject:
     """A part with the keys that it has beyond the known ones; a cache breakpoint has a name of its own."""
     strange = {k: v for k, v in one.items() if k not in known and not (v is None and k in PART_KEYS)}
-    if _BREAKPOINT in strange and found["type"] in ("input_text", "input_image", "input_file"):
+    if isinstance(strange.get(_BREAKPOINT), dict) and found["type"] in _MARKED:
         found[_BREAKPOINT] = strange.pop(_BREAKPOINT)
     strange |= {key: value for key, value in (inner or {}).items() if value}
     return {**found, "native": {NAME: strange}} if strange else found

@@ -14,7 +14,7 @@ from threadkeep.formats.chat_completion.fields import (
     NAME,
     STREAM_OPTIONS,
 )
-from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED
+from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED, is_function
 from threadkeep.formats.chat_completion.tools import FUNCTION_KEYS, tool_choice
 from threadkeep.formats.fields import Field, Spread, read_fields
 from threadkeep.formats.names import Names, is_valid_name
@@ -72,7 +72,7 @@ def _read_tools(found: Found) -> None:
     elif isinstance(given, list) and None not in given:
         del native["tools"]
         found.tools = [_tool(tool) for tool in given]
-        if all(isinstance(tool, dict) and "function" in tool and tool.get("type") is None for tool in given):
+        if all(is_function(tool) and tool.get("type") is None for tool in given):
             found.spelling["tools"] = UNTYPED
     elif given is None and isinstance(functions, list) and functions:
         tools = [_tool({"type": "function", "function": function}) for function in functions]

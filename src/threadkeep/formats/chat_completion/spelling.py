@@ -120,9 +120,13 @@ def spell_body(body: JsonObject, spelling: JsonObject) -> JsonObject:
     return body
 
 
+def is_function(tool: Any) -> bool:
+    """Whether a tool on the wire is a function, with or without its type."""
+    return isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+
+
 def _untyped(tool: Any) -> Any:
-    is_function = isinstance(tool, dict) and "function" in tool
-    return {key: value for key, value in tool.items() if key != "type"} if is_function else tool
+    return {key: value for key, value in tool.items() if key != "type"} if is_function(tool) else tool
 
 
 def merged(sent: Any, keys: JsonObject) -> Any:
