@@ -135,11 +135,11 @@ class Reader:
         self.items.append({**item, "origin": NAME})
 
     def _part(self, part: JsonObject) -> None:
-        """A part of the open message; a block that follows no message is an item, and so is one behind a call."""
+        """A part of the open message; a block without one is an item, but in system content, which is a message."""
         last = self.items[-1] if self.items else None
         if last is not None and last["type"] == "message":
             last["content"].append(part)
-        elif part["type"] == "provider_item":
+        elif part["type"] == "provider_item" and self._role != "system":
             self._item({**part, "role": self._role})
         else:
             self._item({"type": "message", "role": self._role, "content": [part]})

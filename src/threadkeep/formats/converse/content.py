@@ -97,7 +97,7 @@ def _result_text(part: JsonObject, place: Place, path: str) -> Any:
     spelling = part.get("spelling")
     if isinstance(spelling, dict) and spelling.get(NAME) == JSON_SPELLING:
         return {"json": loads(part["text"])}
-    return _text(part, place, path) or {"text": ""}
+    return _text(part, place, path) if part["text"] else {"text": ""}
 
 
 def _image(part: JsonObject, place: Place, path: str) -> JsonObject:
@@ -180,7 +180,14 @@ def _thought(_part: JsonObject, place: Place, path: str) -> None:
 
 
 def _block(part: JsonObject, place: Place, path: str) -> Any:
-    found = own_block(part, NAME, place, path)
+    return own_object(part, place, path)
+
+
+def own_object(thing: JsonObject, place: Place, path: str) -> JsonObject | None:
+    """The payload of a block of this format; None, and a loss, for one of another, and for what is no object."""
+    found = own_block(thing, NAME, place, path)
+    if found is not None and not isinstance(found, dict):
+        place.lose("provider_item", path, "A block that is no object was left out.")
     return found if isinstance(found, dict) else None
 
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry, Snapshot
-from threadkeep.formats.converse.content import ASSISTANT, OWN, SYSTEM, USER, Place, blocks_of, cache_point
+from threadkeep.formats.converse.content import ASSISTANT, OWN, SYSTEM, USER, Place, blocks_of, cache_point, own_object
 from threadkeep.formats.converse.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.converse.items import reasoning_blocks, tool_result, tool_use
 from threadkeep.formats.converse.turns import Turn, cleaned, is_blank, is_valid_id, joins, results_first
 from threadkeep.formats.names import hashed
-from threadkeep.formats.native import own_block, report_foreign
+from threadkeep.formats.native import report_foreign
 from threadkeep.formats.turns import CALLS, MISSING_OUTPUT, OUTPUTS, Pairing, is_layer, left_alone, paired, told
 
 FILLER: Final = "..."  # what is said where the service wants a text, and there is none
@@ -247,8 +247,8 @@ class Writer:
 
     def block(self, item: JsonObject, entry: Entry) -> None:
         """A block that only this format knows, where it stood."""
-        payload = own_block(item, NAME, self._place, "")
-        if isinstance(payload, dict):
+        payload = own_object(item, self._place, "")
+        if payload is not None:
             last = self.turns[-1].role if self.turns else "user"
             self._add(entry.role or last, [payload], entry)
 

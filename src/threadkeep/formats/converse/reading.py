@@ -89,16 +89,8 @@ def _system(system: Any, settings: JsonObject) -> list[list[JsonObject]]:
         case [*blocks]:
             reader = Reader("system")
             reader.read(blocks)
-            return [[_spoken(item) for item in reader.items]]
+            return [reader.items]
     raise CannotParse(f"system is {shortened(system)}, not a list of blocks. Give the whole request body.")
-
-
-def _spoken(item: JsonObject) -> JsonObject:
-    """A block at the beginning of system content, as the part of a system message."""
-    if item["type"] == "message":
-        return item
-    part = {key: value for key, value in item.items() if key not in ("role", "origin")}
-    return {"type": "message", "role": "system", "content": [part], "origin": NAME}
 
 
 def _spelling(others: JsonObject, body: JsonObject, messages: list[Any]) -> JsonObject:

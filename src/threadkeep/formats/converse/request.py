@@ -152,6 +152,6 @@ def _with_tools(
     if not tools and writer.names and not (_spelling(snapshot) or {}).get("untooled"):
         place.mend("tool_history", "tools", "Calls need tools beside them: those of the history were declared by name.")
         config["tools"] = declared(writer.names)
-    if config:
-        body["toolConfig"] = config
+    if config or native is not None:
+        body["toolConfig"] = config or native
     return messages

@@ -15,6 +15,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.converse.content import cache_point
 from threadkeep.formats.converse.fields import NAME
+from threadkeep.formats.converse.turns import is_blank
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
 from threadkeep.formats.tools import offered_name
@@ -99,17 +100,18 @@ def told_as_text(messages: Iterable[JsonObject]) -> list[JsonObject]:
     ]
 
 
-def _told(block: JsonObject, names: dict[str, str]) -> list[JsonObject]:
-    if "toolUse" in block:
-        call = block["toolUse"]
-        names[call["toolUseId"]] = call["name"]
-        return [{"text": f"[Called {call['name']} with {dumps(call['input']).decode()}]"}]
-    if "toolResult" not in block:
-        return [block]
-    result = block["toolResult"]
-    content = [{"text": dumps(one["json"]).decode()} if "json" in one else one for one in result["content"]]
-    shown = [one for one in content if one.get("text", FULL).strip()]
-    return [{"text": f"[{names.get(result['toolUseId'], 'The tool')} returned]"}, *shown]
+def _told(block: JsonObject, names: dict[Any, Any]) -> list[JsonObject]:
+    match block:
+        case {"toolUse": {"toolUseId": str(call_id), "name": name, "input": given}}:
+            names[call_id] = name
+            return [{"text": f"[Called {name} with {dumps(given).decode()}]"}]
+        case {"toolResult": {"toolUseId": str(call_id), "content": [*content]}}:
+            shown = [_shown(one) for one in content if isinstance(one, dict) and not is_blank(one)]
+            return [{"text": f"[{names.get(call_id, 'The tool')} returned]"}, *shown]
+    if any(key in block for key in TOOL_BLOCKS):
+        return [{"text": dumps(block).decode()}]
+    return [block]
 
 
-FULL: Final = "."  # stands for whatever is not a text
+def _shown(one: JsonObject) -> JsonObject:
+    return {"text": dumps(one["json"]).decode()} if "json" in one else one

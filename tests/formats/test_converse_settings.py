@@ -1,0 +1,214 @@
+"""System text, tools and settings of Converse requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.formats.factories import call, codes, output, snapshot, user
+from tests.formats.requests_converse import CLAUDE, FORMAT, LOOKUP, Json, outline, render
+from threadkeep.domain.session import Session
+from threadkeep.domain.wire import Imported, Snapshot
+from threadkeep.errors import CannotRender
+
+# System text
+
+
+def test_system_text_is_hoisted_behind_the_instructions() -> None:
+    guard = {"guardContent": {"text": {"text": "guarded"}}}
+    marked = {"type": "input_text", "text": "b", "cache_point": {"ttl": "1h"}}
+    block = {"type": "provider_item", "format": "converse", "payload": guard}
+    rendered = render(user("hi"), user("a", marked, role="developer"), user(block, "", role="system"), instructions="i")
+    assert rendered.payload["system"] == [
+        {"text": "i"},
+        {"text": "a"},
+        {"text": "b"},
+        {"cachePoint": {"type": "default", "ttl": "1h"}},
+        guard,
+    ]
+    assert outline(rendered) == ["user: 'hi'"]
+
+
+# Tools
+
+
+@pytest.mark.parametrize(
+    ("tool", "spec"),
+    [
+        ({"description": ""}, {}),
+        ({"description": "d", "strict": True}, {"description": "d", "strict": True}),
+        ({"strict": False}, {}),
+        ({"parameters": {"type": "object"}}, {"inputSchema": {"json": {"type": "object"}}}),
+    ],
+)
+def test_a_function_has_what_the_service_takes(tool: Json, spec: Json) -> None:
+    empty = {"inputSchema": {"json": {"type": "object", "properties": {}}}}
+    rendered = render(user("hi"), tools=[{**LOOKUP, **tool}])
+    assert rendered.payload["toolConfig"]["tools"] == [{"toolSpec": {"name": "lookup", **empty, **spec}}]
+
+
+def test_names_are_cleaned_in_tools_calls_and_choice() -> None:
+    tools = [{"type": "function", "name": "my.tool"}]
+    choice = {"type": "function", "function": {"name": "my.tool"}}
+    rendered = render(user("go"), call("a", "my.tool"), output("a"), tools=tools, tool_choice=choice)
+    assert rendered.payload["toolConfig"]["tools"][0]["toolSpec"]["name"] == "my_tool"
+    assert rendered.payload["toolConfig"]["toolChoice"] == {"tool": {"name": "my_tool"}}
+    assert rendered.payload["messages"][1]["content"][0]["toolUse"]["name"] == "my_tool"
+
+
+def test_tools_of_other_formats_are_left_out() -> None:
+    foreign = {"type": "provider_tool", "format": "messages", "payload": {"type": "bash"}}
+    own = {"type": "provider_tool", "format": "converse", "payload": {"systemTool": {"name": "nova_grounding"}}}
+    rendered = render(user("hi"), tools=[foreign, own, {"type": "web_search"}])
+    assert rendered.payload["toolConfig"]["tools"] == [{"systemTool": {"name": "nova_grounding"}}]
+    assert codes(rendered) == (["provider_item", "tool"], [])
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent", "reports"),
+    [
+        ("auto", {"auto": {}}, ([], [])),
+        ("required", {"any": {}}, ([], [])),
+        ({"type": "function", "name": "other"}, None, ([], ["tool_choice"])),
+        ("sometimes", None, (["tool_choice"], [])),
+    ],
+)
+def test_a_choice_is_one_of_the_service(choice: Any, sent: Any, reports: Any) -> None:
+    rendered = render(user("hi"), tool_choice=choice)
+    assert rendered.payload["toolConfig"].get("toolChoice") == sent
+    assert codes(rendered) == reports
+
+
+def test_a_choice_of_a_function_needs_its_name() -> None:
+    with pytest.raises(CannotRender, match="without naming it"):
+        render(user("hi"), tool_choice={"type": "function"})
+
+
+def test_calls_of_the_history_are_declared_where_there_are_no_tools() -> None:
+    rendered = render(user("go"), call("a"), output("a"), call("b", "find"), output("b"), tools=[], tool_choice="auto")
+    assert [tool["toolSpec"]["name"] for tool in rendered.payload["toolConfig"]["tools"]] == ["lookup", "find"]
+    assert codes(rendered) == ([], ["option", "tool_history"])
+
+
+@pytest.mark.parametrize("choice", ["none", {"type": "none"}])
+def test_without_a_choice_none_tools_are_left_out_and_calls_told(choice: Any) -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,aW1n"}
+    parts = [{"type": "input_text", "text": "x"}, {"type": "input_text", "text": ""}, image]
+    said = [user("go"), call("a", arguments='{"n":1}'), output("a", parts), call("b"), output("b", {"k": 1})]
+    rendered = render(*said, tool_choice=choice)
+    assert "toolConfig" not in rendered.payload
+    assert outline(rendered) == [
+        "user: 'go'",
+        "assistant: '[Called lookup with {\"n\":1}]'",
+        "user: '[lookup returned]' 'x' image",
+        "assistant: '[Called lookup with {}]'",
+        "user: '[lookup returned]' '{\"k\":1}'",
+    ]
+    assert codes(rendered) == ([], ["tool_choice", "tool_history"])
+    assert "toolConfig" not in render(user("hi"), tool_choice=choice).payload
+    assert codes(render(user("hi"), tool_choice=choice, tools=[])) == ([], [])
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({"temperature": 1.5, "top_p": 2}, {"inferenceConfig": {"temperature": 1, "topP": 1}}),
+        ({"max_output_tokens": 0}, {"inferenceConfig": {"maxTokens": 1}}),
+        ({"extra": {"stop_sequences": ["a", ""]}}, {"inferenceConfig": {"stopSequences": ["a"]}}),
+        ({"extra": {"stop_sequences": "a"}}, {"inferenceConfig": {"stopSequences": ["a"]}}),
+        ({"extra": {"stop_sequences": [""]}}, {}),
+        ({"service_tier": "flex"}, {"serviceTier": {"type": "flex"}}),
+        ({"service_tier": "standard"}, {"serviceTier": {"type": "default"}}),
+        ({"service_tier": "auto"}, {}),
+        ({"text": {"format": {"type": "text"}}}, {}),
+        ({"metadata": {}}, {}),
+        ({"metadata": {"a": True, "b": 4, "c": 1.5, "d": None, "e": "x"}},
+         {"requestMetadata": {"a": "true", "b": "4", "c": "1.5", "d": "", "e": "x"}}),
+        ({"extra": {"converse": {"guardrailConfig": {"trace": "enabled"}, "messages": []}}},
+         {"guardrailConfig": {"trace": "enabled"}}),
+        ({"temperature": 0.5, "extra": {"converse": {"inferenceConfig": {"stopSequences": ["z"]}}}},
+         {"inferenceConfig": {"temperature": 0.5, "stopSequences": ["z"]}}),
+        ({"extra": {"messages": {"thinking": 1}, "top_k": 3, "stop": ["x"]}}, {}),
+        ({"stream": True, "parallel_tool_calls": True, "truncation": "disabled"}, {}),
+    ],
+)  # fmt: skip
+def test_settings_become_keys_of_the_request(settings: Json, sent: Json) -> None:
+    rendered = render(user("hi"), tools=[], **settings)
+    kept = {key: value for key, value in rendered.payload.items() if key not in ("modelId", "messages")}
+    assert kept == sent
+    assert rendered.losses == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"service_tier": "ultrafast"}, "service_tier"),
+        ({"metadata": {"a": ["x"]}}, "metadata.a"),
+        ({"metadata": {"a": "ä"}}, "metadata.a"),
+        ({"metadata": {str(number): "x" for number in range(17)}}, "metadata.16"),
+        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"parallel_tool_calls": False, "reasoning": {"effort": None}}, None),
+        ({"top_logprobs": 2}, "top_logprobs"),
+    ],
+)
+def test_what_the_format_has_not_is_reported(settings: Json, path: str | None) -> None:
+    assert [loss.path for loss in render(user("hi"), **settings).losses] == ([path] if path else [])
+
+
+def test_a_schema_is_asked_for_with_a_schema() -> None:
+    with pytest.raises(CannotRender, match="without a schema"):
+        render(user("hi"), text={"format": {"type": "json_schema", "name": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted", "sent", "reports"),
+    [
+        (CLAUDE, {"effort": "high"}, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}, ([], [])),
+        (CLAUDE, {"budget_tokens": 2000}, {"thinking": {"type": "enabled", "budget_tokens": 2000}}, ([], [])),
+        (CLAUDE, {"effort": "minimal"}, None, ([], [])),
+        ("anthropic.claude-3-7-sonnet", {"budget_tokens": 1024, "effort": "low"},
+         {"thinking": {"type": "enabled", "budget_tokens": 1024}}, (["option"], [])),
+        ("us.amazon.nova-2-lite-v1:0", {"effort": "low"},
+         {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "low"}}, ([], [])),
+        ("us.amazon.nova-2-lite-v1:0", {"effort": "max"},
+         {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "high"}}, ([], ["range"])),
+        ("openai.gpt-oss-120b-1:0", {"effort": "medium", "summary": "auto"}, {"reasoning_effort": "medium"}, ([], [])),
+        ("qwen.qwen3-32b-v1:0", {"effort": "high"}, {"reasoning_config": "high"}, ([], [])),
+        ("qwen.qwen3-32b-v1:0", {"effort": "none"}, None, ([], [])),
+        ("amazon.nova-lite-v1:0", {"effort": "high", "budget_tokens": 5}, None, (["option", "option"], [])),
+    ],
+)  # fmt: skip
+def test_each_model_is_asked_to_reason_in_its_way(model: str, wanted: Json, sent: Any, reports: Any) -> None:
+    rendered = render(user("hi"), model=model, reasoning=wanted)
+    assert rendered.payload.get("additionalModelRequestFields") == sent
+    assert codes(rendered) == reports
+
+
+def test_what_the_user_sets_for_the_model_wins() -> None:
+    fields = {"output_config": {"effort": "low"}, "top_k": 5}
+    rendered = render(
+        user("hi"), model=CLAUDE, reasoning={"effort": "high"}, extra={"additional_model_request_fields": fields}
+    )
+    assert rendered.payload["additionalModelRequestFields"] == {"thinking": {"type": "adaptive"}, **fields}
+
+
+def test_a_thinking_budget_leaves_room_for_the_answer() -> None:
+    with pytest.raises(CannotRender, match="leaves nothing"):
+        render(user("hi"), model=CLAUDE, reasoning={"budget_tokens": 2000}, max_output_tokens=2000)
+
+
+def test_a_request_without_a_model_is_refused_unless_it_came_without() -> None:
+    with pytest.raises(CannotRender, match="no model"):
+        Session(input="hi").request_payload("converse")
+    came = Snapshot({}, [], snapshot(user("hi")).entries, imported=Imported("converse", 1))
+    assert "modelId" not in FORMAT.render(came).payload
+
+
+def test_messages_are_the_last_key() -> None:
+    rendered = render(user("hi"), instructions="i", temperature=0.5)
+    assert list(rendered.payload) == ["modelId", "inferenceConfig", "toolConfig", "system", "messages"]
