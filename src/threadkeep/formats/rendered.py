@@ -18,10 +18,7 @@ _codec: Final = attrgetter("codec")
 
 @dataclass
 class PlainRendered(Rendered):
-    """A request of values that were all read by orjson, so that its body needs no second look at each of them.
-
-    Arguments of calls that became objects may hold what orjson refuses to write: integers beyond 64 bits.
-    """
+    """A request of values that were all read by orjson, so that its body needs no second look at each of them."""
 
     @cached_property
     def body(self) -> bytes:

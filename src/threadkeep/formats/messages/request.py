@@ -70,8 +70,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     body["messages"] = [message_of(turn) for turn in turns]
     if not is_as_it_came:
         body = with_fewer_marks(with_even_citations(body, context), context)
-    has_calls = any(entry.call_id is not None for entry in entries)  # whose arguments may hold any number
-    rendered = (PlainRendered if not has_calls and is_plain(snapshot, entries) else Rendered)(
+    rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,
         stable=stable_count(turns),

@@ -115,6 +115,9 @@ class Writer:
         self.turns.append(Turn(role, entry.turn, is_imported, is_answer=entry.seen is not None))
         return self.turns[-1]
 
+    def _is_imported(self, entry: Entry) -> bool:
+        return entry.origin == NAME and entry.position < self._imported
+
     def _answer(self, output: Entry | None) -> None:
         """The results of the calls that wait for them; `output` is the one that is met first where it stands."""
         if not self._calls:
@@ -126,7 +129,7 @@ class Writer:
         missing = [position for position in calls if position not in answers and position not in self._pairing.alone]
         blocks += [self._placeholder(position, calls[position]) for position in missing]
         number = None if output is None else output.turn
-        is_imported = output is not None and output.position < self._imported
+        is_imported = output is not None and self._is_imported(output)
         self._results = Turn("user", number, is_imported, blocks)
         if blocks:
             self.turns.append(self._results)
@@ -158,6 +161,7 @@ class Writer:
             turn = self._turn(role, entry)
             turn.blocks += blocks
             turn.is_placed = role != "system"
+            turn.is_settled = turn.is_settled and not is_layer(entry)
             turn.is_settled = turn.is_settled and not is_layer(entry)
 
     def _own_message(self, item: JsonObject, entry: Entry) -> None:
