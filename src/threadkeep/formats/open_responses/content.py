@@ -3,7 +3,7 @@
 * Text takes the part type of its role: output_text in assistant messages, input_text elsewhere.
 * Parts that came from this format go back as they came; of all others only the keys that the format has are sent.
 * An image has one source. Base64 data URLs of files are `file_data`, all other URLs `file_url`.
-* Assistant messages hold no media: a note stands in their place.
+* Assistant messages hold no media, and videos stand only in tool outputs: a note stands in their place.
 
 Source: OpenAI's API reference, "Responses", input items.
 """
@@ -22,6 +22,7 @@ from threadkeep.formats.reports import Context
 
 Mapper = Callable[[JsonObject, str, Context, str], JsonObject | None]
 ASSISTANT: Final = "assistant"
+TOOL: Final = "tool"  # stands for a role in the parts of a tool output
 _NO_FILES: Final = ("audio/", "video/")
 
 
@@ -152,9 +153,9 @@ def _with_data(part: JsonObject, url: str) -> JsonObject:
 
 
 def _video(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
-    if role == ASSISTANT or not part.get("video_url"):
-        return _noted(part, role, context, path, ("media", "The video cannot be sent"))
-    return _kept(part)
+    if role == TOOL and part.get("video_url"):
+        return _kept(part)
+    return _noted(part, role, context, path, ("media", "Only outputs of tools hold a video"))
 
 
 def _block(part: JsonObject, _role: str, context: Context, path: str) -> Any:

@@ -18,7 +18,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.arguments import sent_arguments
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import OURS, native_keys, own_block, report_foreign
-from threadkeep.formats.open_responses.content import own_parts, wire_parts
+from threadkeep.formats.open_responses.content import TOOL, own_parts, wire_parts
 from threadkeep.formats.open_responses.fields import (
     ANSWER_KEYS,
     ITEM_KEYS,
@@ -135,7 +135,7 @@ def _function_call_output(item: JsonObject, context: Context) -> JsonObject:
 
 def _output(output: Any, context: Context) -> str | list[JsonObject]:
     if isinstance(output, list):
-        return wire_parts(output, "tool", context, "output") or ([] if not output else "")
+        return wire_parts(output, TOOL, context, "output") or ([] if not output else "")
     if output is None or isinstance(output, str):
         return output or ""
     return dumps(output).decode()

@@ -1,0 +1,165 @@
+"""Recorded conversations of each format, rendered for the others: valid, and nothing is lost without a report."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from anthropic.types import MessageParam, ToolUnionParam
+from pydantic import TypeAdapter, ValidationError
+
+from tests.formats import validity_converse, validity_gemini
+from tests.formats.test_corpus import CORPUS, strings
+from tests.formats.test_sdk_types import TYPES, completed, forced
+from tests.formats.validity import refused
+from tests.formats.validity_messages import MESSAGES
+from threadkeep.domain.items import Item
+from threadkeep.domain.jsontext import loads
+from threadkeep.domain.session import Session
+from threadkeep.domain.wire import RenderOptions
+from threadkeep.errors import CannotRender, ProviderError
+from threadkeep.formats import NAMES, get_format
+
+Json = dict[str, Any]
+ANTHROPIC: dict[str, TypeAdapter[Any]] = {"messages": TypeAdapter(MessageParam), "tools": TypeAdapter(ToolUnionParam)}
+PAIRS = [(source, target) for source in NAMES for target in NAMES if source != target]
+
+
+@cache
+def recorded(name: str) -> list[Json]:
+    """The interactions of a format."""
+    path = CORPUS / f"{name}.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+@cache
+def conversations(name: str) -> list[tuple[str, Session]]:
+    """Each recorded request with its answer, and a question after it, under the model of the request."""
+    wire, found = get_format(name), []
+    for one in recorded(name):
+        session = wire.parse_request(one["request"], model=None if "model" in one["request"] else "some-model")
+        try:
+            if one["events"] is None:
+                session.add_response(wire.parse_response(one["response"]))
+            else:
+                assembler = wire.assembler()
+                for event in one["events"]:
+                    assembler.feed(event)
+                session.add_response(assembler.response)
+        except ProviderError:
+            pass
+        session.user("And what now?")
+        found.append((one["id"], session))
+    return found
+
+
+def faults(payload: Json, target: str) -> list[str]:
+    """What the provider, or the types of its SDK, would refuse."""
+    if target == "converse":
+        return validity_converse.refused(payload)
+    if target == "gemini":
+        return validity_gemini.refused(payload)
+    found = [broken for rule in MESSAGES for broken in rule(payload)] if target == "messages" else []
+    return [*(found if target == "messages" else refused(payload, target)), *unfit(payload, target)]
+
+
+def unfit(payload: Json, target: str) -> Iterator[str]:
+    for key, adapter in (ANTHROPIC if target == "messages" else TYPES[target]).items():
+        for element in payload.get(key, []):
+            try:
+                forced(adapter.validate_python(completed(element) if target == "open_responses" else element))
+            except ValidationError as error:
+                yield f"types: {error}"
+
+
+def said(item: Item) -> list[str]:
+    """What people can read of an item."""
+    thing = item.to_object()
+    if thing["type"] == "message":
+        return [part["text"] for part in thing["content"] if part.get("text") and part["type"] != "provider_item"]
+    if thing["type"].endswith("_output"):
+        output = thing.get("output")
+        parts = output if isinstance(output, list) else []
+        texts = [part["text"] for part in parts if isinstance(part, dict) and part.get("text")]
+        return [output] if isinstance(output, str) else texts
+    return [thing["name"]] if thing["type"] == "function_call" else []
+
+
+def is_said_by_somebody(item: Item) -> bool:
+    """Whether an item is content of the user or the assistant; an output alone has no call to answer."""
+    thing = item.to_object()
+    return thing["type"] == "function_call" or (thing.get("role") in {"user", "assistant"} and bool(said(item)))
+
+
+def unsaid(session: Session, target: str, payload: Json, reported: set[int | None]) -> list[str]:
+    """Texts that are neither in the payload nor reported."""
+    everything = list(strings(payload))
+    known = {*everything, *(text for one in everything for text in inner_texts(one))}
+    whole = "\n".join(known)
+    missing = []
+    for position, item in enumerate(session.items):
+        for text in said(item):
+            is_there = not text.strip() or text in known or text in whole or same_json(text, payload)
+            if not is_there and position not in reported:
+                missing.append(f"{item.type} at {position}: {text[:80]!r}")
+    return missing
+
+
+def inner_texts(text: str) -> Iterator[str]:
+    """The texts in a JSON text."""
+    if text[:1] in "{[":
+        try:
+            yield from strings(json.loads(text))
+        except ValueError:
+            return
+
+
+def same_json(text: str, payload: Any) -> bool:
+    """Whether a text is JSON of a value that the payload holds."""
+    try:
+        value = loads(text)
+    except ValueError:
+        return False
+    return isinstance(value, dict | list) and holds(payload, value)
+
+
+def holds(thing: Any, value: Any) -> bool:
+    if thing == value:
+        return True
+    inner = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list) else ()
+    return any(holds(one, value) for one in inner)
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_recorded_conversations_go_to_other_providers(source: str, target: str) -> None:
+    wire = get_format(target)
+    wrong: dict[str, list[str]] = {}
+    for name, session in conversations(source):
+        rendered = wire.render(session)
+        reported = {one.position for one in rendered.losses} | {one.position for one in rendered.repairs}
+        broken = faults(rendered.payload, target) + unsaid(session, target, rendered.payload, reported)
+        if broken:
+            wrong[name] = broken
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_any_cut_of_a_recorded_conversation_is_valid(source: str, target: str) -> None:
+    wire = get_format(target)
+    wrong: dict[tuple[str, int], list[str]] = {}
+    for name, session in conversations(source):
+        for position in range(len(session.items)):
+            try:
+                payload = wire.render(session, RenderOptions(upto=position)).payload
+            except CannotRender:
+                assert not any(map(is_said_by_somebody, session.items[: position + 1])), (name, position)
+                continue
+            if broken := faults(payload, target):
+                wrong[name, position] = broken
+    assert wrong == {}
