@@ -29,10 +29,15 @@ _PLAIN: Final = 2  # keys of a part that is only text: its type and the text
 _NO_FILES: Final = ("audio/", "video/")
 
 
+def is_one_text(parts: Sequence[Any]) -> bool:
+    """Whether content is one text that says nothing else: most content is."""
+    return len(parts) == 1 and len(parts[0]) == _PLAIN and parts[0]["type"] in TEXTS
+
+
 def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[Any]:
     """The parts of a message or tool output, by the mappers of its role."""
-    if len(parts) == 1 and len(part := parts[0]) == _PLAIN and part["type"] in TEXTS:
-        return [{"type": "text", "text": part["text"]}]
+    if is_one_text(parts):
+        return [{"type": "text", "text": parts[0]["text"]}]
     found = []
     for index, part in enumerate(parts):
         place = f"{path}[{index}]"

@@ -20,7 +20,7 @@ import orjson
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry, Snapshot
 from threadkeep.formats.arguments import sent_arguments
-from threadkeep.formats.chat_completion.content import PARTS, wire_parts
+from threadkeep.formats.chat_completion.content import PARTS, is_one_text, wire_parts
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
 from threadkeep.formats.chat_completion.parts import OWN_PARTS
 from threadkeep.formats.chat_completion.shapes import message_keys, own_keys, spelled_call, tool_message, with_native
@@ -62,11 +62,9 @@ class Writer:
         self._turn: int | None = None
         self._spelling: JsonObject = {}  # of the open message
         self._calls: list[tuple[Entry, str]] = []  # of the open message: calls, and their ids on the wire
-        self._ids: set[str] = set()
 
     def _start(self, turn: int | None, message: JsonObject) -> None:
         self._open, self._turn = message, turn
-        self._calls, self._ids, self._spelling = [], set(), {}
         self.messages.append(message)
 
     def write(self, entries: Sequence[Entry]) -> None:
@@ -99,18 +97,19 @@ class Writer:
         message, calls = self._open, self._calls
         if message is None:
             return
-        spell_assistant(message, self._spelling, as_string=self._as_string)
-        self._open, self._turn, self._calls = None, None, []
+        if self._spelling or self._as_string or not message["content"]:
+            spell_assistant(message, self._spelling, as_string=self._as_string)
+            self._spelling = {}
+        self._open = self._turn = None
         if calls:
+            self._calls = []
             self._answer(calls)
 
     def _answer(self, calls: list[tuple[Entry, str]]) -> None:
         pairing = self._pairing
-        found = [
-            (output, key)
-            for call, key in calls
-            if (output := pairing.answers.get(call.position)) is not None and not self._stays(output)
-        ]
+        found = [(output, key) for call, key in calls if (output := pairing.answers.get(call.position)) is not None]
+        if self._keeps_order:
+            found = [(output, key) for output, key in found if not self._stays(output)]
         for output, key in sorted(found) if len(found) > 1 else found:
             self._answered(key, output)
         for call, key in calls if pairing.unanswered else ():
@@ -150,11 +149,15 @@ class Writer:
 
     def _assistant(self, item: JsonObject, entry: Entry) -> None:
         is_own = entry.origin == NAME
-        parts, keys = own_keys(item.get("content") or ()) if is_own else (item.get("content") or (), {})
-        content = wire_parts(parts, OWN_PARTS if is_own else PARTS["assistant"], self._context, "content")
-        if not content and not keys and not native_keys(item, NAME):
+        parts = item.get("content") or ()
+        keys: JsonObject = {"content": None}
+        if is_own and not is_one_text(parts):
+            parts, beside = own_keys(parts)
+            keys.update(beside)
+        if content := wire_parts(parts, OWN_PARTS if is_own else PARTS["assistant"], self._context, "content"):
+            keys["content"] = content
+        elif len(keys) == 1 and not native_keys(item, NAME):
             return
-        keys = {"content": content or None, **keys}
         self._join(with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
 
     def _belongs(self, entry: Entry, *, is_text: bool) -> bool:
@@ -202,13 +205,13 @@ class Writer:
         self.messages[-1].setdefault("tool_calls", []).append(call)
         if entry.call_id is None and entry.type == "provider_item":  # no output can name it
             return
-        if (not call["id"] or call["id"] in self._ids) and entry.position >= self._as_it_came:
+        is_known = bool(self._calls) and any(call["id"] == known for _, known in self._calls)
+        if (is_known or not call["id"]) and entry.position >= self._as_it_came:
             call["id"] = f"call_{hashed(call['id'], entry.position)}"
             self._context.mend("duplicate_call_id", "call_id", "A call id that is empty or came twice became a hash.")
         if self._unsettled is None and entry.position in self._pending:
             self._unsettled = len(self.messages) - 1
         self._calls.append((entry, call["id"]))
-        self._ids.add(call["id"])
 
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""

@@ -35,9 +35,7 @@ def message_keys(keys: JsonObject, *, is_whole: bool = False) -> JsonObject:
 
 
 def with_native(item: JsonObject, message: JsonObject, entry: Entry, context: Context) -> JsonObject:
-    """A message with the keys that it came with, where its item has any; an answer has no role yet."""
-    if "native" not in item:
-        return message
+    """A message with the keys that it came with; an answer has no role yet."""
     report_foreign(item, NAME, context, "native")
     is_whole = "role" in message or "audio" in item_spelling(item, entry)
     return message | message_keys(native_keys(item, NAME), is_whole=is_whole)
@@ -54,7 +52,7 @@ def tool_message(call_id: str, output: Entry, context: Context) -> JsonObject:
     if is_own:
         found |= {"name": item["name"]} if item.get("name") is not None else {}
         spell_nothing(found, item_spelling(item, output))
-    return with_native(item, found, output, context)
+    return with_native(item, found, output, context) if "native" in item else found
 
 
 def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> JsonObject:
