@@ -302,4 +302,4 @@ def test_what_is_no_request_is_refused(payload: Any) -> None:
 def test_turns_are_read_alone() -> None:
     (turn,) = FORMAT.parse_turns({"role": "user", "content": "hi"})
     assert [item.to_dict()["content"] for item in turn] == [[{"type": "input_text", "text": "hi"}]]
-    assert len(FORMAT.parse_turns(json.dumps([HI, HI]))) == 2
+    assert len(FORMAT.parse_turns(json.dumps([HI, HI]).encode())) == 2

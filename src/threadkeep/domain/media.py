@@ -1,11 +1,12 @@
-"""Data URLs: how pictures and files stand inside JSON."""
+"""Data URLs and base64: how pictures and files stand inside JSON."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Final
+from typing import Any, Final
 
+from threadkeep.domain.jsontext import MAX_DEPTH
 from threadkeep.errors import InvalidItem
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
@@ -55,3 +56,22 @@ def url_bytes(url: object) -> bytes | None:
         return base64.b64decode(parsed[1], validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidItem(f"The data URL does not hold base64: {error}. Make it with threadkeep.data_url().") from error
+
+
+def bytes_as_text(value: Any, depth: int = 0) -> Any:
+    """A value with its bytes as base64 text; the value itself where there are none.
+
+    Raises:
+        InvalidItem: it is nested too deeply to be kept.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode("ascii")
+    if depth > MAX_DEPTH:
+        raise InvalidItem(f"JSON nested deeper than {MAX_DEPTH} levels cannot be stored. Send it as text instead.")
+    if isinstance(value, dict):
+        found = {key: bytes_as_text(inner, depth + 1) for key, inner in value.items()}
+        return found if any(found[key] is not value[key] for key in value) else value
+    if isinstance(value, list | tuple):
+        texts = [bytes_as_text(inner, depth + 1) for inner in value]
+        return texts if any(one is not other for one, other in zip(texts, value, strict=True)) else value
+    return value

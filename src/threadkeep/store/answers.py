@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict
 
 from threadkeep.domain.cost import Cost
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.media import bytes_as_text
 from threadkeep.domain.objects import shown
 from threadkeep.domain.response import Response
 from threadkeep.domain.wire import Rendered, get_format
@@ -70,7 +71,7 @@ def _raw(body: Any) -> tuple[bytes, Any]:
         except ValueError as error:
             raise CannotParse(f"The response body is not JSON: {error}. It begins with {data[:80]!r}.") from error
     dump = getattr(body, "model_dump", None)
-    value = dump(mode="json", by_alias=True, exclude_unset=True) if callable(dump) else body
+    value = dump(mode="json", by_alias=True, exclude_unset=True) if callable(dump) else bytes_as_text(body)
     return dumps(value), value
 
 

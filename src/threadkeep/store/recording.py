@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.media import bytes_as_text
 from threadkeep.domain.response import Response, body_object
 from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.wire import Rendered, get_format
@@ -80,7 +81,7 @@ class Recording:
         self._number()
         if self.response is not None or (isinstance(event, str | bytes) and event.strip() in _DONE):
             return None
-        found = body_object(event)
+        found = bytes_as_text(body_object(event))
         self.assembler.feed(found)
         text = dumps(found)
         self._events.append(text)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.media import bytes_as_text
 from threadkeep.domain.wire import Call
 from threadkeep.errors import CannotParse
 from threadkeep.formats.converse.blocks import Reader
-from threadkeep.formats.converse.encoding import in_text
 from threadkeep.formats.converse.fields import FIELDS, NAME, schema_of
 from threadkeep.formats.converse.messages import IN_HISTORY
 from threadkeep.formats.converse.tools import CHOICES, holds_tool_blocks, tool_keys
@@ -37,7 +37,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     Raises:
         CannotParse: it is no request of this format.
     """
-    body = in_text(request_object(payload, NAME, "messages"))
+    body = bytes_as_text(request_object(payload, NAME, "messages"))
     messages = body.get("messages")
     if not isinstance(messages, list):
         raise CannotParse(f"messages is {shortened(messages)}, not a list. Give the whole request body.")
@@ -56,7 +56,7 @@ def parse_turns(turns: Any, _calls: Sequence[Call] = ()) -> list[list[JsonObject
     Raises:
         CannotParse: they are no messages.
     """
-    return [_items(turn) for turn in turns_in(in_text(turns), NAME)]
+    return [_items(bytes_as_text(turn)) for turn in turns_in(turns, NAME)]
 
 
 def _items(message: Any) -> list[JsonObject]:

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.media import bytes_as_text
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import CannotParse, ProviderError, StreamChunk
 from threadkeep.formats.converse.blocks import Reader
-from threadkeep.formats.converse.encoding import in_text
 from threadkeep.formats.converse.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
 from threadkeep.formats.statuses import status_of
@@ -42,7 +42,7 @@ def parse_response(body: Any, headers: Mapping[str, str] | None = None) -> Respo
         ProviderError: it is an error that the service sent.
         CannotParse: there is no message, or nothing in it and no stop reason.
     """
-    body = in_text(json_body(body))
+    body = bytes_as_text(json_body(body))
     message = _message(body)
     word = body.get("stopReason")
     if word is None and not message.get("content"):

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.media import bytes_as_text
 from threadkeep.domain.response import Response
-from threadkeep.formats.converse.encoding import in_text
 from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.response import parse_response, response_of
 from threadkeep.formats.streams import StreamAssembler
@@ -69,7 +69,7 @@ class ConverseAssembler(StreamAssembler):
         for name, payload in event.items():
             handler = HANDLERS.get(name)
             if handler is not None and isinstance(payload, dict):
-                handler(self, in_text(payload))
+                handler(self, bytes_as_text(payload))
 
     def message_start(self, payload: JsonObject) -> None:
         """Whose message it is."""
