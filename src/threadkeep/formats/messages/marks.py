@@ -2,7 +2,7 @@
 
 * There are four cache marks at most, the one of the request included; the oldest of the messages go first.
 * A mark of an hour may not follow one of five minutes; it then counts for five minutes, too.
-* Citations are on for all documents or for none: the first document decides.
+* Citations are on for all documents or for none: the first document decides. With a schema there are none.
 
 Source: Anthropic's guides on prompt caching and on citations.
 """
@@ -105,12 +105,15 @@ def _changed(things: list[Any], change: Change) -> list[Any]:
 def with_even_citations(body: JsonObject, context: Context) -> JsonObject:
     """The request with citations as the first document has them."""
     documents = list(_documents(body["messages"]))
-    states = {_is_cited(document) for document in documents}
-    if len(states) < len((True, False)):
+    if not documents:
         return body
-    is_cited = _is_cited(documents[0])
+    has_schema = "format" in (body.get("output_config") or {})
+    is_cited = _is_cited(documents[0]) and not has_schema
+    if all(_is_cited(document) is is_cited for document in documents):
+        return body
+    why = "the answer has a schema" if has_schema else "they are so for the first of them"
     word = "on" if is_cited else "off"
-    context.lose("citations", "citations", f"Citations were turned {word} for all documents, as for the first of them.")
+    context.lose("citations", "citations", f"Citations were turned {word} for all documents: {why}.")
 
     def change(block: JsonObject) -> JsonObject:
         if block_type(block) != "document" or _is_cited(block) is is_cited:

@@ -90,7 +90,7 @@ class Writer:
         self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
         self._calls: dict[int, str] = {}  # calls that wait for their results: position -> id on the wire
         self._ids: dict[int, str] = {}  # all calls that were written
-        self._results: Turn | None = None  # the newest turn of results
+        self._results: tuple[Turn, int] | None = None  # the newest turn of results, and how many it has
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write all items."""
@@ -130,9 +130,9 @@ class Writer:
         blocks += [self._placeholder(position, calls[position]) for position in missing]
         number = None if output is None else output.turn
         is_imported = output is not None and self._is_imported(output)
-        self._results = Turn("user", number, is_imported, blocks)
         if blocks:
-            self.turns.append(self._results)
+            self.turns.append(Turn("user", number, is_imported, blocks))
+            self._results = (self.turns[-1], len(blocks))
 
     def _item(self, output: Entry) -> JsonObject:
         self._context.position = output.position
@@ -208,7 +208,7 @@ class Writer:
     def _output_in_time(self, entry: Entry, call: Entry) -> None:
         if call.position in self._calls:
             self._answer(entry)
-        elif self.turns[-1] is not self._results:
+        elif self._results != (self.turns[-1], len(self.turns[-1].blocks)):
             self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
