@@ -85,7 +85,7 @@ class Reader:
 def is_call(part: JsonObject) -> bool:
     """Whether a part is a call that can be kept as one."""
     call = part.get("functionCall")
-    if not isinstance(call, dict) or "text" in part:
+    if not isinstance(call, dict):
         return False
     is_named = isinstance(call.get("name"), str | None) and isinstance(call.get("id"), str | None)
     return is_named and isinstance(call.get("args"), dict | None) and _is_signed(part)

@@ -54,7 +54,15 @@ def arguments_of(item: JsonObject, context: Context) -> JsonObject:
 def call_part(item: JsonObject, name: str, call_id: str | None, context: Context) -> JsonObject:
     """A call as a part, without the keys that it came with."""
     call = {"name": name, "args": arguments_of(item, context)} | ({"id": call_id} if call_id else {})
-    return {"functionCall": call} | signature_of(item)
+    return {"functionCall": call} | (signature_of(item) or _shown_signature(item))
+
+
+def _shown_signature(item: JsonObject) -> JsonObject:
+    """The signature of a call that a model of this service made behind OpenAI's Chat Completions."""
+    match native_keys(item, "chat_completion"):
+        case {"extra_content": {"google": {"thought_signature": str(signature)}}}:
+            return {"thoughtSignature": signature}
+    return {}
 
 
 def own_call(item: JsonObject, context: Context) -> JsonObject:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -22,46 +21,15 @@ from threadkeep.formats.gemini import calls
 from threadkeep.formats.gemini.content import PARTS, own_parts, thought_parts, wire_parts
 from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER
 from threadkeep.formats.gemini.models import Family
+from threadkeep.formats.gemini.shapes import Content, Made
 from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import LAYER, MISSING_OUTPUT, Pairing, is_layer, told
+from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, told
 
 LEADING_TEXT: Final = "..."
 _FUNCTION: Final = "functionCall"
-
-
-@dataclass(slots=True)
-class Content:
-    """A content that is being written.
-
-    Attributes:
-        places: for each part the position of its item.
-        turn: the turn of this API that it came in; None when others may join it.
-        whole: a content that goes back as it came, instead of role and parts.
-    """
-
-    role: str
-    turn: int | None = None
-    parts: list[Any] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    whole: Any = None
-
-    def takes(self, role: str, turn: int | None) -> bool:
-        """Whether parts of that role and turn belong here."""
-        if self.role != role or self.whole is not None or LAYER in (self.turn, turn):
-            return False
-        return None in (self.turn, turn) or self.turn == turn
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A call in the last content: its item, and what it is named there."""
-
-    entry: Entry
-    name: str
-    call_id: str | None
 
 
 class Writer:
@@ -265,10 +233,9 @@ class Writer:
         if call.type not in CALLS:
             self._context.lose("orphan_output", "", f"The call {entry.call_id!r} could not be sent.")
             return
-        is_here = self._calls and call.position >= self._calls[0].entry.position
+        is_here = bool(self._calls) and call.position >= self._calls[0].entry.position
         self.close()
-        last = self.contents[-1] if self.contents else None
-        if not is_here and not (last is not None and entry.position in last.places):
+        if not is_here and not (self.contents and self.contents[-1].has_in_place(entry.position)):
             self._context.position = entry.position
             self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
 

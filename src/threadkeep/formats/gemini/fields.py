@@ -83,12 +83,6 @@ def service_tier(value: Any, context: Context) -> Any:
     return None
 
 
-def parallel_tool_calls(value: Any, context: Context) -> None:
-    """Calls may always be parallel."""
-    if value is False:
-        context.lose("option", "parallel_tool_calls", "Gemini cannot be kept from calling tools in parallel.")
-
-
 def text(value: Any, context: Context) -> JsonObject:
     """The form of the answer; JSON schemas beyond the service's own Schema type have a key of their own."""
     if not isinstance(value, dict):
@@ -158,7 +152,10 @@ def _reasoning_in(given: JsonObject) -> Any:
     level = given.get(f"{THINKING}.thinkingLevel")
     if isinstance(level, str):
         found["effort"] = level.lower()
-    if (budget := given.get(f"{THINKING}.thinkingBudget")) is not None:
+    budget = given.get(f"{THINKING}.thinkingBudget")
+    if type(budget) is int and budget == 0:
+        found["effort"] = "none"
+    elif type(budget) is int and budget > 0:  # a dynamic budget (-1) means nothing to other formats
         found["budget_tokens"] = budget
     if given.get(f"{THINKING}.includeThoughts") is True:
         found["summary"] = "auto"
@@ -200,10 +197,10 @@ _COMMON: Final[tuple[Row, ...]] = (
     Field("store", "store"),
     Field("service_tier", "serviceTier", service_tier),
     Elsewhere("tool_choice", "toolConfig.functionCallingConfig, when there are tools"),
-    Elsewhere("extra", "the keys of EXTRAS, and extra.gemini verbatim"),
-    Field("parallel_tool_calls", "(none)", parallel_tool_calls),
+    Elsewhere("extra", f"{', '.join(EXTRAS)}, and extra.gemini verbatim"),
+    Elsewhere("parallel_tool_calls", "left out: Gemini may always call tools in parallel (a loss where it is `False`)"),
     Dropped("stream", "the address of the request says whether the answer is a stream", silent=(True,)),
-    Dropped("stream_options", "Gemini streams have no options"),
+    Dropped("stream_options", "Gemini streams have no options", silent=({"include_usage": True},)),
     Dropped("background", "generateContent has no background mode"),
     Dropped("prompt", "Gemini has no stored prompts"),
     Dropped("context_management", "Gemini manages no context"),

@@ -47,6 +47,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     names: set[str] = set()
     body = levelled_head(request_object(payload, NAME, "contents"), names)
     contents, objects = _contents(body)
+    model = body["model"] if model is None and isinstance(body.get("model"), str) else model
     settings, native, spelling = _settings(body, family_of(model))
     tools, strange, tool_objects = tools_in(body.get("tools"), names)
     settings |= _choice(native, tools)

@@ -19,11 +19,12 @@ from threadkeep.domain.wire import Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotRender
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
-from threadkeep.formats.gemini.contents import Content, Writer
+from threadkeep.formats.gemini.contents import Writer
 from threadkeep.formats.gemini.fields import EXTRAS, NAME, fields_of
 from threadkeep.formats.gemini.heads import respelled_head
 from threadkeep.formats.gemini.models import Family, family_of
 from threadkeep.formats.gemini.names import LONGEST, GeminiNames
+from threadkeep.formats.gemini.shapes import Content
 from threadkeep.formats.gemini.tools import DECLARATIONS, tool_config, wire_tools
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import left_alone, paired
@@ -76,6 +77,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
 def _settings(snapshot: Snapshot, family: Family, context: Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(fields_of(family), settings, context)
+    if settings.get("parallel_tool_calls") is False:
+        context.lose("option", "parallel_tool_calls", "Gemini cannot be kept from calling tools in parallel.")
     if tools := wire_tools(snapshot.tools, context):
         body["tools"] = tools
     has_functions = any(isinstance(entry, dict) and DECLARATIONS in entry for entry in tools)

@@ -1,6 +1,7 @@
 """Streams of the Gemini API: each chunk is a response of the same shape, with the parts that are new.
 
-* Neighbouring texts of one kind are one text, unless a signature or another key separates them; empty ones say nothing.
+* A chunk goes on with the last text, if its first part is a text of that kind, and no signature or other key separates
+  them. Empty texts say nothing.
 * Usage is the last that was told; what grounds an answer is gathered.
 * Arguments that come in pieces (Vertex AI) are put together.
 
@@ -20,9 +21,11 @@ from threadkeep.formats.gemini.response import parse_response
 from threadkeep.formats.streams import StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
-_GATHERED: Final = frozenset(
+GATHERED: Final = frozenset(
     {"groundingMetadata", "citationMetadata", "urlContextMetadata", "urlRetrievalMetadata", "logprobsResult"}
 )
+# lists of which each chunk has its own piece
+_PIECES: Final = frozenset({"topCandidates", "chosenCandidates"})
 _TEXT_KEYS: Final = frozenset({"text", "thought"})
 
 
@@ -60,7 +63,8 @@ class Assembler(StreamAssembler):
                     self._candidates.setdefault(index, Candidate()).add(one)
         feedback = event.get("promptFeedback")
         is_blocked = isinstance(feedback, dict) and feedback.get("blockReason") is not None
-        self.is_ended = self.is_ended or is_blocked or any(one.is_ended for one in self._candidates.values())
+        first = min(self._candidates, default=None)
+        self.is_ended = self.is_ended or is_blocked or (first is not None and self._candidates[first].is_ended)
 
 
 class Candidate:
@@ -78,13 +82,13 @@ class Candidate:
         for key, value in chunk.items():
             if key == "content" and isinstance(value, dict):
                 self._content |= {name: inner for name, inner in value.items() if name != "parts"}
-                for part in parts_of(value):
-                    self._add(part)
+                for index, part in enumerate(parts_of(value)):
+                    self._add(part, goes_on=index == 0)
             elif value is not None:
-                self._keys[key] = gathered(self._keys.get(key), value) if key in _GATHERED else value
+                self._keys[key] = gathered(self._keys.get(key), value) if key in GATHERED else value
         self.is_ended = self._keys.get("finishReason") not in (None, "", 0, UNSPECIFIED)
 
-    def _add(self, part: Any) -> None:
+    def _add(self, part: Any, *, goes_on: bool) -> None:
         if self._call is not None and self._call.takes(part):
             self._call.add(part)
             self._parts[-1] = self._call.part
@@ -92,7 +96,7 @@ class Candidate:
             return
         self._call = GrowingCall.begun(part)
         last: Any = self._parts[-1] if self._parts else None
-        if _is_plain(part) and _is_plain(last) and part.get("thought") is last.get("thought"):
+        if goes_on and _is_plain(part) and _is_plain(last) and part.get("thought") is last.get("thought"):
             self._parts[-1] = {**last, "text": last["text"] + part["text"]}
         else:
             self._parts.append(part if self._call is None else self._call.part)
@@ -109,10 +113,13 @@ def _is_plain(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("text"), str) and part.keys() <= _TEXT_KEYS
 
 
-def gathered(before: Any, now: Any) -> Any:
+def gathered(before: Any, now: Any, *, is_piece: bool = False) -> Any:
     """A value that grows: lists get what is new, objects key by key, everything else is the latest."""
     if isinstance(before, dict) and isinstance(now, dict):
-        return {**before, **{key: gathered(before.get(key), value) for key, value in now.items()}}
+        grown = {key: gathered(before.get(key), value, is_piece=key in _PIECES) for key, value in now.items()}
+        return {**before, **grown}
     if isinstance(before, list) and isinstance(now, list):
+        if is_piece:
+            return before + now
         return now if now[: len(before)] == before else before + [one for one in now if one not in before]
     return now

@@ -63,6 +63,8 @@ def declaration(tool: JsonObject, context: Context, path: str) -> JsonObject:
     found = {"name": context.name(tool.get("name"), f"{path}.name")}
     if tool.get("description") is not None:
         found["description"] = tool["description"]
+    if tool.get("strict") is True:
+        context.lose("option", f"{path}.strict", "Gemini has no strict functions; mode VALIDATED checks all of them.")
     schema = tool.get("parameters")
     schema = NO_PARAMETERS if schema is None else schema
     return found | {"parameters" if is_schema(schema) else "parametersJsonSchema": schema}

@@ -1,0 +1,248 @@
+"""Recorded traffic of Gemini: requests go back as they came, nothing of an answer is lost, conversations go on."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.formats.spelling_gemini import leveled
+from tests.formats.test_corpus import CORPUS, strings
+from tests.formats.validity_gemini import refused
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.domain.wire import Call, RenderOptions
+from threadkeep.errors import CannotRender, ProviderError
+from threadkeep.formats import NAMES, get_format
+
+NAME = "gemini"
+FORMAT = get_format(NAME)
+# what clients level when they record: typographic characters
+SIGNS = str.maketrans(
+    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
+)
+# constants of the wire that are told by the kind of the item they became
+SPOKEN_FOR = {"model"}
+# what a client sends as the signature of a call that has none
+NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I"
+Json = dict[str, Any]
+
+
+@cache
+def recorded(name: str = NAME) -> dict[str, Json]:
+    """The interactions of a file, by id."""
+    path = CORPUS / f"{name}.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
+    found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    return {one["id"]: one for one in found if one["format"] == NAME}
+
+
+def model_of(one: Json) -> str:
+    """The model of an interaction, which stands in its path."""
+    return str(one["path"].rpartition("/")[2].partition(":")[0])
+
+
+def session_of(one: Json) -> Session:
+    return FORMAT.parse_request(one["request"], model=model_of(one), stream=one["stream"])
+
+
+def response_of(one: Json) -> Response:
+    """The response of a recorded answer, streamed or not."""
+    if one["response"] is not None:
+        return FORMAT.parse_response(one["response"])
+    assembler = FORMAT.assembler()
+    for event in one["events"]:
+        assembler.feed(event)
+    return assembler.response
+
+
+def test_requests_go_back_as_they_came() -> None:
+    for name, one in recorded().items():
+        before = copy.deepcopy(one["request"])
+        for session in (session_of(one), FORMAT.parse_request(one["request"])):
+            rendered = session.render(NAME)
+            assert leveled(rendered.payload) == leveled(one["request"]), name
+            assert (rendered.losses, rendered.repairs) == ([], []), name
+            assert json.loads(rendered.body) == rendered.payload, name
+        assert one["request"] == before, name
+
+
+def test_requests_keep_their_spelling() -> None:
+    """To the letter, but for neighbouring contents of the model, which become one."""
+    differ = [name for name, one in recorded().items() if session_of(one).request_payload(NAME) != one["request"]]
+    joined = [name for name in differ if roles(recorded()[name]["request"]) == ["user", "model", "model"]]
+    assert differ == joined
+
+
+def roles(request: Json) -> list[str]:
+    return [content["role"] for content in request["contents"][:3]]
+
+
+def test_any_cut_of_a_request_is_valid() -> None:
+    for name, one in recorded().items():
+        session, model = session_of(one), model_of(one)
+        accepted = {broken.partition(":")[0] for broken in refused(leveled(one["request"]), model)}
+        for position in range(len(session.items)):
+            try:
+                payload = FORMAT.render(session, RenderOptions(upto=position)).payload
+            except CannotRender:
+                spoken = [item for item in session.items[: position + 1] if getattr(item, "role", None) != "system"]
+                assert spoken == [], (name, position)
+            else:
+                faults = {broken.partition(":")[0] for broken in refused(leveled(payload), model)}
+                assert faults <= accepted, (name, position)
+
+
+@pytest.mark.parametrize("other", [name for name in NAMES if name != NAME])
+def test_requests_of_other_formats_become_valid_ones(other: str) -> None:
+    path = CORPUS / f"{other}.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
+    for line in gzip.decompress(path.read_bytes()).splitlines():
+        one = json.loads(line)
+        session = get_format(other).parse_request(one["request"], model="any")
+        for model in ("gemini-2.5-flash", "gemini-3-flash-preview"):
+            session.update(model=model)
+            try:
+                payload = session.request_payload(NAME)
+            except CannotRender:
+                assert all(getattr(item, "role", None) not in ("user", "assistant") for item in session.items), one[
+                    "id"
+                ]
+            else:
+                assert refused(payload, model) == [], one["id"]
+
+
+def words(thing: Any) -> Iterator[str]:
+    """All texts in a JSON value, those in the arguments of calls, too."""
+    if isinstance(thing, dict) and isinstance(thing.get("arguments"), str):
+        yield from strings(json.loads(thing["arguments"]))
+    if isinstance(thing, dict | list):
+        for value in thing.values() if isinstance(thing, dict) else thing:
+            yield from words(value)
+    elif isinstance(thing, str):
+        yield thing
+
+
+def kept_of(response: Response) -> set[str | None]:
+    """All texts that a response holds."""
+    usage = response.usage.raw if response.usage else {}
+    items = [item.to_object() for item in response.output]
+    fields = {response.finish_reason, response.id, response.model, ""}
+    return {*words(items), *words(response.provider_data), *strings(usage), *fields}
+
+
+def test_nothing_of_an_answer_is_lost() -> None:
+    for name, one in recorded().items():
+        if one["response"] is not None:
+            kept = kept_of(response_of(one))
+            assert {text for text in strings(one["response"]) if text not in kept} <= SPOKEN_FOR, name
+
+
+def test_nothing_of_a_stream_is_lost() -> None:
+    for name, one in recorded().items():
+        if one["events"] is not None:
+            response = response_of(one)
+            kept = kept_of(response)
+            said = "".join(text for text in kept if text)
+            events = [{key: value for key, value in event.items() if key != "usageMetadata"} for event in one["events"]]
+            assert {text for text in strings(events) if text not in kept and text not in said} <= SPOKEN_FOR, name
+            assert (response.status, response.finish_reason) == ("completed", "STOP"), name
+
+
+def test_input_and_output_are_the_total() -> None:
+    for name, one in recorded().items():
+        usage = response_of(one).usage
+        assert usage is not None, name
+        figures = usage.normalized
+        assert figures.total_tokens == usage.total_tokens, name
+        if usage.total_tokens is not None:
+            assert (figures.input_tokens or 0) + (figures.output_tokens or 0) == usage.total_tokens, name
+            assert (figures.cached_tokens or 0) <= (figures.input_tokens or 0), name
+            assert (figures.reasoning_tokens or 0) <= (figures.output_tokens or 0), name
+
+
+def test_a_streamed_answer_is_what_the_body_says() -> None:
+    """Every recorded body, its first text cut into letters, gives the response of the body."""
+    for name, one in recorded().items():
+        body = one["response"]
+        if body is None or not body.get("candidates"):
+            continue
+        (candidate,) = body["candidates"]
+        parts = candidate["content"]["parts"]
+        pieces = [{**part, "text": letter} for part in parts[:1] if part.keys() == {"text"} for letter in part["text"]]
+        assembler = FORMAT.assembler()
+        for part in pieces or parts[:1]:
+            assembler.feed({"candidates": [{"content": {"parts": [part], "role": "model"}}]})
+        last = {"parts": [{"text": ""}, *parts[1:]], "role": "model"}
+        assembler.feed({**body, "candidates": [{**candidate, "content": last}]})
+        assert assembler.response == FORMAT.parse_response(body), name
+
+
+def test_conversations_go_on_as_they_were_recorded() -> None:
+    """Answers and new turns give the next recorded request, but for what the client changed in its echo."""
+    path = CORPUS / "chains.jsonl"
+    if not path.exists():
+        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
+    chains = [chain for chain in map(json.loads, path.read_text().splitlines()) if chain["format"] == NAME]
+    for chain in chains:
+        interactions = [recorded()[name] for name in chain["ids"]]
+        session = session_of(interactions[0])
+        for before, after in pairwise(interactions):
+            response = session.add_response(response_of(before))
+            new = after["request"]["contents"][len(before["request"]["contents"]) + 1 :]
+            for items in FORMAT.parse_turns(new, [Call(call.call_id, call.name) for call in response.tool_calls]):
+                session.add_items(items, turn=session.new_turn())
+            sent, wanted = session.request_payload(NAME), after["request"]
+            assert list(echoed(sent)) == list(echoed(wanted)), after["id"]
+
+
+def echoed(request: Json) -> Iterator[Any]:
+    """What a client sends back of a conversation: texts, calls and responses, media, and signatures that count.
+
+    Clients drop thoughts and ids, repeat the signature of the first call on the others, and fill in what a tool gave.
+    """
+    for content in leveled(request)["contents"]:
+        text = ""
+        signatures: list[str] = []
+        for part in content["parts"]:
+            if part.get("thought") and "text" in part:
+                continue
+            text += part.get("text", "")
+            if part.get("thoughtSignature", NO_SIGNATURE) not in (*signatures, NO_SIGNATURE):
+                signatures.append(part["thoughtSignature"])
+            yield from (simple(part[key]) for key in ("functionCall", "functionResponse", "inlineData") if key in part)
+            yield from (part[key].get("id") for key in ("toolCall", "toolResponse", "executableCode") if key in part)
+        yield (content["role"], unicodedata.normalize("NFKC", text.translate(SIGNS)), signatures)
+
+
+def simple(value: Json) -> str:
+    """A call, response or picture as text, without its id, and with typographic characters leveled."""
+    text = json.dumps({key: inner for key, inner in value.items() if key != "id"}, sort_keys=True, ensure_ascii=False)
+    return unicodedata.normalize("NFKC", text.translate(SIGNS))
+
+
+def test_ids_go_back_where_the_client_sends_them() -> None:
+    """A client that makes ids of its own names calls and responses alike."""
+    for name, one in recorded().items():
+        payload = leveled(session_of(one).request_payload(NAME))
+        parts = [part for content in payload["contents"] for part in content["parts"]]
+        calls = [part["functionCall"].get("id") for part in parts if "functionCall" in part]
+        answers = [part["functionResponse"].get("id") for part in parts if "functionResponse" in part]
+        assert calls == answers, name
+
+
+def test_errors_are_told() -> None:
+    for name, one in recorded("errors").items():
+        with pytest.raises(ProviderError) as raised:
+            FORMAT.parse_response(one["response"])
+        assert raised.value.message, name
+        assert raised.value.type, name
