@@ -10,13 +10,20 @@ from threadkeep.domain.options import OPTIONS
 from threadkeep.formats.chat_completion import content as chat_content
 from threadkeep.formats.chat_completion import fields as chat_fields
 from threadkeep.formats.chat_completion import messages as chat_messages
+from threadkeep.formats.converse import content as converse_content
+from threadkeep.formats.converse import fields as converse_fields
+from threadkeep.formats.converse import messages as converse_messages
 from threadkeep.formats.fields import Dropped, Elsewhere, Field, Row, Spread, render_fields
 from threadkeep.formats.open_responses import content as responses_content
 from threadkeep.formats.open_responses import fields as responses_fields
 from threadkeep.formats.open_responses import items as responses_items
 from threadkeep.formats.reports import Context
 
-TABLES = {"open_responses": responses_fields.FIELDS, "chat_completion": chat_fields.FIELDS}
+TABLES = {
+    "open_responses": responses_fields.FIELDS,
+    "chat_completion": chat_fields.FIELDS,
+    "converse": converse_fields.FIELDS,
+}
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
@@ -35,11 +42,13 @@ def test_every_row_says_what_becomes_of_its_option(name: str) -> None:
 def test_every_item_type_has_a_mapper() -> None:
     assert ITEMS.keys() <= responses_items.ITEMS.keys()
     assert ITEMS.keys() <= chat_messages.WRITERS.keys()
+    assert ITEMS.keys() <= converse_messages.WRITERS.keys()
 
 
 def test_every_part_type_has_a_mapper() -> None:
     assert PARTS.keys() <= responses_content.PARTS.keys()
-    for mappers in chat_content.PARTS.values():
+    tables = (converse_content.SYSTEM, converse_content.USER, converse_content.RESULT)
+    for mappers in (*chat_content.PARTS.values(), *tables):
         assert PARTS.keys() <= mappers.keys()
 
 
