@@ -71,9 +71,16 @@ def tool_choices(payload: Json) -> Iterator[str]:
 
 def ranges(payload: Json) -> Iterator[str]:
     limits = {"temperature": (0, 2), "top_p": (0, 1), "top_logprobs": (0, 20)}
+    limits |= dict.fromkeys(("presence_penalty", "frequency_penalty"), (-2, 2))
     for key, (least, most) in limits.items():
         if key in payload and not least <= payload[key] <= most:
             yield f"openai.range: {key}"
+
+
+def metadata(payload: Json) -> Iterator[str]:
+    pairs = payload.get("metadata") or {}
+    if len(pairs) > 16 or any(len(key) > 64 or len(value) > 512 for key, value in pairs.items()):
+        yield "openai.metadata-limits"
 
 
 # Responses
@@ -159,6 +166,8 @@ def settings_are_within_limits(payload: Json) -> Iterator[str]:
         yield "openai.metadata-limits"
     if "stream_options" in payload and payload.get("stream") is not True:
         yield "openai.stream-options"
+    if isinstance(payload.get("stop"), list) and len(payload["stop"]) > 4:
+        yield "chat.stop-count"
     name = (payload.get("text") or {}).get("format", {}).get("name")
     if name is not None and not NAME.fullmatch(name):
         yield f"openai.name: {name!r}"
@@ -223,8 +232,18 @@ def settings_fit(payload: Json) -> Iterator[str]:
         yield "chat.logprobs"
     if "stream_options" in payload and payload.get("stream") is not True:
         yield "openai.stream-options"
+    if isinstance(payload.get("stop"), list) and len(payload["stop"]) > 4:
+        yield "chat.stop-count"
     if "audio" in payload.get("modalities", []) and "audio" not in payload:
         yield "chat.audio"
+
+
+def json_is_asked_for_by_its_name(payload: Json) -> Iterator[str]:
+    if (payload.get("response_format") or {}).get("type") == "json_object":
+        contents = [message.get("content") or "" for message in payload["messages"]]
+        texts = [part.get("text", "") for one in contents if isinstance(one, list) for part in one]
+        if not any("json" in text.lower() for text in [*texts, *(one for one in contents if isinstance(one, str))]):
+            yield "openai.json-word"
 
 
 def files_are_whole(payload: Json) -> Iterator[str]:
@@ -255,7 +274,7 @@ def _is_data_url(url: str, kind: str) -> bool:
         return False
 
 
-_BOTH: list[Rule] = [names, arguments, data_urls, tool_choices, ranges]
+_BOTH: list[Rule] = [names, arguments, data_urls, tool_choices, ranges, metadata]
 RESPONSES: list[Rule] = [
     *_BOTH,
     calls_are_answered,
@@ -268,4 +287,11 @@ RESPONSES: list[Rule] = [
     settings_are_within_limits,
     requests_are_whole,
 ]
-CHAT: list[Rule] = [*_BOTH, calls_are_answered_at_once, nothing_is_empty, settings_fit, files_are_whole]
+CHAT: list[Rule] = [
+    *_BOTH,
+    calls_are_answered_at_once,
+    nothing_is_empty,
+    settings_fit,
+    json_is_asked_for_by_its_name,
+    files_are_whole,
+]

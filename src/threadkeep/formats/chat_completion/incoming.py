@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.arguments import arguments_text
-from threadkeep.formats.chat_completion.answer import readable, reasoning_item
+from threadkeep.formats.chat_completion.answer import readable, reasoning_item, says_nothing
 from threadkeep.formats.chat_completion.fields import MESSAGE_KEYS, NAME, REASONING_KEYS
 from threadkeep.formats.chat_completion.parts import KEY, read_content
 from threadkeep.formats.chat_completion.spelling import (
@@ -29,6 +29,7 @@ from threadkeep.formats.native import block
 # keys that are the same in all messages, where null says nothing
 _COMMON: Final = frozenset({"role", "content"})
 _NULLABLE: Final = MESSAGE_KEYS | {"name", "tool_call_id"}
+_API_KEYS: Final = _NULLABLE | {*REASONING_KEYS}
 _CALL_KEYS: Final = frozenset({"id", "type", "function", "index"})
 _FUNCTION_KEYS: Final = frozenset({"name", "arguments"})
 
@@ -98,13 +99,17 @@ def _assistant(message: JsonObject) -> list[JsonObject]:
     calls = message.get("tool_calls") or []
     if not _is_regular(message) or not all(_is_call(call) for call in calls):
         return _whole(message)
-    keys = {key: message[key] for key in REASONING_KEYS if message.get(key) is not None}
+    keys = {key: message[key] for key in REASONING_KEYS if message.get(key)}
     text = next((text for value in keys.values() if (text := readable(value))), "")
-    found = [reasoning_item(text, keys)] if any(keys.values()) else []
-    found += _said_by_model(message, {} if found else keys, is_needed=not found and not calls)
+    found = [reasoning_item(text, keys)] if keys else []
+    rest = {key: value for key, value in _rest(message).items() if key not in keys}
+    hollow = {key: value for key, value in rest.items() if says_nothing(value)}
+    native = {key: value for key, value in rest.items() if key not in hollow}
+    found += _said_by_model(message, native, is_needed=not found and not calls)
     found += [_call(call) for call in calls]
-    if (word := _content_word(message)) is not None:
-        found[-1]["spelling"] = {"content": word, **found[-1].get("spelling", {})}
+    word = _content_word(message)
+    if spelling := {**({"content": word} if word else {}), **({"keys": hollow} if hollow else {})}:
+        found[-1]["spelling"] = {**spelling, **found[-1].get("spelling", {})}
     return found
 
 
@@ -124,18 +129,19 @@ def _is_regular(message: JsonObject) -> bool:
     )
 
 
-def _said_by_model(message: JsonObject, keys: JsonObject, *, is_needed: bool) -> list[JsonObject]:
+def _said_by_model(message: JsonObject, native: JsonObject, *, is_needed: bool) -> list[JsonObject]:
     """What an assistant message says beside reasoning and calls; `is_needed`: it is all that there is."""
     content = message.get("content")
-    parts, word = read_content(content, "assistant") if content else ([], None)
-    native = keys | _native(message, has_text=any(part["type"] == "output_text" for part in parts))
+    is_text = bool(content) or (content == "" and is_needed and not native and not message.get("refusal"))
+    parts, word = read_content(content, "assistant") if is_text else ([], None)
     if refusal := message.get("refusal"):
         parts.append({"type": "refusal", "refusal": refusal, "spelling": KEY})
-    if not parts and is_needed and not native and content == "":
-        parts, word = read_content("", "assistant")
+    first = next((part for part in parts if part["type"] == "output_text"), None)
+    if first is not None and "annotations" in native:
+        native = dict(native)
+        first["annotations"] = native.pop("annotations")
     spelling = {key: value for key, value in {"content": word, "audio": "audio" in native or None}.items() if value}
     if parts:
-        _annotate(parts, message.get("annotations"))
         found = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
         return [_noted(found, native, spelling)]
     if native or is_needed:
@@ -143,22 +149,15 @@ def _said_by_model(message: JsonObject, keys: JsonObject, *, is_needed: bool) ->
     return []
 
 
-def _native(message: JsonObject, *, has_text: bool) -> JsonObject:
-    """The keys of an assistant message that are no items."""
-    known = MESSAGE_KEYS.union(REASONING_KEYS)
-    found = {key: value for key, value in message.items() if key not in known and not (value is None and key == "name")}
-    found |= {key: message[key] for key in ("audio", "function_call") if message.get(key) is not None}
-    if message.get("refusal") == "":
-        found["refusal"] = ""
-    if message.get("annotations") and not has_text:
-        found["annotations"] = message["annotations"]
+def _rest(message: JsonObject) -> JsonObject:
+    """The keys of an assistant message that are no items, annotations among them."""
+    apart = {"role", "content", "tool_calls"}
+    found = {k: v for k, v in message.items() if k not in apart and not (v is None and k in _API_KEYS)}
+    if found.get("refusal"):
+        del found["refusal"]
+    if found.get("annotations") == []:
+        del found["annotations"]
     return found
-
-
-def _annotate(parts: list[JsonObject], annotations: list[Any] | None) -> None:
-    first = next((part for part in parts if part["type"] == "output_text"), None)
-    if first is not None and annotations:
-        first["annotations"] = annotations
 
 
 def _content_word(message: JsonObject) -> str | None:

@@ -9,7 +9,7 @@ What a request does throughout stands in `Imported.spelling`:
 
 What one message or part does differently is its own `spelling`. Of items: `content` (one of the words below), `index`
 of a call, `type` and `arguments` of a call that lacks them, `audio` that is sent whole, `call` (a block that is a
-call), `whole` (a block that is a whole message). Of parts: one word.
+call), `whole` (a block that is a whole message), `keys` that say nothing. Of parts: one word.
 """
 
 from __future__ import annotations
@@ -79,7 +79,12 @@ def spelled(content: list[Any], spelling: JsonObject, *, as_string: bool) -> lis
 
 
 def spell_assistant(message: JsonObject, spelling: JsonObject, *, as_string: bool) -> None:
-    """Give an assistant message its content as it was; one that says nothing at all gets an empty text."""
+    """Give an assistant message its content as it was, and keys that say nothing.
+
+    A message that says nothing at all gets an empty text.
+    """
+    if isinstance(keys := spelling.get("keys"), dict):
+        message.update(keys)
     content = message["content"]
     if content:
         message["content"] = spelled(content, spelling, as_string=as_string)
