@@ -41,7 +41,7 @@ _OUTPUT: Final[JsonObject] = {"type": "function_call_output", "call_id": "call_1
 _TEXT: Final[JsonObject] = {"type": "input_text", "text": "Hi"}
 _THOUGHT: Final[JsonObject] = {"type": "reasoning", "encrypted_content": "b3BhcXVl", "summary": []}
 _NOTE: Final = b"not included"  # in the note that stands for a part
-_LESS: Final = frozenset({"annotations", "native", "status"})  # losses of something that is sent otherwise
+_LESS: Final = frozenset({"annotations", "native", "option", "status"})  # losses of something that is sent otherwise
 
 # what it is -> a part
 PARTS: Final[dict[str, JsonObject]] = {
