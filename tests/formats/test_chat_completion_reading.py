@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
 from tests.formats.spelling_chat_completion import levelled
-from threadkeep.domain.wire import RenderOptions
+from threadkeep.domain.session import Session
+from threadkeep.domain.wire import Imported, RenderOptions
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats import get_format
 from threadkeep.formats.turns import MISSING_OUTPUT
@@ -348,6 +349,55 @@ def test_what_are_no_turns_is_refused(turns: Any) -> None:
         FORMAT.parse_turns(turns)
 
 
+def test_keys_that_say_nothing_are_no_loss_elsewhere() -> None:
+    session = FORMAT.parse_request(
+        request(
+            user(name=None),
+            assistant("", prefix=False, reasoning_content="", annotations=[], tool_calls=[call(index=0)]),
+            output(),
+            assistant("Yes.", prefix=False, refusal=None),
+        )
+    )
+    rendered = session.render("open_responses")
+    assert (rendered.losses, rendered.repairs) == ([], [])
+    assert session.request_payload("chat_completion")["messages"][1]["prefix"] is False
+
+
+def test_cache_breakpoints_are_sent_whoever_set_them() -> None:
+    mark = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+    session = Session(model="m")
+    session.user([{"type": "input_text", "text": "Long.", **mark}, {"type": "input_image", "image_url": PNG, **mark}])
+    content = session.request_payload("chat_completion")["messages"][0]["content"]
+    assert [part["prompt_cache_breakpoint"] for part in content] == [mark["prompt_cache_breakpoint"]] * 2
+
+
+def test_json_mode_needs_the_word_unless_the_request_came_without_it() -> None:
+    """OpenAI refuses JSON mode without the word JSON in the messages; other formats and servers do not."""
+    form = {"type": "json_object"}
+    without = request(user("Hi"), response_format=form)
+    assert again(without) == without
+    session = FORMAT.parse_request(request(user("Hi"), user("As JSON."), response_format=form))
+    rendered = FORMAT.render(session, RenderOptions(upto=0))
+    assert "response_format" not in rendered.payload
+    assert [repair.code for repair in rendered.repairs] == ["option"]
+    assert session.request_payload("chat_completion")["response_format"] == form
+    foreign = Session(model="m", input="Hi", text={"format": form})
+    foreign.imported = Imported("gemini", 1)
+    assert "response_format" not in foreign.request_payload("chat_completion")
+    foreign.user([{"type": "input_text", "text": "As json."}])
+    assert foreign.request_payload("chat_completion")["response_format"] == form
+
+
+def test_odd_notes_of_spelling_do_no_harm() -> None:
+    """Notes are kept with the conversation, where a user may have written something else into them."""
+    session = FORMAT.parse_request(SAME["calls of all kinds"])
+    odd = [1], {"content": [1], "keys": 1, "index": {}}, "x"
+    for number, item in enumerate(session.items):
+        session.add_item({**item.to_object(), "spelling": odd[number % 3]})
+    session.imported = Imported("chat_completion", 2, {"content": [1], "tools": 5, "order": {}})
+    assert session.request_body("chat_completion")
+
+
 # Anything
 
 
@@ -450,3 +500,17 @@ def test_any_turns_are_read_or_refused(turns: Any) -> None:
         found = []
     assert isinstance(found, list)
     assert repr(turns) == before
+
+
+@given(first=st.lists(MESSAGES, min_size=1, max_size=4), appends=st.lists(st.lists(MESSAGES, max_size=2), max_size=4))
+def test_the_stable_part_of_an_imported_conversation_stays(first: list[Json], appends: list[list[Json]]) -> None:
+    session = FORMAT.parse_request(request(*first))
+    before: list[Any] = []
+    stable = 0
+    for append in [[], *appends]:
+        for turn in FORMAT.parse_turns(append):
+            session.add_items(turn, turn=session.new_turn())
+        rendered = FORMAT.render(session)
+        messages = rendered.payload["messages"]
+        assert messages[:stable] == before[:stable]
+        before, stable = messages, rendered.stable
