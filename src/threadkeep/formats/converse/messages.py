@@ -203,7 +203,8 @@ class Writer:
                 found = cleaned(original, self._used)
                 self._place.mend("call_id", "call_id", f"The call id {original!r} was sent as {found!r}.")
             if found in self._used:
-                found = f"call_{hashed(original, entry.position)}"
+                while found in self._used:
+                    found = f"call_{hashed(found, entry.position)}"
                 self._place.mend("duplicate_call_id", "call_id", f"The call id {original!r} was sent before.")
         self._used.add(found)
         self._ids[entry.position] = found
