@@ -136,10 +136,7 @@ def _said_by_model(message: JsonObject, native: JsonObject, *, is_needed: bool) 
     parts, word = read_content(content, "assistant") if is_text else ([], None)
     if refusal := message.get("refusal"):
         parts.append({"type": "refusal", "refusal": refusal, "spelling": KEY})
-    first = next((part for part in parts if part["type"] == "output_text"), None)
-    if first is not None and "annotations" in native:
-        native = dict(native)
-        first["annotations"] = native.pop("annotations")
+    native = _annotated(parts, native)
     spelling = {key: value for key, value in {"content": word, "audio": "audio" in native or None}.items() if value}
     if parts:
         found = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
@@ -147,6 +144,15 @@ def _said_by_model(message: JsonObject, native: JsonObject, *, is_needed: bool) 
     if native or is_needed:
         return [_noted({**block({"role": "assistant", **native}, NAME), "origin": NAME}, {}, spelling)]
     return []
+
+
+def _annotated(parts: list[JsonObject], native: JsonObject) -> JsonObject:
+    """Put annotations onto the first text, if there is one; the other keys."""
+    first = next((part for part in parts if part["type"] == "output_text"), None)
+    if first is None or "annotations" not in native:
+        return native
+    first["annotations"] = native["annotations"]
+    return {key: value for key, value in native.items() if key != "annotations"}
 
 
 def _rest(message: JsonObject) -> JsonObject:
@@ -200,20 +206,20 @@ def _call(call: JsonObject) -> JsonObject:
         return {**block(call, NAME), "origin": NAME, "spelling": {"call": True}}
     function = call["function"]
     arguments = function.get("arguments")
-    spelling = {"index": call["index"]} if call.get("index") is not None else {}
     native = {key: value for key, value in call.items() if key not in _CALL_KEYS}
     inner = {key: value for key, value in function.items() if key not in _FUNCTION_KEYS}
-    if arguments is None:
-        spelling["arguments"] = NULL if "arguments" in function else ABSENT
-    elif not isinstance(arguments, str):
+    if arguments is not None and not isinstance(arguments, str):
         inner["arguments"] = arguments
+    found = {"type": "function_call", "call_id": call["id"], "name": function["name"]}
+    found |= {"arguments": arguments_text(arguments), "origin": NAME}
+    return _noted(found, native | ({"function": inner} if inner else {}), _call_spelling(call))
+
+
+def _call_spelling(call: JsonObject) -> JsonObject:
+    function = call["function"]
+    found = {"index": call["index"]} if call.get("index") is not None else {}
+    if function.get("arguments") is None:
+        found["arguments"] = NULL if "arguments" in function else ABSENT
     if call.get("type") is None:
-        spelling["type"] = ABSENT
-    found = {
-        "type": "function_call",
-        "call_id": call["id"],
-        "name": function["name"],
-        "arguments": arguments_text(arguments),
-        "origin": NAME,
-    }
-    return _noted(found, native | ({"function": inner} if inner else {}), spelling)
+        found["type"] = ABSENT
+    return found
