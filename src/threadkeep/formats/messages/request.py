@@ -10,13 +10,13 @@ Source: Anthropic's API reference, "Messages", create.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotRender
 from threadkeep.formats.entries import snapshot_of
-from threadkeep.formats.fields import render_fields
+from threadkeep.formats.fields import Field, render_fields
 from threadkeep.formats.messages.fields import EXTRAS, FIELDS, LONGEST_NAME, NAME
 from threadkeep.formats.messages.marks import with_even_citations, with_fewer_marks
 from threadkeep.formats.messages.models import follows
@@ -43,6 +43,13 @@ from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
+
+# option -> the key that it becomes; where `extra.messages` has the key, the option is not looked at
+KEYS: Final = {
+    **{row.option: row.target for row in FIELDS if isinstance(row, Field) and "." not in row.target},
+    "tool_choice": "tool_choice",
+    "parallel_tool_calls": "tool_choice",
+}
 
 
 def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
@@ -87,8 +94,9 @@ def head(snapshot: Snapshot, context: Context) -> JsonObject:
     Raises:
         CannotRender: settings exclude each other.
     """
-    settings = snapshot.settings
-    extra = settings.get("extra") or {}
+    extra = snapshot.settings.get("extra") or {}
+    native = extra.get(NAME) if isinstance(extra.get(NAME), dict) else {}
+    settings = {name: value for name, value in snapshot.settings.items() if KEYS.get(name) not in native}
     body = render_fields(FIELDS, settings, context)
     body |= {key: extra[key] for key in EXTRAS if extra.get(key) is not None}
     tools = wire_tools(snapshot.tools, context)
