@@ -41,7 +41,7 @@ def section(title: str) -> str:
 
 def test_the_commands_are_these() -> None:
     assert set(COMMANDS) == {
-        "ls", "show", "render", "import", "append", "usage", "demo", "db upgrade", "db current", "db check", "db sql",
+        "ls", "show", "render", "import", "append", "usage", "retain", "erase-user", "demo", "db upgrade", "db current", "db check", "db sql",
     }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 # The others: what they show or make is tested one by one below.
 OTHERS = {
     "close", "create_conversation", "create_tenant", "delete_tenant", "find_conversation", "for_tenant", "for_user",
-    "list_conversations", "purge_deleted", "save", "save_many", "usage", "within",
+    "list_conversations", "purge_deleted", "erase_user", "retain", "save", "save_many", "usage", "within",
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
@@ -25,10 +25,11 @@ from threadkeep.store.database import AsyncDatabase, AsyncHostDatabase, AsyncRun
 from threadkeep.store.engines import async_engine_for, engine_for, is_sqlite
 from threadkeep.store.memory import DEFAULT_BYTES
 from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
-from threadkeep.store.plans import Plan
+from threadkeep.store.plans import Plan, Steps, follow_async
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
 from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
+from threadkeep.store.sweeping import Erased, Progress, Retained
 
 T = TypeVar("T")
 
@@ -143,12 +144,24 @@ class AsyncStore(Shelf):
     async def purge_deleted(self) -> int:
         """Like `Store.purge_deleted`."""
         await self._ready()
-        count = 0
-        while keys := await self._run(self._deleted()):
-            for key in keys:
-                await self._purge(key)
-            count += len(keys)
-        return count
+        return await self._follow(self._purging_deleted())
+
+    async def erase_user(self, user_id: str, *, progress: Progress | None = None) -> Erased:
+        """Like `Store.erase_user`."""
+        await self._ready()
+        return await self._follow(self._erasing(user_id, progress, scrubs=self._runner.remembers))
+
+    async def retain(
+        self,
+        *,
+        raw_bodies: timedelta | int | None = None,
+        content: timedelta | int | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Retained:
+        """Like `Store.retain`."""
+        await self._ready()
+        return await self._follow(self._retaining(raw_bodies, content, progress, is_dry=dry_run))
 
     async def usage(
         self,
@@ -261,10 +274,10 @@ class AsyncStore(Shelf):
             return await self._runner.read(get_tenant, DEFAULT_TENANT)
 
     async def _purge(self, key: int) -> None:
-        while await self._run(self._purging(key)):
-            pass
-        while await self._run(self._collecting()):
-            pass
+        await self._follow(self._purging(key))
+
+    async def _follow(self, steps: Steps[T]) -> T:
+        return await follow_async(steps, self._runner)
 
     def _sibling(self, scope: Scope | None, runner: AsyncRunner, user: str | None = None) -> AsyncStore:
         made = object.__new__(type(self))

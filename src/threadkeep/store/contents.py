@@ -85,6 +85,12 @@ class Contents:
         tools: list[JsonObject] = found
         return tools
 
+    def forget(self) -> None:
+        """Forget everything; it is read again when it is needed."""
+        with self._lock:
+            self._found.clear()
+        self.memories.clear()
+
     def configured(self, connection: Connection, tenant: int, settings: bytes, tools: bytes | None) -> Configured:
         """The options and tools of a conversation; not to be changed by the caller."""
         name = bytes(settings) + bytes(tools or b"")

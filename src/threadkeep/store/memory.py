@@ -67,3 +67,9 @@ class Memories:
                 _, oldest = self._kept.popitem(last=False)
                 self._size -= oldest.size
         return memory.size
+
+    def clear(self) -> None:
+        """Forget all branches."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0

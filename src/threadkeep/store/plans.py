@@ -5,7 +5,7 @@ The sync and the async faces run the same plans; only the waiting differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -56,6 +56,32 @@ class Plan(Generic[T]):
             except Unfinished as found:
                 await runner.write(settle, *_settling(found), is_keyed=True)
         raise _never_free()
+
+
+# Work of many plans: yields what is to be run next, is sent its result, and returns what came of it all
+Steps = Generator[Plan[Any], Any, T]
+
+
+def follow(steps: Steps[T], runner: SyncRunner) -> T:
+    """Run all plans of a piece of work."""
+    try:
+        plan = next(steps)
+        while True:
+            plan = steps.send(plan.run(runner))
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+async def follow_async(steps: Steps[T], runner: AsyncRunner) -> T:
+    """Run all plans of a piece of work without blocking the event loop."""
+    try:
+        plan = next(steps)
+        while True:
+            plan = steps.send(await plan.run_async(runner))
+    except StopIteration as end:
+        found: T = end.value
+        return found
 
 
 def _settling(found: Unfinished) -> tuple[Any, ...]:

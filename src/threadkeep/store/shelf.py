@@ -19,12 +19,11 @@ from threadkeep.errors import InvalidOption, SchemaMissing
 from threadkeep.store.actions.changes import find_and_hide
 from threadkeep.store.actions.days import fill_batch, mend_batch
 from threadkeep.store.actions.opening import Opened, create_and_open, create_batch, find, get, list_and_open
-from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
 from threadkeep.store.actions.tool_usage import ToolQuestion, tool_usage
 from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
 from threadkeep.store.place import Scope, identifier, once, optional_identifier, whole
-from threadkeep.store.plans import Plan
+from threadkeep.store.plans import Plan, Steps
 from threadkeep.store.requests import (
     About,
     checked_zone,
@@ -34,11 +33,22 @@ from threadkeep.store.requests import (
     page_name,
     page_size,
 )
+from threadkeep.store.sweeping import (
+    Erased,
+    Progress,
+    Retained,
+    collecting,
+    erasing,
+    kept_for,
+    no_progress,
+    purging,
+    purging_deleted,
+    retaining,
+)
 
 DEFAULT_TENANT: Final = "default"
 CHOOSE_TENANT: Final = "This store has tenants: choose one with for_tenant(name), or make one with create_tenant(name)."
 IMPORTED_AT_ONCE: Final = 200  # conversations in one transaction
-PURGED_AT_ONCE: Final = 100  # deleted conversations that are looked up at once
 
 
 class Shelf:
@@ -111,14 +121,27 @@ class Shelf:
         key = once(idempotency_key, "delete_conversation", [id, self._scope.user])
         return Plan(find_and_hide, (self._scope, id, key), is_write=True, is_keyed=key is not None)
 
-    def _purging(self, key: int) -> Plan[bool]:
-        return Plan(purge_batch, (self._scope.tenant, key), is_write=True, is_keyed=True)
+    def _purging(self, key: int) -> Steps[None]:
+        yield from purging(self._scope.tenant, key)
+        yield from collecting(self._scope.tenant)
 
-    def _deleted(self) -> Plan[list[int]]:
-        return Plan(deleted_keys, (self._scope.tenant, PURGED_AT_ONCE))
+    def _purging_deleted(self) -> Steps[int]:
+        return purging_deleted(self._scope.tenant)
 
-    def _collecting(self) -> Plan[int]:
-        return Plan(collect_blobs, (self._scope.tenant,), is_write=True, is_keyed=True)
+    def _erasing(self, user_id: str, progress: Progress | None, *, scrubs: bool) -> Steps[Erased]:
+        user = self._user_scope(user_id).user or ""
+        self._contents.forget()
+        return erasing(self._scope.tenant, user, progress or no_progress, scrubs=scrubs)
+
+    def _retaining(
+        self, raw_bodies: object, content: object, progress: Progress | None, *, is_dry: bool
+    ) -> Steps[Retained]:
+        if self._scope.is_scoped:
+            raise InvalidOption("What is kept how long is a question for the whole store, not for one user's.")
+        bodies, contents = kept_for("raw_bodies", raw_bodies), kept_for("content", content)
+        if bodies is None and contents is None:
+            raise InvalidOption("Say how long something is kept: raw_bodies= or content=, in days.")
+        return retaining(self._scope.tenant, bodies, contents, progress or no_progress, is_dry=is_dry)
 
     def _reporting(
         self,

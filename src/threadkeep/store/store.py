@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
@@ -24,10 +24,11 @@ from threadkeep.store.database import Database, HostDatabase, SyncRunner
 from threadkeep.store.engines import engine_for
 from threadkeep.store.memory import DEFAULT_BYTES
 from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
-from threadkeep.store.plans import Plan
+from threadkeep.store.plans import Plan, Steps, follow
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
 from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
+from threadkeep.store.sweeping import Erased, Progress, Retained
 
 T = TypeVar("T")
 
@@ -171,12 +172,38 @@ class Store(Shelf):
 
     def purge_deleted(self) -> int:
         """Remove the rows of deleted conversations that an interrupted deletion left; returns how many there were."""
-        count = 0
-        while keys := self._run(self._deleted()):
-            for key in keys:
-                self._purge(key)
-            count += len(keys)
-        return count
+        return self._follow(self._purging_deleted())
+
+    def erase_user(self, user_id: str, *, progress: Progress | None = None) -> Erased:
+        """Remove every trace of a user's content, in bounded transactions; an interrupted call can be repeated.
+
+        Gone are the user's conversations with all that belongs to them (items, responses, raw bodies, media, labels,
+        idempotency keys, search documents), options and tools that nothing else uses, the provider's usage objects and
+        error texts. The figures of the ledger stay, without the user. On SQLite the files are written anew at the end;
+        what stays in logs and backups of servers: docs/retention.md. `progress` is told what is done and how much.
+
+        Raises:
+            InvalidOption: the store is for another user.
+        """
+        return self._follow(self._erasing(user_id, progress, scrubs=self._runner.remembers))
+
+    def retain(
+        self,
+        *,
+        raw_bodies: timedelta | int | None = None,
+        content: timedelta | int | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Retained:
+        """Remove what is older than it is to be kept, in bounded transactions; an interrupted call can be repeated.
+
+        `raw_bodies`: days (or a timedelta) after which the raw bodies of answers go. `content`: days without activity
+        after which whole conversations go. The ledger stays. `dry_run` only counts. `progress` is told what is done.
+
+        Raises:
+            InvalidOption: neither is given, or one of them is no length of time.
+        """
+        return self._follow(self._retaining(raw_bodies, content, progress, is_dry=dry_run))
 
     def usage(
         self,
@@ -288,10 +315,10 @@ class Store(Shelf):
         self._runner.write(delete_tenant, tenant, is_keyed=True)
 
     def _purge(self, key: int) -> None:
-        while self._run(self._purging(key)):
-            pass
-        while self._run(self._collecting()):
-            pass
+        self._follow(self._purging(key))
+
+    def _follow(self, steps: Steps[T]) -> T:
+        return follow(steps, self._runner)
 
     def _sibling(self, scope: Scope | None, runner: SyncRunner) -> Store:
         made = object.__new__(type(self))

@@ -1,0 +1,193 @@
+"""Erasing a user leaves nothing but figures; what is kept only so long goes in time."""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, inspect, text, update
+
+from tests.factories import a_call, a_picture, a_stream, an_answer, an_error, an_output, noise
+from threadkeep import InvalidOption, NotFound, ProviderError, Store
+from threadkeep.db.tables import conversations, response_bodies
+
+FORMAT = "open_responses"
+CANARY = "canary-7f3a91"
+USER = f"{CANARY}-user"
+MEDIA = noise(20_000, seed=7)
+
+
+def plant(store: Any, user: str, word: str) -> Any:
+    """A conversation that says a word wherever something can be said."""
+    conversation = store.create_conversation(
+        model="m", instructions=f"{word} instructions", user_id=user, title=f"{word} title",
+        labels={word: f"{word} label"}, external_id=f"{word} external", metadata={word: word},
+        idempotency_key=f"{word} create", tools=[{"name": "look_up", "description": f"{word} tool"}],
+    )  # fmt: skip
+    conversation.user([f"{word} text", a_picture(MEDIA)], idempotency_key=f"{word} said", author_id=user)
+    rendered = conversation.render(FORMAT, dynamic_context={"now": f"{word} view"})
+    conversation.add_response(
+        an_answer(f"{word} answer", id=f"{word} resp", calls=(f"{word} call",), usage={"input_tokens": 3, word: word}),
+        FORMAT,
+        rendered=rendered,
+    )
+    conversation.add_function_call_output(call_id=f"{word} call", output=f"{word} output")
+    conversation.add_items([a_call(f"{word} 2"), an_output(f"{word} 2", f"{word} result")])
+    with pytest.raises(ProviderError):
+        conversation.add_response(an_error(f"{word} error"), FORMAT)
+    conversation.record_attempt(FORMAT, error=f"{word} lost")
+    fork = conversation.fork(at=1)
+    fork.update(instructions=f"{word} changed")
+    fork.compact(summary=f"{word} summary")
+    recorder = fork.stream_response(FORMAT)
+    recorder.__enter__()
+    for event in a_stream(f"{word} stream")[:-1]:
+        recorder.feed(event)
+    return conversation
+
+
+def readable(cell: Any) -> str:
+    return bytes(cell).decode("latin-1") if isinstance(cell, bytes | memoryview) else str(cell)
+
+
+def dump(engine: Engine) -> str:
+    """Everything in the tables, as text."""
+    found = []
+    with engine.connect() as connection:
+        for table in inspect(connection).get_table_names():
+            quoted = connection.dialect.identifier_preparer.quote(table)
+            for row in connection.execute(text(f"SELECT * FROM {quoted}")):
+                found += [
+                    bytes(cell).decode("latin-1") if isinstance(cell, bytes | memoryview) else str(cell) for cell in row
+                ]
+    return "\n".join(found)
+
+
+def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching: Engine) -> None:
+    other = plant(store, "somebody", "harmless")
+    conversation = plant(store, USER, CANARY)
+    shared = store.get_conversation(other.id)
+    shared.user("hello", author_id=USER)
+    sums = store.usage()
+    assert CANARY in dump(watching)
+    found = store.erase_user(USER)
+    assert (found.conversations, found.items) == (1, 1)
+    assert found.attempts >= 3
+    left = dump(watching)
+    assert CANARY not in left
+    assert base64.b64encode(MEDIA).decode()[:60] in str(store.get_conversation(other.id).request_payload(FORMAT))
+    (before,), (after,) = sums, store.usage()
+    assert after.attempts == before.attempts + 1, "the stream that was in progress counts now"
+    assert (after.input_tokens, after.total_tokens) == (before.input_tokens, before.total_tokens)
+    with pytest.raises(NotFound):
+        store.get_conversation(conversation.id)
+    assert store.erase_user(USER).conversations == 0
+    assert store.get_conversation(other.id).request_payload(FORMAT)["instructions"] == "harmless changed"
+
+
+def test_the_files_of_sqlite_hold_nothing_either(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    with Store(f"sqlite:///{path}") as store:
+        plant(store, "somebody", "harmless")
+        plant(store, USER, CANARY)
+        assert store.erase_user(USER).is_scrubbed is True
+        files = list(tmp_path.iterdir())
+        assert files
+        for file in files:
+            assert CANARY.encode() not in file.read_bytes(), file.name
+            assert MEDIA[:200] in path.read_bytes(), "the other user's picture is there"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+class Interrupted(Exception):
+    """Somebody pulled the plug."""
+
+
+def test_an_interrupted_erasure_goes_on_where_it_ended(store: Any, watching: Engine) -> None:
+    for _ in range(3):
+        store.create_conversation(model="m", input=f"{CANARY} text", user_id=USER)
+
+    def pull(what: str, count: int) -> None:
+        if what == "conversations" and count == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        store.erase_user(USER, progress=pull)
+    assert CANARY in dump(watching)
+    assert store.erase_user(USER).conversations == 1
+    assert CANARY not in dump(watching)
+
+
+def test_a_store_of_one_user_erases_nobody_else(store: Any) -> None:
+    conversation = store.create_conversation(model="m", user_id="mine")
+    with pytest.raises(InvalidOption):
+        store.for_user("yours").erase_user("mine")
+    assert store.for_user("mine").erase_user("mine").conversations == 1
+    with pytest.raises(NotFound):
+        store.get_conversation(conversation.id)
+
+
+def test_options_of_others_can_be_used_again_after_an_erasure(store: Any, elsewhere: Any) -> None:
+    store.create_conversation(model="only", user_id=USER, tools=[{"name": "only"}])
+    store.erase_user(USER)
+    made = elsewhere.create_conversation(model="only", tools=[{"name": "only"}], input="hi")
+    again = store.create_conversation(model="only", tools=[{"name": "only"}], input="hi")
+    assert made.request_body(FORMAT) == again.request_body(FORMAT)
+
+
+# Retention
+
+
+@pytest.fixture
+def aged(store: Any, watching: Engine) -> dict[str, Any]:
+    """Conversations that were last used ten and a hundred days ago, and today, each with an answer."""
+    found, now = {}, datetime.now(UTC)
+    for days in (0, 10, 100):
+        conversation = store.create_conversation(model="m", instructions=f"of {days}", input="question")
+        conversation.add_response(an_answer("answer", id=f"r{days}"), FORMAT)
+        moment = now - timedelta(days=days)
+        with watching.begin() as connection:
+            key = conversation._place.key
+            connection.execute(update(conversations).where(conversations.c.id == key).values(last_activity_at=moment))
+            connection.execute(
+                update(response_bodies).where(response_bodies.c.conversation_id == key).values(created_at=moment)
+            )
+        found[str(days)] = conversation
+    return found
+
+
+def test_a_dry_run_counts_and_removes_nothing(store: Any, aged: Any) -> None:
+    found = store.retain(raw_bodies=5, content=30, dry_run=True)
+    assert (found.raw_bodies, found.conversations) == (2, 1)
+    assert len(store.list_conversations()) == 3
+
+
+def test_raw_bodies_and_content_have_lives_of_their_own(store: Any, aged: Any) -> None:
+    attempts = store.usage()[0].attempts
+    found = store.retain(raw_bodies=timedelta(days=5))
+    assert (found.raw_bodies, found.conversations) == (2, 0)
+    assert aged["0"].response_body(0)
+    for days in ("10", "100"):
+        with pytest.raises(NotFound):
+            aged[days].response_body(0)
+        assert len(store.get_conversation(aged[days].id).transcript()) == 2
+    assert store.retain(content=30).conversations == 1
+    assert len(store.list_conversations()) == 2
+    assert store.usage()[0].attempts == attempts
+
+
+@pytest.mark.parametrize("options", [{}, {"raw_bodies": -1}, {"content": "30d"}, {"content": True}])
+def test_how_long_must_be_said_in_days(store: Any, options: Any) -> None:
+    with pytest.raises(InvalidOption):
+        store.retain(**options)
+
+
+def test_a_store_of_one_user_does_not_decide_for_all(store: Any) -> None:
+    with pytest.raises(InvalidOption):
+        store.for_user("mine").retain(content=1)
