@@ -127,8 +127,8 @@ class EventAssembler(StreamAssembler):
         self.is_ended = self.is_ended or self._message.get("stop_reason") is not None
 
     def stop(self, _event: JsonObject) -> None:
-        """The message is whole."""
-        self.is_ended = True
+        """The message is whole, if there is one."""
+        self.is_ended = bool(self._message or self._blocks)
 
     @staticmethod
     def _index(event: JsonObject, usual: int) -> int:
