@@ -164,8 +164,8 @@ def test_call_ids_are_valid_and_come_once(ids: list[str], expected: list[str]) -
         ('{"n": 1}', {"n": 1}, None),
         ('{"n": 12345678901234567890123}', {"n": 12345678901234567890123}, None),
         ('{"s": "\\ud800"}', {"s": "\ud800"}, None),
-        ("", {}, "empty_arguments"),
-        (" ", {}, "empty_arguments"),
+        ("", {}, "malformed_arguments"),
+        (" ", {}, "malformed_arguments"),
         ("[1]", {}, "malformed_arguments"),
         ("{", {}, "malformed_arguments"),
         ('{"n": NaN}', {}, "malformed_arguments"),
@@ -195,6 +195,13 @@ def test_arguments_are_an_object(arguments: str, sent: Any, repair: str | None) 
 def test_outputs_are_text_parts_or_json(given: Any, content: list[Json]) -> None:
     rendered = render(user("go"), call("a"), output("a", given))
     assert rendered.payload["messages"][2]["content"][0]["toolResult"]["content"] == content
+
+
+def test_a_cache_point_stands_beside_a_result_and_never_inside() -> None:
+    parts = [{"type": "input_text", "text": "x", "cache_point": True}]
+    rendered = render(user("go"), call("a"), user("on"), output("a", parts, cache_point=True))
+    result = {"toolResult": {"toolUseId": "a", "content": [{"text": "x"}]}}
+    assert rendered.payload["messages"][2]["content"] == [result, {"cachePoint": {"type": "default"}}, {"text": "on"}]
 
 
 def test_a_status_that_the_format_has_not_is_reported() -> None:

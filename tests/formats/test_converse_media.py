@@ -12,7 +12,7 @@ from tests.formats.factories import assistant, call, codes, output, snapshot, us
 from tests.formats.validity_converse import refused, request_shape
 from threadkeep.domain.wire import Rendered
 from threadkeep.formats import get_format
-from threadkeep.formats.converse.encoding import boto3_arguments
+from threadkeep.formats.converse import boto3_arguments
 from threadkeep.formats.converse.media import DocumentNames, document_name
 
 Json = dict[str, Any]

@@ -2,7 +2,7 @@
 
 * Empty texts are refused in messages and left out there; inside of tool results they are taken.
 * Media go into user messages and tool results; what cannot be sent becomes a note in its place.
-* A part with `cache_point` is followed by a cache point.
+* A part with `cache_point` is followed by a cache point, but inside of tool results, which hold none.
 * Blocks that came from this format go back as they came, with the keys that have no canonical name.
 
 Source: Amazon Bedrock's API reference, "ContentBlock", "SystemContentBlock", "ToolResultContentBlock".
@@ -69,7 +69,7 @@ def blocks_of(parts: Sequence[JsonObject], mappers: Mapping[str, Mapper], place:
         sent = mappers.get(part["type"], _unknown)(part, place, where)
         if sent is not None:
             found.append(sent)
-            found += cache_point(part)
+            found += () if mappers is RESULT else cache_point(part)
     return found
 
 

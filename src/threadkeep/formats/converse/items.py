@@ -40,11 +40,8 @@ def call_input(item: JsonObject, place: Place) -> Any:
     found = _read(arguments) if isinstance(arguments, str) else arguments
     if isinstance(found, dict):
         return found
-    if arguments == "" or (isinstance(arguments, str) and not arguments.strip()):
-        place.mend("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
-    else:
-        detail = f"The arguments of {item.get('name')!r} are no JSON object and were sent as an empty one."
-        place.mend("malformed_arguments", "arguments", detail)
+    detail = f"The arguments of {item.get('name')!r} are no JSON object and were sent as an empty one."
+    place.mend("malformed_arguments", "arguments", detail)
     return {}
 
 
