@@ -7,7 +7,7 @@ ARGS ?=
 BIN := .venv/bin
 READY := .venv/.installed
 PYTEST = $(BIN)/python -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
-EXTRAS := postgres,mysql,prices,test,dev
+EXTRAS := postgres,mysql,prices,parquet,plot,test,dev
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint format docs bench build clean

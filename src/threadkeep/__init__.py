@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.media import data_url
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
+    from threadkeep.domain.statistics import LargeConversation, Statistics
     from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
     from threadkeep.domain.tools import ToolRegistry, default_registry, register_tool, reset_default_registry
     from threadkeep.domain.usage import Reconciled, ToolUsage, Usage, UsageRow
@@ -62,6 +63,7 @@ __all__ = [
     "InvalidItem",
     "InvalidOption",
     "ItemRefused",
+    "LargeConversation",
     "LeaseLost",
     "Loss",
     "LossError",
@@ -81,6 +83,7 @@ __all__ = [
     "SchemaOutOfDate",
     "SchemaTooNew",
     "Session",
+    "Statistics",
     "Store",
     "StoredItem",
     "StoredResponse",
@@ -108,6 +111,7 @@ _NAMES: Final = {
     "domain.media": ("data_url",),
     "domain.response": ("Response",),
     "domain.session": ("Session",),
+    "domain.statistics": ("LargeConversation", "Statistics"),
     "domain.stored": ("Branch", "Page", "StoredItem", "StoredResponse"),
     "domain.tools": ("ToolRegistry", "default_registry", "register_tool", "reset_default_registry"),
     "domain.usage": ("Reconciled", "ToolUsage", "Usage", "UsageRow"),

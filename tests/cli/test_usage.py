@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+import csv
+import io
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
+from pyarrow import parquet
 
 from tests.cli.bodies import ANSWER
 from tests.cli.runs import Cli
-from threadkeep import InvalidOption
-from threadkeep.cli.usage import moment
+from tests.factories import a_call, an_output
+from tests.store.ledger import attempt_at
+from threadkeep import InvalidOption, UsageRow
+from threadkeep.cli import plots
+from threadkeep.cli.figures import bar, dollars, milliseconds, percent, short, size
+from threadkeep.cli.usage import moment, time_text
+from threadkeep.cli.usage_table import measure_of
 
 
 @pytest.fixture
@@ -83,6 +95,9 @@ def test_usage_in_the_order_of_a_figure(cli: Cli, used: str) -> None:
         ["--since", "2026-11-01T12:00"],
         ["--since", "1d", "--tz", "Mars/Base"],
         ["--by", "day,day"],
+        ["--figure", "colour"],
+        ["--plot", "usage.svg"],
+        ["--by", "day", "--plot", "usage.jpg"],
         ["--limit", "0"],
         ["--limit", "many"],
     ],
@@ -111,3 +126,180 @@ def test_times() -> None:
     assert abs(datetime.now(UTC) - timedelta(hours=12) - hours) < timedelta(minutes=1)
     with pytest.raises(InvalidOption, match="--until 'soon' is no time"):
         moment("--until", "soon", "UTC")
+
+
+# Exports
+
+
+def test_csv_has_exact_figures(cli: Cli, used: str) -> None:
+    found = list(csv.DictReader(io.StringIO(cli("usage", "--by", "model", "--csv").out)))
+    assert [(row["model"], row["attempts"], row["total_tokens"]) for row in found] == [
+        ("gpt-5.4", "1", "17"),
+        ("gpt-5.4-mini", "2", "17"),
+    ]
+    assert (found[0]["cost_nano"], found[0]["cost_usd"]) == ("105000", "0.000105000")
+    assert found[0]["cached_tokens"] == found[0]["mean_latency_ms"] == ""
+
+
+def test_parquet_has_types(cli: Cli, used: str, tmp_path: Path) -> None:
+    path = tmp_path / "usage.parquet"
+    done = cli("usage", "--by", "day,model,hour,response", "--parquet", str(path))
+    assert (done.out, done.err) == ("", f"threadkeep: wrote {path}\n")
+    table = parquet.read_table(path)
+    kinds = {name: str(table.schema.field(name).type) for name in table.schema.names}
+    assert kinds["day"] == "date32[day]"
+    assert kinds["hour"] == "timestamp[us, tz=UTC]"
+    assert (kinds["model"], kinds["response"], kinds["attempts"]) == ("string", "int64", "int64")
+    assert kinds["cost_usd"].startswith("decimal128")
+    rows = table.to_pylist()
+    assert [row["total_tokens"] for row in rows] == [17, 17, None]
+    assert rows[0]["day"] == rows[0]["hour"].date() == datetime.now(UTC).date()
+    assert rows[0]["cost_usd"] == Decimal("0.000105")
+
+
+def test_pictures(cli: Cli, used: str, tmp_path: Path) -> None:
+    for name in ("usage.svg", "usage.png", "usage.html"):
+        done = cli("usage", "--by", "day,model", "--since", "7d", "--plot", str(tmp_path / name))
+        assert (done.out, done.err) == ("", f"threadkeep: wrote {tmp_path / name}\n")
+    svg, page = (tmp_path.joinpath(name).read_text() for name in ("usage.svg", "usage.html"))
+    ET.fromstring(svg)
+    for text in ("Cost by model per day, last 7 days", "gpt-5.4-mini", "Without 1 of 3 calls"):
+        assert text in svg
+        assert text in page
+    assert page.startswith("<!doctype html>")
+    assert '<td class="key">gpt-5.4</td>' in page
+    assert tmp_path.joinpath("usage.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_is_drawn_the_same_again(cli: Cli, used: str, tmp_path: Path) -> None:
+    for name in ("one.svg", "other.svg"):
+        cli("usage", "--by", "model", "--plot", str(tmp_path / name))
+    assert tmp_path.joinpath("one.svg").read_bytes() == tmp_path.joinpath("other.svg").read_bytes()
+
+
+@pytest.mark.parametrize("names", [["<b>", "$a$ & $b$"], ["\ud800", "\x00"], ["x" * 200, None]])
+def test_no_name_spoils_a_picture(tmp_path: Path, names: list[str | None]) -> None:
+    rows = [UsageRow({"model": name}, 1, total_tokens=5) for name in names]
+    for name in ("usage.svg", "usage.html", "usage.png"):
+        plots.check_kind(tmp_path / name, ["model"])
+        plots.write_plot(tmp_path / name, ["model"], rows)
+    assert "<b>" not in tmp_path.joinpath("usage.html").read_text()
+    ET.fromstring(tmp_path.joinpath("usage.svg").read_text())
+
+
+def test_all_days_have_a_place_in_a_picture() -> None:
+    """Also those without usage; what nobody knows is not drawn as zero."""
+    days = [date(2026, 2, 27), date(2026, 3, 2)]
+    rows = [UsageRow({"day": day, "model": "m"}, 1, total_tokens=5) for day in days]
+    rows.append(UsageRow({"day": days[0], "model": "other"}, 1))
+    found = plots.picture_of(["model", "day"], rows, "total_tokens", "last week")
+    assert found.places == [days[0], date(2026, 2, 28), date(2026, 3, 1), days[1]]
+    assert found.series == {"m": [5.0, 0.0, 0.0, 5.0]}
+    assert found.title == "Tokens by model per day, last week"
+    flat = plots.picture_of(["model"], rows, "total_tokens")
+    assert (flat.places, flat.series) == (["m", "other"], {"": [10.0, 0.0]})
+    assert flat.unknown == {"other"}
+
+
+def test_months_weeks_and_hours_follow_each_other() -> None:
+    def places(kind: str, *times: Any) -> Any:
+        return plots.picture_of([kind], [UsageRow({kind: at}, 1) for at in times], "attempts").places
+
+    assert places("month", date(2025, 11, 1), date(2026, 2, 1)) == [
+        date(2025, 11, 1), date(2025, 12, 1), date(2026, 1, 1), date(2026, 2, 1),
+    ]  # fmt: skip
+    assert places("week", date(2026, 2, 23), date(2026, 3, 9)) == [
+        date(2026, 2, 23), date(2026, 3, 2), date(2026, 3, 9),
+    ]  # fmt: skip
+    begin = datetime(2026, 3, 29, 0, tzinfo=timezone(timedelta(hours=1)))
+    end = datetime(2026, 3, 29, 4, tzinfo=timezone(timedelta(hours=2)))
+    assert [at.astimezone(UTC).hour for at in places("hour", begin, end)] == [23, 0, 1, 2]
+
+
+def test_many_series_are_drawn_as_others() -> None:
+    rows = [UsageRow({"day": date(2026, 1, 1), "model": f"m{number}"}, number + 1) for number in range(30)]
+    found = plots.picture_of(["day", "model"], rows, "attempts")
+    assert [*found.series] == [f"m{number}" for number in range(29, 22, -1)] + ["others"]
+    assert found.series["others"] == [float(sum(range(1, 24)))]
+    flat = plots.picture_of(["model"], rows, "attempts")
+    assert (len(flat.places), flat.places[-1], flat.series[""][-1]) == (26, "others", 15.0)
+
+
+# Tables for people
+
+
+def test_bars_and_groups_on_a_terminal(cli: Cli, used: str) -> None:
+    shown = cli.on_terminal("usage", "--by", "status,model")
+    lines = [line.split() for line in shown.splitlines()]
+    assert next(line for line in lines if "gpt-5.4" in line)[:6] == ["completed", "gpt-5.4", "1", "12", "5", "17"]
+    assert "█" in shown
+    assert "cached" not in shown  # nobody reported it
+
+
+def test_a_narrow_terminal_keeps_its_bars(cli: Cli, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cli, "environment", lambda self, old=Cli.environment: {**old(self), "COLUMNS": "64"})
+    shown = cli.on_terminal("usage", "--by", "model")
+    assert "█" in shown
+    assert "total" not in shown.splitlines()[1]
+
+
+def test_figures_for_people() -> None:
+    shown = [
+        (short(None), "-"), (short(0), "0"), (short(99_999), "99,999"), (short(100_000), "100k"),
+        (short(1_234_567), "1.23M"), (short(98_765_432), "98.8M"), (short(5 * 10**12), "5.00T"),
+        (dollars(None), "-"), (dollars(0), "0.000000"), (dollars(12_345_678_900), "12.35"),
+        (dollars(123_456_789), "0.1235"), (dollars(1_234), "0.000001"), (dollars(4_000, decimals=2), "<0.01"),
+        (percent(None), "-"), (percent(0.256), "26%"),
+        (milliseconds(None), "-"), (milliseconds(999), "999 ms"), (milliseconds(2_250), "2.2 s"),
+        (size(None), "-"), (size(1_023), "1,023 B"), (size(1_536), "1.5 KiB"), (size(3 * 2**50), "3,072.0 TiB"),
+        (bar(1, 1, 3), "███"), (bar(1, 2, 1), "▌"), (bar(1, 10**6, 4), "▏"), (bar(0, 5, 4), ""), (bar(None, 5, 4), ""),
+        (bar(1, 2, 4, is_plain=True), "##"),
+        (time_text("30d", None), "last 30 days"), (time_text("2w", "2026-01-01"), "since 2w until 2026-01-01"),
+        (time_text(None, None), ""), (time_text(None, "1d"), "until 1d"),
+    ]  # fmt: skip
+    assert [found for found, _ in shown] == [wanted for _, wanted in shown]
+
+
+def test_what_a_picture_shows() -> None:
+    assert measure_of([UsageRow({}, 2, total_tokens=1, cost_nano=5, costs=2)]) == "cost_nano"
+    assert measure_of([UsageRow({}, 2, total_tokens=1, cost_nano=5, costs=1)]) == "total_tokens"
+    assert measure_of([UsageRow({}, 2)]) == "attempts"
+
+
+# Days, tools, sizes
+
+
+def test_days_are_summed_up(cli: Cli, used: str) -> None:
+    with cli.store() as store:
+        attempt_at(store.get_conversation(used), datetime.now(UTC) - timedelta(days=3), figures={"input_tokens": 1})
+    before = cli("usage", "--by", "day").out
+    assert cli("db", "reconcile").out in {"2 days summed up, 0 mended.\n", "3 days summed up, 0 mended.\n"}
+    assert cli("db", "reconcile", "--tenant", "default", "--json").json == {"filled": 0, "mended": 0}
+    assert cli("usage", "--by", "day").out == before
+    cli("db", "reconcile", "--tenant", "nobody", code=3)
+
+
+def test_nothing_is_summed_up_where_nothing_is(tmp_path: Path) -> None:
+    nowhere = tmp_path / "none.db"
+    assert Cli(f"sqlite:///{nowhere}")("db", "reconcile").out == "0 days summed up, 0 mended.\n"
+    assert not nowhere.exists()
+
+
+def test_tools(cli: Cli, stored: str) -> None:
+    with cli.store() as store:
+        store.get_conversation(stored).add_items([a_call("x", "find"), an_output("x"), a_call("y", "find")])
+    assert cli("tools").rows == [{"name": "find", "calls": "2", "unanswered": "1", "failed": "0"}]
+    assert cli("tools", "--since", "1d", "--user", "ada", "--json").json["tools"][0]["calls"] == 2
+    assert "no tool was called" in cli("tools", "--user", "bob").err
+
+
+def test_stats(cli: Cli, used: str) -> None:
+    found = cli("stats", "--json").json
+    assert (found["active"], found["responses"], found["attempts"]) == (1, 2, 3)
+    assert [one["id"] for one in found["largest"]] == [used]
+    plain = cli("stats").out
+    assert f"items\t{found['items']}\n" in plain
+    assert used in plain
+    assert used not in cli("stats", "--largest", "1", "--url", "sqlite://").out
+    assert "Largest conversations" in cli.on_terminal("stats")
+    cli("stats", "--largest", "0", code=2)

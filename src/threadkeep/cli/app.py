@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from threadkeep.cli import appending, database, demo, importing, listing, rendering, retention, showing, usage
+from threadkeep.cli import (
+    appending,
+    database,
+    demo,
+    importing,
+    listing,
+    rendering,
+    retention,
+    showing,
+    stats,
+    tools,
+    usage,
+)
 from threadkeep.cli.exits import USAGE
 from threadkeep.cli.place import DEFAULT_URL, URL_VARIABLE, Place
 from threadkeep.cli.program import Program
@@ -19,6 +31,8 @@ app.command("render")(rendering.render)
 app.command("import")(importing.import_sessions)
 app.command("append")(appending.append)
 app.command("usage")(usage.usage)
+app.command("tools")(tools.tools)
+app.command("stats")(stats.stats)
 app.command("retain")(retention.retain)
 app.command("erase-user")(retention.erase_user)
 app.command("demo")(demo.demo)

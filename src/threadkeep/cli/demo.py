@@ -22,7 +22,8 @@ from threadkeep.cli.output import is_terminal, note, print_json, print_text
 from threadkeep.cli.place import AsJson, place_of
 from threadkeep.cli.rendering import report_of
 from threadkeep.cli.showing import items_of, print_item
-from threadkeep.cli.usage import print_usage, row_object
+from threadkeep.cli.usage import row_object
+from threadkeep.cli.usage_table import print_usage
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from threadkeep.cli.output import Cell, Column, is_terminal, note, print_json, print_table
+from threadkeep.cli.exports import csv_text, write_parquet
+from threadkeep.cli.figures import key_text
+from threadkeep.cli.output import is_terminal, note, print_json
 from threadkeep.cli.place import AsJson, Tenant, Url, opened, place_of
+from threadkeep.cli.plots import TITLES, write_plot
+from threadkeep.cli.plots import check_kind as check_plot
+from threadkeep.cli.usage_table import print_usage
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -20,30 +26,18 @@ if TYPE_CHECKING:
 
 AGO: Final = re.compile(r"(?P<amount>\d{1,6})(?P<unit>[hdw])")
 DAYS: Final = {"d": 1, "w": 7}
-FIGURES: Final = (
-    "attempts",
-    "input_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "total_tokens",
-)
-COST: Final = "cost_nano"
-OPTIONAL: Final = ("cache_write_tokens", COST)  # left out for people where there is nothing of it
-NANO: Final = 10**9
 
 
 Text = str | None
 By = Annotated[
     list[str] | None,
-    typer.Option("--by", metavar="COLUMN,…", help="A row for each day, model, provider, format, user_id … of these."),
+    typer.Option("--by", metavar="COLUMN,…", help="A row for each hour, day, week, month, model, user_id … of these."),
 ]
 Since = Annotated[
     Text, typer.Option("--since", metavar="WHEN", help="2026-11-01, a time with its zone, or 30d, 2w, 12h ago.")
 ]
 Until = Annotated[Text, typer.Option("--until", metavar="WHEN", help="The same; exclusive.")]
-TimeZone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="Time zone of dates.")]
+TimeZone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="Time zone of dates, days and hours.")]
 User = Annotated[Text, typer.Option("--user", metavar="ID", help="Only of this user.")]
 Model = Annotated[Text, typer.Option("--model", metavar="NAME", help="Only of this model.")]
 Provider = Annotated[Text, typer.Option("--provider", metavar="NAME", help="Only of this provider.")]
@@ -52,6 +46,12 @@ OneId = Annotated[Text, typer.Option("--conversation", metavar="ID", help="Only 
 Status = Annotated[Text, typer.Option("--status", metavar="NAME", help="Only of this status, such as failed.")]
 OrderBy = Annotated[Text, typer.Option("--order-by", metavar="FIGURE", help="Largest first, such as total_tokens.")]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many rows.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Parquet = Annotated[Path | None, typer.Option("--parquet", metavar="FILE", help="Write a Parquet file.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture: .svg, .png or .html.")]
+FigureName = Annotated[
+    Text, typer.Option("--figure", metavar="FIGURE", help="What bars and pictures show, such as total_tokens.")
+]
 
 
 def usage(
@@ -69,11 +69,15 @@ def usage(
     status: Status = None,
     order_by: OrderBy = None,
     limit: Limit = None,
+    figure: FigureName = None,
+    as_csv: AsCsv = False,
+    parquet: Parquet = None,
+    plot: Plot = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what was used: calls and tokens.
+    """Print what was used: calls, tokens, costs.
 
     A figure that no provider reported stays empty; it is never zero.
     """
@@ -93,38 +97,60 @@ def usage(
         "tz": tz,
         **{name: value for name, value in given.items() if value is not None},
     }
+    measure = checked_figure(figure, order_by)
+    if plot is not None:
+        check_plot(plot, columns)
+    is_file = parquet is not None or plot is not None
+    is_table = not (place.is_json or as_csv or is_file)
     with opened(place) as store:
         rows = store.usage(by=columns, order_by=order_by, limit=limit, **question)
-        total = store.usage(**question) if columns and is_terminal() and not place.is_json else []
+        total = store.usage(**question) if columns and is_table and is_terminal() else []
+    if parquet is not None:
+        write_parquet(parquet, columns, rows)
+        note(f"threadkeep: wrote {parquet}")
+    if plot is not None:
+        write_plot(plot, columns, rows, measure=measure, about=time_text(since, until))
+        note(f"threadkeep: wrote {plot}")
     if place.is_json:
         print_json({"usage": [row_object(row) for row in rows]})
-        return
-    print_usage(columns, rows, total[0] if total else None)
-    if not rows:
-        note(f"threadkeep: nothing was used in {place.shown}")
+    elif as_csv:
+        typer.echo(csv_text(columns, rows), nl=False)
+    elif is_table:
+        print_usage(columns, rows, total[0] if total else None, figure=measure)
+        if not any(row.attempts for row in rows):
+            note(f"threadkeep: nothing was used in {place.shown}")
 
 
-def print_usage(
-    by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow | None = None, *, is_aligned: bool | None = None
-) -> None:
-    """Print rows of the ledger's sums as a table; where it is aligned, with short titles and without empty columns."""
-    figures = [*FIGURES, COST]
-    is_readable = is_terminal() if is_aligned is None else is_aligned
-    if is_readable:
-        figures = [name for name in figures if name not in OPTIONAL or any(getattr(row, name) for row in rows)]
-    titles = [_title(name) if is_readable else name for name in figures]
-    cells = _readable_figures if is_readable else _figures
-    columns = [Column(name) for name in by] + [Column(title, is_number=True) for title in titles]
-    last = None
-    if total is not None:
-        last = [*("total" if place == 0 else "" for place in range(len(by))), *cells(total, figures)]
-    lines = [[*(_key(row.keys[name]) for name in by), *cells(row, figures)] for row in rows]
-    print_table(columns, lines, last, is_aligned=is_aligned)
+def checked_figure(figure: str | None, order_by: str | None) -> str | None:
+    """What bars show: what was asked for, else what the rows are ordered by.
+
+    Raises:
+        InvalidOption: there is no such figure.
+    """
+    if figure is not None and figure not in TITLES:
+        raise InvalidOption(f"--figure is one of {', '.join(TITLES)}, not {figure!r}.")
+    return figure or (order_by if order_by in TITLES else None)
+
+
+def time_text(since: str | None, until: str | None) -> str:
+    """The time of a report, in the words of its options."""
+    ago = AGO.fullmatch(since or "")
+    parts = []
+    if since is not None:
+        units = {"h": "hours", "d": "days", "w": "weeks"}
+        parts.append(f"last {ago['amount']} {units[ago['unit']]}" if ago and until is None else f"since {since}")
+    return " ".join([*parts, *([f"until {until}"] if until is not None else [])])
 
 
 def row_object(row: UsageRow) -> Mapping[str, Any]:
     """A row as JSON: keys and figures."""
-    return {name: value.isoformat() if isinstance(value, date) else value for name, value in row.to_dict().items()}
+    from threadkeep.domain.usage import ROW_FIGURES
+
+    figures = {name: getattr(row, name) for name in ROW_FIGURES}
+    return {
+        **{name: key_text(value) if isinstance(value, date) else value for name, value in row.keys.items()},
+        **figures,
+    }
 
 
 def moment(option: str, text: str | None, tz: str) -> date | datetime | None:
@@ -163,24 +189,3 @@ def _zone(tz: str) -> tzinfo:
     from threadkeep.store.requests import checked_zone
 
     return checked_zone(tz)
-
-
-def _title(name: str) -> str:
-    return "cost, $" if name == COST else name.removesuffix("_tokens").replace("_", " ")
-
-
-def _key(value: Any) -> Cell:
-    return value.isoformat() if isinstance(value, date) else None if value is None else str(value)
-
-
-def _figures(row: UsageRow, names: Sequence[str]) -> list[Cell]:
-    return [getattr(row, name) for name in names]
-
-
-def _readable_figures(row: UsageRow, names: Sequence[str]) -> list[Cell]:
-    """The figures, the cost in dollars."""
-    figures = _figures(row, names)
-    return [
-        f"{value / NANO:.6f}" if name == COST and isinstance(value, int) else value
-        for name, value in zip(names, figures, strict=True)
-    ]

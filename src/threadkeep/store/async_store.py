@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from threadkeep.db import schema
 from threadkeep.domain.cost import Price
 from threadkeep.domain.session import Session
+from threadkeep.domain.statistics import Statistics
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Reconciled, ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption
@@ -190,6 +191,11 @@ class AsyncStore(Shelf):
         """Like `Store.tool_usage`."""
         await self._ready()
         return await self._run(self._counting_calls(since, until, tz, user_id, limit))
+
+    async def statistics(self, *, largest: int = 10) -> Statistics:
+        """Like `Store.statistics`."""
+        await self._ready()
+        return await self._run(self._measuring(largest))
 
     async def fill_usage_days(self) -> int:
         """Like `Store.fill_usage_days`."""

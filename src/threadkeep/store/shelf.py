@@ -13,12 +13,14 @@ from threadkeep.db import schema
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.objects import shown
 from threadkeep.domain.session import Session
+from threadkeep.domain.statistics import Statistics
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption, SchemaMissing
 from threadkeep.store.actions.changes import find_and_hide
 from threadkeep.store.actions.days import fill_batch, mend_batch
 from threadkeep.store.actions.opening import Opened, create_and_open, create_batch, find, get, list_and_open
+from threadkeep.store.actions.statistics import statistics
 from threadkeep.store.actions.tool_usage import ToolQuestion, tool_usage
 from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
@@ -175,6 +177,9 @@ class Shelf:
             limit=None if limit is None else page_size(limit),
         )
         return Plan(tool_usage, (self._scope, question))
+
+    def _measuring(self, largest: int) -> Plan[Statistics]:
+        return Plan(statistics, (self._scope, page_size(largest)))
 
     def _filling(self) -> Plan[int]:
         return Plan(fill_batch, (self._all_users(),), is_write=True, is_keyed=True)

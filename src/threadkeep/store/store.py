@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session as OrmSession
 from threadkeep.db import schema
 from threadkeep.domain.cost import Price
 from threadkeep.domain.session import Session
+from threadkeep.domain.statistics import Statistics
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Reconciled, ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption
@@ -247,6 +248,14 @@ class Store(Shelf):
             InvalidOption: it cannot be asked like that.
         """
         return self._run(self._counting_calls(since, until, tz, user_id, limit))
+
+    def statistics(self, *, largest: int = 10) -> Statistics:
+        """How much is stored: counts, bytes, and the largest conversations. It looks at every row, which takes long.
+
+        Raises:
+            InvalidOption: `largest` is no number from 1 on.
+        """
+        return self._run(self._measuring(largest))
 
     def fill_usage_days(self) -> int:
         """Sum up the days that ended an hour ago or earlier, a few in each transaction; returns how many there were.
