@@ -42,7 +42,7 @@ def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Contex
 def own_part(part: JsonObject) -> Any:
     """A part of a message that came from this format, as it came."""
     if part["type"] == "provider_item":
-        return part["payload"]
+        return part.get("payload")
     made = own_media(part) if part["type"] in MEDIA else _text(part, Context(), "")
     return respelled(overlaid(made, native_keys(part, NAME)), spelling_of(part).get("snake", ()))
 
@@ -53,7 +53,7 @@ def own_parts(parts: Sequence[Any], context: Context, path: str) -> list[Any]:
     for index, part in enumerate(parts):
         is_own = part["type"] in TEXTS or part["type"] in MEDIA or part.get("format") == NAME
         found += [own_part(part)] if is_own else wire_parts([part], ASSISTANT, context, f"{path}[{index}]")
-    return found
+    return [part for part in found if part is not None]
 
 
 def thought_parts(item: JsonObject, context: Context) -> list[JsonObject]:

@@ -135,7 +135,7 @@ def reasoning(value: Any, context: Context, family: Family) -> JsonObject:
 
 def _effort(effort: Any, context: Context, family: Family) -> JsonObject:
     for key, values in (("thinkingBudget", family.budgets), ("thinkingLevel", family.levels)):
-        if effort in values:
+        if isinstance(effort, str) and effort in values:
             return {f"{THINKING}.{key}": values[effort]}
     context.lose("option", "reasoning.effort", f"The model has no effort {effort!r}.")
     return {}

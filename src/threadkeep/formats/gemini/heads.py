@@ -69,9 +69,10 @@ def respelled_head(body: JsonObject, spelling: JsonObject) -> JsonObject:
     if isinstance(schema, dict):
         body = _with_schema(body, schema)
     system = spelling.get("systemInstruction")
-    if isinstance(system, dict) and "systemInstruction" in body:
+    if isinstance(system, dict) and isinstance(body.get("systemInstruction"), dict):
         parts = body["systemInstruction"].get("parts")
-        held = {"parts": parts[0]} if system.get("parts") == "object" and len(parts or ()) == 1 else {}
+        is_alone = isinstance(parts, list) and len(parts) == 1
+        held = {"parts": parts[0]} if is_alone and system.get("parts") == "object" else {}
         role = {"role": system["role"]} if "role" in system else {}
         body = {**body, "systemInstruction": {**body["systemInstruction"], **held, **role}}
     for key in spelling.get("objects", ()):

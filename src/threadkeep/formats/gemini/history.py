@@ -80,10 +80,11 @@ def role_of(content: Any) -> str | None:
     return ROLES.get(role) if isinstance(role, str | None) else None
 
 
-def parts_of(content: JsonObject) -> list[Any]:
-    """The parts of a content; a lone one may stand without its list."""
-    parts = content.get("parts")
-    return [parts] if isinstance(parts, dict) else parts if isinstance(parts, list) else []
+def parts_of(content: Any) -> list[Any]:
+    """The parts of a content; a lone one may stand without its list, and null is none."""
+    parts = content.get("parts") if isinstance(content, dict) else None
+    parts = [parts] if isinstance(parts, dict) else parts
+    return [part for part in parts if part is not None] if isinstance(parts, list) else []
 
 
 def oddities(content: Any) -> JsonObject:

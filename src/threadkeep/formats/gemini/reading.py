@@ -79,6 +79,7 @@ def _contents(body: JsonObject) -> tuple[list[Any], list[str]]:
     found = body_object(body.get("contents")) if not isinstance(body.get("contents"), str) else body["contents"]
     if isinstance(found, dict):
         return [found], ["contents"]
+    found = [content for content in found if content is not None] if isinstance(found, list) else found
     if isinstance(found, list) and found:
         return found, []
     raise CannotParse(f"The request has no contents; its keys are {shortened(list(body))}. Is it of another format?")

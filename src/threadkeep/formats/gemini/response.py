@@ -23,7 +23,13 @@ from threadkeep.formats.gemini.spelling import snake
 from threadkeep.formats.gemini.usage import usage_of
 from threadkeep.formats.statuses import status_of
 
-_OTHERS: Final = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "error"})
+# keys of the body that are fields of a response, and what Google's SDK adds to it
+_OTHERS: Final = frozenset(
+    {
+        "candidates", "usageMetadata", "modelVersion", "responseId", "error",
+        "sdkHttpResponse", "automaticFunctionCallingHistory", "parsed",
+    }
+)  # fmt: skip
 _CANDIDATE_KEYS: Final = frozenset({"content", "finishReason"})
 # keys of a candidate that are kept whatever they hold
 _KEPT: Final = frozenset({"index", "avgLogprobs"})
