@@ -18,7 +18,7 @@ from threadkeep.domain.jsontext import JsonObject
 
 # keys whose objects belong to the protocol, and not to the user
 CONTAINERS: Final = frozenset({"inlineData", "fileData", "functionCall", "functionResponse"})
-_SNAKE: Final = re.compile(r"_([a-z])")
+_SNAKE: Final = re.compile(r"(?<=.)_([a-z])")
 _HUMP: Final = re.compile(r"([A-Z])")
 _TO_URL: Final = str.maketrans("+/", "-_")
 _TO_STANDARD: Final = str.maketrans("-_", "+/")
