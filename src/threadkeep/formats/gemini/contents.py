@@ -145,8 +145,7 @@ class Writer:
         if "native" in item:
             report_foreign(item, NAME, context, "native")
             part = overlaid(part, native_keys(item, NAME))
-            if call_id is not None:
-                part[_FUNCTION]["id"] = call_id
+            part = part if call_id is None else overlaid(part, {_FUNCTION: {"id": call_id}})
         part = self._signed(part, entry)
         self._put(MODEL, [calls.respelled_item(part, item)], entry)
         if self._unsettled is None and entry.position in self._pending:
