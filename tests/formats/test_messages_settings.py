@@ -8,8 +8,14 @@ import pytest
 
 from tests.formats.factories import codes, user
 from tests.formats.messages_factories import FORMAT, rendered, sent
+from threadkeep.domain.content import PARTS as PART_TYPES
+from threadkeep.domain.items import ITEMS
+from threadkeep.domain.options import OPTIONS
 from threadkeep.errors import CannotRender
+from threadkeep.formats.messages.content import PARTS
+from threadkeep.formats.messages.fields import FIELDS
 from threadkeep.formats.messages.models import RULES, follows
+from threadkeep.formats.messages.turns import WRITERS
 
 TOOL = {"type": "function", "name": "lookup", "parameters": {"type": "object"}}
 
@@ -246,3 +252,16 @@ def test_a_choice_needs_tools_and_its_tool(
     found, *reported = head(**settings)
     assert found.get("tool_choice") == choice
     assert reported == [losses, repairs]
+
+
+# The tables
+
+
+def test_every_option_has_exactly_one_row() -> None:
+    assert sorted(row.option for row in FIELDS) == sorted(OPTIONS)
+
+
+def test_every_item_and_part_type_has_a_mapper() -> None:
+    assert ITEMS.keys() <= WRITERS.keys()
+    for mappers in PARTS.values():
+        assert PART_TYPES.keys() <= mappers.keys()

@@ -107,7 +107,8 @@ def with_even_citations(body: JsonObject, context: Context) -> JsonObject:
     documents = list(_documents(body["messages"]))
     if not documents:
         return body
-    has_schema = "format" in (body.get("output_config") or {})
+    config = body.get("output_config")
+    has_schema = isinstance(config, dict) and "format" in config
     is_cited = _is_cited(documents[0]) and not has_schema
     if all(_is_cited(document) is is_cited for document in documents):
         return body

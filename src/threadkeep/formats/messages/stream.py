@@ -88,6 +88,7 @@ class EventAssembler(StreamAssembler):
         message = event.get("message")
         if isinstance(message, dict):
             blocks = message.get("content")
+            self.is_ended = False
             self._message = {key: value for key, value in message.items() if key != "content"}
             self._blocks = dict(enumerate(blocks if isinstance(blocks, list) else ()))
 
