@@ -30,6 +30,10 @@ REGISTRY.register("r1")
 REGISTRY.register("r2")
 
 
+def a_turn(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
 def streamed(conversation: Any, n: int, key: str) -> Any:
     """The response of a stream, of another format for another `n`."""
     with conversation.stream_response(("", "open_responses", "chat_completion")[n], idempotency_key=key) as recorder:
@@ -50,6 +54,10 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
         call_id="call_1", output=f"{n}", idempotency_key=key
     ),
     "add_response": lambda c, n, key: c.add_response(an_answer(f"text {n}"), "open_responses", idempotency_key=key),
+    "add_input": lambda c, n, key: c.add_input(a_turn(f"text {n}"), "chat_completion", idempotency_key=key),
+    "sync_request": lambda c, n, key: c.sync_request(
+        {"messages": [a_turn("before"), a_turn(f"text {n}")]}, "chat_completion", idempotency_key=key
+    ),
     "stream_response": streamed,
     "record_attempt": lambda c, n, key: c.record_attempt("open_responses", error=f"lost {n}", idempotency_key=key),
     "compact": lambda c, n, key: c.compact(summary=f"text {n}", idempotency_key=key),
@@ -71,6 +79,9 @@ WITHOUT_CONTENT = {"undo_compaction", "clear_tools", "archive", "unarchive"}
 CREATIONS: dict[str, Callable[[Any, int, str], Any]] = {
     "create_conversation": lambda store, n, key: store.create_conversation(
         model="m", input="Hi", title=f"T{n}", idempotency_key=key
+    ),
+    "import_request": lambda store, n, key: store.import_request(
+        {"model": "m", "messages": [a_turn(f"text {n}")]}, "chat_completion", idempotency_key=key
     ),
     "save": lambda store, n, key: store.save(Session(model=f"m{n}", input="Hi"), idempotency_key=key),
     "save_many": lambda store, n, key: store.save_many(
@@ -106,6 +117,8 @@ def identity(result: Any) -> Any:
         return [identity(one) for one in result]
     if hasattr(result, "position"):
         return (result.id, result.position, result.branch, result.item.to_dict())
+    if hasattr(result, "matched"):
+        return (result, result.branch, identity(result.items))
     if hasattr(result, "branch"):
         return (result.id, result.branch, result.head)
     if hasattr(result, "output"):

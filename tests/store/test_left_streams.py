@@ -166,7 +166,7 @@ def test_another_task_can_cancel(stores: Any, tenant: str) -> None:
 
     async def stopped() -> Any:
         async with conversation._wrapped.stream_response(FORMAT) as recorder:
-            stop = None
+            stop: Any = None
             for place, event in enumerate(a_stream("word " * 300)):
                 if place == 100:
                     stop = asyncio.ensure_future(recorder.cancel())

@@ -30,6 +30,8 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "add_response": lambda c: c.add_response(an_answer("Hi"), "open_responses"),
     "add_response of an error": lambda c: c.add_response(an_error(), "open_responses"),
     "add_response elsewhere": lambda c: c.add_response(an_answer("Hi"), "open_responses", expected_head=7),
+    "add_input": lambda c: c.add_input([{"role": "user", "content": "Hi"}], "chat_completion"),
+    "sync_request": lambda c: c.sync_request({"messages": [{"role": "user", "content": "Hi"}]}, "chat_completion"),
     "stream_response": lambda c: c.stream_response("open_responses").__enter__(),
     "record_attempt": lambda c: c.record_attempt("open_responses", error="lost"),
     "render": lambda c: c.render("open_responses"),
@@ -69,8 +71,9 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
-    "close", "create_conversation", "create_tenant", "delete_tenant", "find_conversation", "for_tenant", "for_user",
-    "list_conversations", "purge_deleted", "erase_user", "retain", "save", "save_many", "usage", "within",
+    "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
+    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "purge_deleted",
+    "reconcile_usage", "retain", "save", "save_many", "statistics", "tool_usage", "usage", "within",
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -94,6 +94,27 @@ class StoredResponse:
     to_position: int
     view: JsonObject | None
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What `sync_request` found and did.
+
+    Attributes:
+        matched: how many items of the client's history were stored already.
+        appended: how many were new.
+        branched_at: where the histories differ, as `fork(at=)` takes it; None when no branch was made.
+        branch: the branch that now has the client's history.
+        items: what was appended.
+        replayed: whether it was done before, under the same idempotency key.
+    """
+
+    matched: int
+    appended: int
+    branched_at: int | None = None
+    branch: int = field(default=0, compare=False)
+    items: Sequence[StoredItem] = field(default=(), compare=False)
+    replayed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11

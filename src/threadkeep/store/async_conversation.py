@@ -9,7 +9,7 @@ from threadkeep.domain.items import UNSET
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
+from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
 from threadkeep.domain.wire import Rendered
 from threadkeep.store.actions.opening import Opened
@@ -77,6 +77,14 @@ class AsyncConversation(Writes, Views, Reads, Changes):
         """Like `Conversation.add_function_call_output`."""
         return await self._run(self._outputting(call_id, output, result, status, how))
 
+    async def add_input(self, turns: Any, format: str, **how: Unpack[How]) -> list[StoredItem]:
+        """Like `Conversation.add_input`."""
+        return await self._run(self._inputting(turns, format, how))
+
+    async def sync_request(self, payload: Any, format: str, **how: Unpack[How]) -> SyncResult:
+        """Like `Conversation.sync_request`."""
+        return await self._run(self._syncing(payload, format, how))
+
     async def add_response(
         self,
         body: Any,
@@ -91,11 +99,7 @@ class AsyncConversation(Writes, Views, Reads, Changes):
         headers: Mapping[str, str] | None = None,
     ) -> Response:
         """Like `Conversation.add_response`."""
-        how: How = {
-            "idempotency_key": idempotency_key,
-            "expected_head": expected_head,
-            "on_conflict": on_conflict,
-        }
+        how: How = {"idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict}
         call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
         return await self._run(self._answering(body, format, rendered, how, call))
 
@@ -113,11 +117,7 @@ class AsyncConversation(Writes, Views, Reads, Changes):
         lease: float = LEASE_SECONDS,
     ) -> AsyncRecorder:
         """Like `Conversation.stream_response`."""
-        how: How = {
-            "idempotency_key": idempotency_key,
-            "expected_head": expected_head,
-            "on_conflict": on_conflict,
-        }
+        how: How = {"idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict}
         call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
         return AsyncRecorder(self._recording(format, rendered, how, call, lease), self._runner)
 

@@ -87,6 +87,17 @@ class AsyncStore(Shelf):
         about: About = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
         return await self._created(self._creating(Session(**options), about, idempotency_key))
 
+    async def import_request(
+        self, payload: Any, format: str, *, model: str | None = None, stream: bool | None = None,
+        idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
+        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Any,
+    ) -> AsyncConversation:  # fmt: skip
+        """Like `Store.import_request`."""
+        await self._ready()
+        about: About = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        plan = self._importing_request(payload, format, (model, stream), about, idempotency_key, options)
+        return await self._created(plan)
+
     async def save(
         self, session: Session, *, idempotency_key: str | None = None, **about: Unpack[About]
     ) -> AsyncConversation:

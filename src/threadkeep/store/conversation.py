@@ -9,7 +9,7 @@ from threadkeep.domain.items import UNSET
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
+from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
 from threadkeep.domain.wire import Rendered
 from threadkeep.store.actions.opening import Opened
@@ -88,6 +88,26 @@ class Conversation(Writes, Views, Reads, Changes):
         """
         return self._run(self._outputting(call_id, output, result, status, how))
 
+    def add_input(self, turns: Any, format: str, **how: Unpack[How]) -> list[StoredItem]:
+        """Append a provider's turns (messages, contents, items): user turns, tool results, as they stand in a request.
+
+        Outputs that do not name their call go to the open calls of the stored history. Options and errors as `user`.
+        """
+        return self._run(self._inputting(turns, format, how))
+
+    def sync_request(self, payload: Any, format: str, **how: Unpack[How]) -> SyncResult:
+        """Append what is new in the history of a request that a client holds itself; nothing where it only echoes.
+
+        Histories are compared by what their turns say, not by ids, marks, borders or reasoning. Of a history that was
+        cut at its beginning only what is new is appended; one that differs goes on a branch of its own, which
+        `branch` of the result names (this handle stays). Instructions and settings stay as they are stored.
+        Options and errors as `user`.
+
+        Raises:
+            UnknownFormat, CannotParse: it is no request.
+        """
+        return self._run(self._syncing(payload, format, how))
+
     def add_response(
         self,
         body: Any,
@@ -113,11 +133,7 @@ class Conversation(Writes, Views, Reads, Changes):
             HeadConflict: the branch does not end at `expected_head`; the ledger row is written.
             UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
         """
-        how: How = {
-            "idempotency_key": idempotency_key,
-            "expected_head": expected_head,
-            "on_conflict": on_conflict,
-        }
+        how: How = {"idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict}
         call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
         return self._run(self._answering(body, format, rendered, how, call))
 
@@ -136,25 +152,15 @@ class Conversation(Writes, Views, Reads, Changes):
     ) -> Recorder:
         """A recorder of a streamed answer: a context manager whose `feed` takes each of the provider's events.
 
-        What comes is stored while it comes. When the `with` statement ends the items, the raw body and the row of the
-        usage ledger are written in one transaction; `.response` is what was stored, with the status `completed`,
-        `incomplete` (the stream broke off), `cancelled` (`cancel()`, or the task or generator was stopped) or `failed`
-        (an error event). A branch has one response in progress; `on_conflict` says what happens when there is another
-        one: "raise", "append" (end that one), or record on a new "branch". When nothing was fed for `lease` seconds
-        the next writer may end the response. Latency is measured, unless it is told.
-
-        Options are those of `add_response`; errors are raised on entering the `with` statement.
+        At the end of the `with` statement the response is written like that of `add_response`, with its status
+        (`completed`, `incomplete`, `cancelled`, `failed`), and is in `.response`. Latency is measured unless told.
+        When nothing was fed for `lease` seconds the next writer may end it. A branch has one response in progress:
+        `on_conflict` says what to do about another one, "append" ends that one. Other options as `add_response`.
 
         Raises:
-            ResponseInProgress: the branch has a response in progress.
-            HeadConflict: the branch does not end at `expected_head`.
-            UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
+            ResponseInProgress, HeadConflict, UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: on entering.
         """
-        how: How = {
-            "idempotency_key": idempotency_key,
-            "expected_head": expected_head,
-            "on_conflict": on_conflict,
-        }
+        how: How = {"idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict}
         call: Call = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
         return Recorder(self._recording(format, rendered, how, call, lease), self._runner)
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from threadkeep.domain.items import Item, call_output, item_from, items_from, message_of
-from threadkeep.domain.response import Response
-from threadkeep.domain.stored import StoredAt, StoredItem
-from threadkeep.domain.wire import Rendered
+from threadkeep.domain.response import Response, body_object
+from threadkeep.domain.stored import StoredAt, StoredItem, SyncResult
+from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import HeadConflict, ResponseInProgress
 from threadkeep.store.actions.branches import fork_and_open
+from threadkeep.store.actions.inputs import Incoming, Input, Known, Put, append_input
 from threadkeep.store.actions.items import Appended, append_items, item_id_of
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.actions.responses import Stored, record_attempt, store_answer
+from threadkeep.store.actions.syncing import Sync, Synced, sync
 from threadkeep.store.answers import Call, ParsedBody, answer_of, attempt_of, failure_of, parsed_body
 from threadkeep.store.handle import Handle
-from threadkeep.store.place import MAX_POSITION, once, whole
+from threadkeep.store.incoming import HeldHistory, input_reader, wire_text
+from threadkeep.store.place import MAX_POSITION, Place, once, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.recording import Recording
-from threadkeep.store.requests import How, append_of
+from threadkeep.store.requests import How, append_of, guard_of
 
 
 class Writes(Handle):
@@ -103,10 +107,76 @@ class Writes(Handle):
         key = once(idempotency_key, "record_attempt", content)
         return self._writing(record_attempt, attempt, key, is_keyed=key is not None)
 
+    def _inputting(self, turns: Any, format: str, how: How) -> Plan[list[StoredItem]]:
+        given = body_object(wire_text(turns))
+        key = once(how.get("idempotency_key"), "add_input", {"turns": given, "format": format})
+        what = Input(input_reader(given, format), self._known(), key, guard_of(how))
+
+        def finish(done: Put) -> list[StoredItem]:
+            if done.stored is not None:
+                return list(done.stored)
+            self._remember(done.new, done.first, done.branch, done.revision)
+            return _stored(self._place, done.new, done.first, done.branch)
+
+        return self._writing(append_input, what, self._contents, finish=finish, is_keyed=key is not None)
+
+    def _syncing(self, payload: Any, format: str, how: How) -> Plan[SyncResult]:
+        given = body_object(wire_text(payload))
+        session = get_format(format).parse_request(given)
+        key = once(how.get("idempotency_key"), "sync_request", {"payload": given, "format": format})
+        what = Sync(
+            HeldHistory(session),
+            self._known(),
+            previous_response_id=session.previous_response_id,
+            is_in_conversation=session.conversation is not None,
+            once=key,
+            guard=guard_of(how),
+        )
+
+        def finish(done: Synced) -> SyncResult:
+            if done.stored is None:
+                self._remember(done.new, done.first, done.branch, done.revision)
+                items = _stored(self._place, done.new, done.first, done.branch)
+            else:
+                items = list(done.stored)
+            is_replayed = done.stored is not None
+            return SyncResult(done.matched, len(items), done.branched_at, done.branch, items, is_replayed)
+
+        return self._writing(sync, what, self._contents, finish=finish, is_keyed=key is not None)
+
+    def _known(self) -> Known:
+        """What this handle remembers."""
+        state = self._state
+        return Known(state.found, state.entries, state.next_position)
+
+    def _remember(self, new: Incoming, first: int, branch: int, revision: int) -> None:
+        """Take in what this handle appended, turn by turn."""
+        if branch != self.branch:
+            return
+        for offset, group in groupby(range(len(new.drafts)), key=lambda place: new.turns[place]):
+            places = list(group)
+            drafts = [new.drafts[place] for place in places]
+            turn = None if offset is None else first + offset
+            self._state.appended(drafts, first + places[0], revision, turn=turn)
+
     def _forking(self, at: int | None, idempotency_key: str | None) -> Plan[tuple[Opened, bool]]:
         at = None if at is None else whole("at", at, MAX_POSITION)
         key = once(idempotency_key, "fork", [self.branch, at])
         return self._writing(fork_and_open, at, key, self._contents, is_keyed=key is not None)
+
+
+def _stored(place: Place, new: Incoming, first: int, branch: int) -> list[StoredItem]:
+    """What a caller gets of items that were just appended."""
+    return [
+        StoredItem(
+            id=item_id_of(place, first + offset),
+            position=first + offset,
+            branch=branch,
+            turn=None if turn is None else first + turn,
+            item=item,
+        )
+        for offset, (item, turn) in enumerate(zip(new.items, new.turns, strict=True))
+    ]
 
 
 def _first(plan: Plan[list[StoredItem]]) -> Plan[StoredItem]:

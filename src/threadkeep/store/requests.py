@@ -133,7 +133,11 @@ def guard_of(how: How) -> Guard:
 
 
 def new_conversation(
-    session: Session, about: About, idempotency_key: str | None, scope_user: str | None
+    session: Session,
+    about: About,
+    idempotency_key: str | None,
+    scope_user: str | None,
+    method: str = "create_conversation",
 ) -> NewConversation:
     """A session on its way into rows.
 
@@ -159,12 +163,12 @@ def new_conversation(
     key = None
     if idempotency_key is not None:
         content = [session.to_dict(), owner, external_id, title, labels]
-        key = once(idempotency_key, "create_conversation", content)
+        key = once(idempotency_key, method, content)
     return NewConversation(
         settings=settings,
         tools=session.tools,
         drafts=[drafted(item.to_object(), author_id=author_of(item)) for item in session.items],
-        turns=_turn_positions(session.turns),
+        turns=turn_positions(session.turns),
         once=key,
         user_id=owner,
         external_id=external_id,
@@ -173,7 +177,7 @@ def new_conversation(
     )
 
 
-def _turn_positions(turns: Sequence[int | None]) -> list[int | None]:
+def turn_positions(turns: Sequence[int | None]) -> list[int | None]:
     """Turn numbers of a session as the positions at which the turns begin."""
     starts: dict[int, int] = {}
     return [None if turn is None else starts.setdefault(turn, place) for place, turn in enumerate(turns)]

@@ -24,6 +24,7 @@ from threadkeep.store.actions.statistics import statistics
 from threadkeep.store.actions.tool_usage import ToolQuestion, tool_usage
 from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
+from threadkeep.store.incoming import request_session
 from threadkeep.store.place import Scope, identifier, once, optional_identifier, whole
 from threadkeep.store.plans import Plan, Steps
 from threadkeep.store.requests import (
@@ -83,6 +84,15 @@ class Shelf:
 
     def _creating(self, session: Session, about: About, idempotency_key: str | None) -> Plan[tuple[Opened, bool]]:
         new = new_conversation(session, about, idempotency_key, self._scope.user)
+        arguments = (self._scope, new, self._contents)
+        return Plan(create_and_open, arguments, is_write=True, is_keyed=new.once is not None)
+
+    def _importing_request(
+        self, payload: Any, format: str, how: tuple[str | None, bool | None], about: About, key: str | None,
+        options: Mapping[str, Any],
+    ) -> Plan[tuple[Opened, bool]]:  # fmt: skip
+        session = request_session(payload, format, *how, options)
+        new = new_conversation(session, about, key, self._scope.user, "import_request")
         arguments = (self._scope, new, self._contents)
         return Plan(create_and_open, arguments, is_write=True, is_keyed=new.once is not None)
 

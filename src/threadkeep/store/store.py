@@ -107,6 +107,23 @@ class Store(Shelf):
         about: About = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
         return self._created(self._creating(Session(**options), about, idempotency_key))
 
+    def import_request(
+        self, payload: Any, format: str, *, model: str | None = None, stream: bool | None = None,
+        idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
+        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Any,
+    ) -> Conversation:  # fmt: skip
+        """Create a conversation of a provider's request: its settings, tools and history.
+
+        `payload` is a dict, JSON text, or an object of the provider's SDK; `model` and `stream` say what it does not
+        (Gemini, Converse); `options` are session options, set over those of the request.
+
+        Raises:
+            UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
+        """
+        about: About = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        plan = self._importing_request(payload, format, (model, stream), about, idempotency_key, options)
+        return self._created(plan)
+
     def save(self, session: Session, *, idempotency_key: str | None = None, **about: Unpack[About]) -> Conversation:
         """Create a conversation of a detached session. Errors as `create_conversation`."""
         return self._created(self._creating(session, about, idempotency_key))

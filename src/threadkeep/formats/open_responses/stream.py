@@ -1,6 +1,7 @@
 """Streams of Open Responses.
 
 * The response in the last event is the body; where a host leaves its output out, the items that were streamed are it.
+  Opaque reasoning is that of the item's own event, which clients send back.
 * A stream that breaks off has the items as far as they came: from their deltas, from whole parts, from whole items.
 * Deltas without an item or part that was announced begin one.
 
@@ -9,7 +10,7 @@ Source: OpenAI's API reference, "Responses", streaming events; the Open Response
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
@@ -80,7 +81,10 @@ class ResponsesAssembler(StreamAssembler):
     def body(self) -> JsonObject:
         """The response object as far as it has come; not to be changed."""
         found = {"object": "response", "status": "in_progress", **self._response}
-        if not (self.is_ended and found.get("output")) and (items := self._output.items):
+        items, last = self._output.items, found.get("output") if self.is_ended else None
+        if isinstance(last, list) and last:
+            found["output"] = [as_streamed(item, items) for item in last]
+        elif items:
             found["output"] = items
         return found
 
@@ -109,6 +113,17 @@ class ResponsesAssembler(StreamAssembler):
             self.is_ended = True
             if not isinstance(response, dict) or response.get("status") is None:
                 self._response = {**self._response, "status": ENDINGS[step]}
+
+
+def as_streamed(item: Any, items: Sequence[JsonObject]) -> Any:
+    """An item of the last event with the opaque reasoning of its own event.
+
+    The last event encrypts reasoning anew; clients send back what the item's own event said.
+    """
+    if not isinstance(item, dict) or item.get("id") is None or "encrypted_content" not in item:
+        return item
+    told = next((one.get("encrypted_content") for one in items if one.get("id") == item["id"]), None)
+    return {**item, "encrypted_content": told} if isinstance(told, str) and told else item
 
 
 def item(output: Output, event: JsonObject, _about: str, step: str) -> None:

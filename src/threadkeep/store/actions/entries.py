@@ -134,7 +134,7 @@ def _decoded(row: Row) -> Entry:
     return new_entry(Entry, values)
 
 
-def _held(table: Any) -> list[ColumnElement[bool]]:
+def held(table: Any) -> list[ColumnElement[bool]]:
     """Responses that a provider holds: not those in progress, nor those whose stream was left before its end."""
     return [
         table.open_branch.is_(None),
@@ -153,7 +153,7 @@ def server_state(connection: Connection, place: Place, lineage: Lineage, setting
             table.tenant_id == place.scope.tenant,
             table.conversation_id == place.key,
             table.format == "open_responses",
-            *_held(table),
+            *held(table),
         )
         .order_by(table.number.desc())
     )
@@ -166,5 +166,7 @@ def server_state(connection: Connection, place: Place, lineage: Lineage, setting
         if previous is not None:
             break
     initial = settings.get("previous_response_id")
+    if settings.get("conversation") is not None:  # it names the history, and excludes the other name for it
+        previous = None
     start = settings.get("response_boundary", 0) - 1
     return ServerState(previous or initial, start if boundary is None else boundary)

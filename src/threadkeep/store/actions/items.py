@@ -85,20 +85,25 @@ def insert_items(
     now: datetime,
     *,
     seen: int | None = None,
+    turns: Sequence[int | None] = (),
 ) -> None:
-    """The rows of items at the positions that were taken; `seen` marks them as the output of one response."""
+    """The rows of items at the positions that were taken; `seen` marks them as the output of one response.
+
+    `turns` are the offsets at which the wire turns of the items begin, where they have any.
+    """
     tenant, first = place.scope.tenant, found.first
+    offsets = turns or [None if seen is None else 0] * len(drafts)
     rows = [
         draft.row(
             tenant_id=tenant,
             conversation_id=place.key,
             position=first + offset,
             branch=found.branch,
-            turn=first if seen is not None else None,
+            turn=None if turn is None else first + turn,
             seen=seen,
             created_at=now,
         )
-        for offset, draft in enumerate(drafts)
+        for offset, (draft, turn) in enumerate(zip(drafts, offsets, strict=True))
     ]
     insert_rows(connection, rows, drafts, now)
 
