@@ -95,7 +95,8 @@ def head(snapshot: Snapshot, context: Context) -> JsonObject:
         CannotRender: settings exclude each other.
     """
     extra = snapshot.settings.get("extra") or {}
-    native = extra.get(NAME) if isinstance(extra.get(NAME), dict) else {}
+    given = extra.get(NAME)
+    native = given if isinstance(given, dict) else {}
     settings = {name: value for name, value in snapshot.settings.items() if KEYS.get(name) not in native}
     body = render_fields(FIELDS, settings, context)
     body |= {key: extra[key] for key in EXTRAS if extra.get(key) is not None}
