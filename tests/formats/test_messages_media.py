@@ -10,6 +10,7 @@ from tests.formats.factories import assistant, call, codes, output, user
 from tests.formats.messages_factories import rendered
 from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import LossError
+from threadkeep.formats import get_format
 
 TOOL = {"type": "function", "name": "lookup", "parameters": {"type": "object"}}
 PDF = "data:application/pdf;base64,JVBERi0="
@@ -132,6 +133,33 @@ def test_marks_within_results_count() -> None:
     found = rendered(user("Go"), call("a"), output("a", [picture] * 5))
     inner = found.payload["messages"][2]["content"][0]["content"]
     assert ["cache_control" in block for block in inner] == [False, True, True, True, True]
+
+
+AUTO = RenderOptions(cache="auto")
+SHORT, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+
+
+def test_marks_are_set_on_tools_system_text_and_the_growing_end() -> None:
+    texts = [{"type": "input_text", "text": f"b{number}"} for number in range(25)]
+    found = rendered(user(*texts), instructions="Be brief.", tools=[TOOL], options=AUTO).payload
+    assert found["tools"][0]["cache_control"] == SHORT
+    assert found["system"][0]["cache_control"] == SHORT
+    blocks = found["messages"][0]["content"]
+    assert [index for index, block in enumerate(blocks) if "cache_control" in block] == [9, 24]
+
+
+def test_what_is_marked_stays_and_comes_before_shorter_marks() -> None:
+    found = rendered(user(marked("Hi", "1h")), instructions="Be brief.", options=AUTO)
+    assert found.payload["system"][0]["cache_control"] == HOUR
+    assert found.payload["messages"][0]["content"][0]["cache_control"] == HOUR
+    assert codes(found) == ([], [])
+
+
+def test_a_mark_never_changes_the_shape_of_content() -> None:
+    wire_format = get_format("messages")
+    session = wire_format.parse_request({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "system": "x"})
+    payload = wire_format.render(session, AUTO).payload
+    assert (payload["messages"], payload["system"]) == ([{"role": "user", "content": "Hi"}], "x")
 
 
 def test_citations_are_as_the_first_document_has_them() -> None:

@@ -41,6 +41,11 @@ def with_fewer_marks(body: JsonObject, context: Context) -> JsonObject:
     return _remarked(body, excess)
 
 
+def has_hour(body: JsonObject) -> bool:
+    """Whether any mark of a request lasts an hour."""
+    return any(map(_is_hour, [*_marks(body), body.get(MARK)]))
+
+
 def _is_hour(mark: Any) -> bool:
     return isinstance(mark, dict) and mark.get("ttl") == _HOUR
 

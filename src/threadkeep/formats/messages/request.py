@@ -33,6 +33,7 @@ from threadkeep.formats.messages.passes import (
 )
 from threadkeep.formats.messages.settings import fit, thinking_type
 from threadkeep.formats.messages.system import wire_system
+from threadkeep.formats.messages.tail import with_own_marks
 from threadkeep.formats.messages.tools import tool_choice, wire_tools
 from threadkeep.formats.messages.turns import Ground, Turn, Writer
 from threadkeep.formats.names import Names
@@ -75,7 +76,9 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         del body["thinking"]
     body = _with_system(body, wire_system(snapshot, hoisted, context))
     body["messages"] = [message_of(turn) for turn in turns]
-    if not is_as_it_came:
+    if options.cache is not None:
+        body = with_own_marks(body)
+    if not is_as_it_came or options.cache is not None:
         body = with_fewer_marks(with_even_citations(body, context), context)
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
@@ -107,10 +110,7 @@ def head(snapshot: Snapshot, context: Context) -> JsonObject:
     if (choice := tool_choice(settings, tools, context)) is not None:
         body["tool_choice"] = choice
     fit(body, settings, context, has_limit="max_tokens" not in spelling.get("absent", ()))
-    native = extra.get(NAME)
-    return body | (
-        {key: value for key, value in native.items() if key != "messages"} if isinstance(native, dict) else {}
-    )
+    return body | {key: value for key, value in native.items() if key != "messages"}
 
 
 def _imported(snapshot: Snapshot) -> int:
