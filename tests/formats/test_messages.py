@@ -135,7 +135,7 @@ def test_cleaned_ids_are_unique_within_a_turn_and_may_come_again_later() -> None
     ("arguments", "sent_input", "repairs"),
     [
         ('{"n":1}', {"n": 1}, []),
-        ("", {}, ["empty_arguments"]),
+        ("", {}, ["malformed_arguments"]),
         ('{"n":', {}, ["malformed_arguments"]),
         ("[1]", {}, ["malformed_arguments"]),
         ('{"n":123456789012345678901234567890}', {"n": 123456789012345678901234567890}, []),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.wire import Entry
-from threadkeep.formats.arguments import sent_arguments
+from threadkeep.formats.arguments import is_json
 from threadkeep.formats.messages.content import block_type, own_parts, wire_parts
 from threadkeep.formats.messages.fields import ERRORS, NAME, THOUGHTS
 from threadkeep.formats.names import hashed
@@ -63,10 +63,12 @@ def _input(item: JsonObject, context: Context) -> Any:
     """The arguments of a call as an object; a custom tool's free text is wrapped in one."""
     if item["type"] == "custom_tool_call":
         return {"input": item.get("input") or ""}
-    value = loads(sent_arguments(item, context))
+    arguments = item.get("arguments")
+    value = loads(arguments) if isinstance(arguments, str) and is_json(arguments) else arguments
     if isinstance(value, dict):
         return value
-    context.mend("malformed_arguments", "arguments", "The arguments are no object and were sent as an empty one.")
+    detail = f"The arguments of {item.get('name')!r} are no JSON object and were sent as an empty one."
+    context.mend("malformed_arguments", "arguments", detail)
     return {}
 
 
