@@ -169,9 +169,9 @@ def lacks_thought(turns: Sequence[Turn]) -> bool:
     The service wants it to when thinking has a budget. What is of an imported request is sent as it came.
     """
     run = [turn for turn in turns if turn.role != "system"][-2:]
-    if len(run) < 2 or all(turn.is_imported for turn in run) or _first_type(run[1]) != "tool_result":  # noqa: PLR2004
+    if [turn.role for turn in run] != ["assistant", "user"] or all(turn.is_imported for turn in run):
         return False
-    return _first_type(run[0]) not in THOUGHTS
+    return _first_type(run[1]) == "tool_result" and _first_type(run[0]) not in THOUGHTS
 
 
 def _first_type(turn: Turn) -> Any:

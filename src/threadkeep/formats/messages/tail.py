@@ -32,11 +32,15 @@ def with_own_marks(body: JsonObject) -> JsonObject:
 
 
 def _with_last_marked(things: list[Any], *, is_long: bool) -> list[Any]:
-    """A list with a mark on its last element, if none has one; of an hour where others of an hour follow."""
-    if not things or not all(isinstance(thing, dict) and thing.get(MARK) is None for thing in things):
+    """A list with a mark on its last element, if none has one; of an hour where others of an hour follow.
+
+    Tools whose loading is deferred take no mark.
+    """
+    if not all(isinstance(thing, dict) and thing.get(MARK) is None for thing in things):
         return things
+    last = max((index for index, thing in enumerate(things) if not thing.get("defer_loading")), default=-1)
     mark = {"type": "ephemeral", "ttl": "1h"} if is_long else {"type": "ephemeral"}
-    return [*things[:-1], {**things[-1], MARK: mark}]
+    return [{**thing, MARK: mark} if index == last else thing for index, thing in enumerate(things)]
 
 
 def with_tail_marked(messages: list[Any]) -> list[Any]:

@@ -106,7 +106,7 @@ class Writer:
 
     def _turn(self, role: str, entry: Entry) -> Turn:
         """The turn that an item belongs to: the last one, or a new one."""
-        is_imported = entry.position < self._imported and not is_layer(entry)
+        is_imported = self._is_imported(entry)
         last = self.turns[-1] if self.turns else None
         if last is not None and last.role == role and last.number == entry.turn and last.is_imported == is_imported:
             return last
@@ -161,7 +161,6 @@ class Writer:
             turn = self._turn(role, entry)
             turn.blocks += blocks
             turn.is_placed = role != "system"
-            turn.is_settled = turn.is_settled and not is_layer(entry)
             turn.is_settled = turn.is_settled and not is_layer(entry)
 
     def _own_message(self, item: JsonObject, entry: Entry) -> None:
