@@ -63,7 +63,7 @@ def test_it_is_gone_for_everybody_at_once(
     def interrupted(*_: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.shelf.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.sweeping.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     for look in (
@@ -93,7 +93,7 @@ def test_an_interrupted_purge_is_finished_later(
             raise KeyboardInterrupt
         return purge_batch(*arguments)
 
-    monkeypatch.setattr("threadkeep.store.shelf.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.sweeping.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     monkeypatch.undo()

@@ -158,9 +158,10 @@ class RenderOptions:
         if self.upto is not None and not (is_number and self.upto >= -1):
             raise InvalidOption(f"upto is a position, or -1 for none, not {shown(self.upto)}.")
         for name, values in _CHOICES.items():
-            if getattr(self, name) not in values:
+            value = getattr(self, name)
+            if value not in values or type(value) not in map(type, values):  # 1 is no True
                 choices = " or ".join(map(repr, values))
-                raise InvalidOption(f"{name} is {choices}, not {shown(getattr(self, name))}.")
+                raise InvalidOption(f"{name} is {choices}, not {shown(value)}.")
         if not isinstance(self.window, Turns | None):
             raise InvalidOption(f"window is Turns(...), not {shown(self.window)}.")
         if not isinstance(self.dynamic_context, dict | None):
