@@ -69,7 +69,7 @@ def ls(
     if not rows:
         note(f"threadkeep: no such conversations in {place.shown}")
     elif page.next is not None:
-        note(f"threadkeep: there may be more: --after {page.next}")
+        note(f"threadkeep: there are more: --after {page.next}")
 
 
 def facts_of(conversation: Conversation) -> JsonObject:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from threadkeep.domain.items import Item
@@ -128,6 +128,11 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     next: str | None = None
+
+    @classmethod
+    def of(cls, found: Sequence[T], limit: int, name: Callable[[T], str]) -> Page[T]:
+        """The page of at most `limit` things, of which one more was looked for; `name` is the `next` after one."""
+        return cls(found[:limit], name(found[limit - 1]) if len(found) > limit else None)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.items)

@@ -41,10 +41,11 @@ class Reads(Handle):
         bounds = {"after": position_of_page(after), "before": position_of_page(before)}
         if is_descending and after is not None:  # the page behind a descending one lies before it
             bounds = {"after": None, "before": position_of_page(after)}
-        window = Window(**bounds, limit=page_size(limit), is_descending=is_descending)
+        size = page_size(limit)
+        window = Window(**bounds, limit=size + 1, is_descending=is_descending)
 
         def finish(found: list[StoredItem]) -> Page[StoredItem]:
-            return Page(found, str(found[-1].position) if len(found) == window.limit else None)
+            return Page.of(found, size, lambda item: str(item.position))
 
         return self._reading(stored_items, window, finish=finish)
 
@@ -58,9 +59,9 @@ class Reads(Handle):
         start, size = position_of_page(after), page_size(limit)
 
         def finish(found: list[StoredResponse]) -> Page[StoredResponse]:
-            return Page(found, str(found[-1].number) if len(found) == size else None)
+            return Page.of(found, size, lambda response: str(response.number))
 
-        return self._reading(list_responses, -1 if start is None else whole("after", start), size, finish=finish)
+        return self._reading(list_responses, -1 if start is None else whole("after", start), size + 1, finish=finish)
 
     def _reading_body(self, number: int) -> Plan[bytes]:
         return self._reading(body_of, whole("number", number))
@@ -69,9 +70,9 @@ class Reads(Handle):
         start, size = position_of_page(after), page_size(limit)
 
         def finish(found: list[Branch]) -> Page[Branch]:
-            return Page(found, str(found[-1].number) if len(found) == size else None)
+            return Page.of(found, size, lambda branch: str(branch.number))
 
-        return self._reading(list_branches, -1 if start is None else whole("after", start), size, finish=finish)
+        return self._reading(list_branches, -1 if start is None else whole("after", start), size + 1, finish=finish)
 
     def _opening_branch(self, number: int) -> Plan[Opened]:
         branch = whole("The number of a branch", number)

@@ -124,10 +124,9 @@ class Shelf:
         wanted = listing_of(user_id, labels, status, after, limit)
 
         def finish(found: list[Opened]) -> Page[Opened]:
-            facts = found[-1].facts if len(found) == limit else None
-            return Page(found, None if facts is None else page_name(facts.last_activity_at, facts.id))
+            return Page.of(found, limit, lambda one: page_name(one.facts.last_activity_at, one.facts.id))
 
-        return Plan(list_and_open, (self._scope, wanted, self._contents), finish)
+        return Plan(list_and_open, (self._scope, replace(wanted, limit=limit + 1), self._contents), finish)
 
     def _hiding(self, id: str, idempotency_key: str | None) -> Plan[int]:
         key = once(idempotency_key, "delete_conversation", [id, self._scope.user])
