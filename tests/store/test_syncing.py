@@ -1,0 +1,304 @@
+"""Histories that clients hold themselves: what is new is appended, what differs goes on a branch of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.factories import a_picture, a_stream, an_answer, noise, texts_of
+from tests.store.test_importing import CALLS, LISTS, REQUESTS, imported
+from tests.store.watching import Tables
+from threadkeep import CannotParse, HeadConflict, ResponseInProgress, SyncResult, UnknownFormat
+from threadkeep.formats import NAMES
+
+WIRE = "chat_completion"
+
+
+def said(*texts: str, first: str = "user") -> list[dict[str, Any]]:
+    """Messages of user and assistant in turn."""
+    roles = ("user", "assistant") if first == "user" else ("assistant", "user")
+    return [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts)]
+
+
+def sync(conversation: Any, *messages: Any, **how: Any) -> Any:
+    return conversation.sync_request({"model": "other", "messages": list(messages)}, WIRE, **how)
+
+
+@pytest.fixture
+def talk(store: Any) -> Any:
+    """A conversation of two turns, the second of which was answered."""
+    made = store.create_conversation(model="m", instructions="Be brief.")
+    sync(made, *said("one", "1", "two", "2"))
+    return made
+
+
+# What is new
+
+
+def test_what_is_new_is_appended(talk: Any, elsewhere: Any) -> None:
+    result = sync(elsewhere.get_conversation(talk.id), *said("one", "1", "two", "2", "three"))
+    assert result == SyncResult(matched=4, appended=1, branched_at=None)
+    assert (result.branch, [item.position for item in result.items], result.replayed) == (0, [4], False)
+    assert texts_of(talk.transcript()) == ["one", "1", "two", "2", "three"]
+    assert sync(talk, *said("one", "1", "two", "2", "three")) == SyncResult(5, 0)
+
+
+def test_answers_that_the_client_has_are_appended_too(store: Any) -> None:
+    conversation = store.create_conversation(model="m")
+    assert sync(conversation, *said("one")) == SyncResult(0, 1)
+    assert sync(conversation, *said("one", "1", "two")) == SyncResult(1, 2)
+    assert [item.item.role for item in conversation.transcript()] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("wire", NAMES)
+def test_a_client_that_echoes_changes_nothing(store: Any, wire: str, tables: Tables) -> None:
+    """… in any format; ids, marks, the order of outputs and reasoning do not matter."""
+    payload, _ = REQUESTS[wire]
+    name = LISTS.get(wire, "messages")
+    history = [*payload[name], *CALLS[wire][0], *CALLS[wire][1]]
+    conversation = imported(store, wire)
+    assert conversation.sync_request({**payload, name: history}, wire) == SyncResult(1, 4)
+    written = tables.written()
+    assert conversation.sync_request({**payload, name: history}, wire) == SyncResult(5, 0)
+    assert conversation.sync_request(conversation.request_payload(wire), wire) == SyncResult(5, 0)
+    assert written() == {}
+
+
+@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("other", NAMES)
+def test_a_history_may_come_in_another_format(store: Any, wire: str, other: str) -> None:
+    """What was stored from one format is known when a client sends it in another."""
+    payload, _ = REQUESTS[wire]
+    name = LISTS.get(wire, "messages")
+    conversation = imported(store, wire)
+    conversation.sync_request({**payload, name: [*payload[name], *CALLS[wire][0], *CALLS[wire][1]]}, wire)
+    before = conversation.head
+    result = conversation.sync_request(conversation.request_payload(other), other)
+    assert (result.appended, result.branched_at, conversation.head) == (0, None, before)
+
+
+def test_options_stay_as_they_are_stored(talk: Any) -> None:
+    history = [{"role": "system", "content": "Be long."}, {"role": "developer", "content": "And rude."}]
+    talk.sync_request(
+        {"model": "x", "temperature": 2, "messages": [*history, *said("one", "1", "two", "2", "3")]}, WIRE
+    )
+    assert (talk.model, talk.instructions, talk.temperature) == ("m", "Be brief.", None)
+    assert texts_of(talk.transcript()) == ["one", "1", "two", "2", "3"]
+
+
+def test_the_system_message_in_the_middle_is_appended(talk: Any) -> None:
+    result = sync(talk, *said("one", "1", "two", "2"), {"role": "system", "content": "Now in French."}, *said("three"))
+    assert result == SyncResult(4, 2)
+    assert sync(talk, *said("one", "1", "two", "2", "three", "3")).appended == 1
+
+
+def test_ids_do_not_matter(store: Any) -> None:
+    """New outputs get the ids of the stored calls."""
+    conversation = store.create_conversation(model="m", input="Look")
+    conversation.add_response(an_answer("Yes", calls=("c1", "c2")), "open_responses")
+    calls = [
+        {"id": f"mine_{n}", "type": "function", "function": {"name": "look_up", "arguments": " { } "}} for n in range(2)
+    ]
+    history = [
+        *said("Look"), {"role": "assistant", "content": "Yes", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "mine_1", "content": "second"},
+        {"role": "tool", "tool_call_id": "mine_0", "content": "first"},
+    ]  # fmt: skip
+    result = sync(conversation, *history)
+    assert result == SyncResult(4, 2)
+    assert [(item.item.call_id, item.item.output) for item in result.items] == [("c2", "second"), ("c1", "first")]
+    assert conversation.render(WIRE).losses == []
+    assert sync(conversation, *history[:2], history[3], history[2]) == SyncResult(6, 0)
+
+
+def test_borders_do_not_matter(talk: Any) -> None:
+    """Turns may be joined or cut, and what is new in a joined turn is found."""
+    talk.user("three")
+    parts = [{"type": "text", "text": text} for text in ("thr", "ee", "four")]
+    result = sync(talk, *said("one", "1", "two", "2"), {"role": "user", "content": parts})
+    assert (result.appended, result.branched_at) == (1, None)
+    assert texts_of(talk.transcript())[-2:] == ["three", "four"]
+    assert sync(talk, *said("one", "1", "two", "2"), *said("three")[:1], *said("four")).appended == 0
+
+
+def test_marks_do_not_matter(store: Any) -> None:
+    conversation = store.create_conversation(model="m")
+
+    def messages(*marked: int) -> list[dict[str, Any]]:
+        found = []
+        for number, text in enumerate(("one", "1", "two")):
+            content: list[dict[str, Any]] = [{"text": text}]
+            if number in marked:
+                content.append({"cachePoint": {"type": "default"}})
+            found.append({"role": ("user", "assistant")[number % 2], "content": content})
+        return found
+
+    for end, marked in ((1, (0,)), (1, ()), (3, (1, 2)), (3, ()), (3, (0, 1, 2))):
+        result = conversation.sync_request({"messages": messages(*marked)[:end]}, "converse")
+        assert result.branched_at is None
+    assert [item.item.content[0].text for item in conversation.transcript()] == ["one", "1", "two"]
+
+
+def test_reasoning_that_the_client_dropped_does_not_matter(store: Any) -> None:
+    conversation = store.create_conversation(model="m", input="Think")
+    thinking = {"type": "thinking", "thinking": "Hm", "signature": "c2lnbmF0dXJl"}
+    answer = {"type": "message", "role": "assistant", "content": [thinking, {"type": "text", "text": "Done"}]}
+    conversation.add_response({**answer, "id": "msg_1", "model": "m", "stop_reason": "end_turn"}, "messages")
+    for content in ([thinking, {"type": "text", "text": "Done"}], [{"type": "text", "text": "Done"}], "Done"):
+        history = [{"role": "user", "content": "Think"}, {"role": "assistant", "content": content}]
+        result = conversation.sync_request({"model": "m", "max_tokens": 9, "messages": history}, "messages")
+        assert (result.appended, result.branched_at) == (0, None)
+
+
+def test_media_are_compared_by_their_bytes(store: Any) -> None:
+    picture = a_picture(noise(10_000))
+    conversation = store.create_conversation(model="m", input=[picture])
+    url = picture["image_url"]
+
+    def shown(url: str) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url, "detail": "low"}}]}]
+
+    assert sync(conversation, *shown(url)).appended == 0
+    assert sync(conversation, *shown(url[:-40] + "A" * 40)).branched_at == -1
+
+
+# Histories that were cut at the beginning
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 2, 3])
+def test_of_the_end_of_a_history_only_what_is_new_is_appended(talk: Any, dropped: int) -> None:
+    result = sync(talk, *said("one", "1", "two", "2", "three")[dropped:])
+    assert result == SyncResult(4 - dropped, 1)
+    assert texts_of(talk.transcript()) == ["one", "1", "two", "2", "three"]
+
+
+def test_the_longest_end_counts(store: Any) -> None:
+    """Turns may repeat."""
+    conversation = store.create_conversation(model="m")
+    sync(conversation, *said("go on", "1", "go on", "2", "go on", "3"))
+    assert sync(conversation, *said("go on", "2", "go on", "3", "go on")) == SyncResult(4, 1)
+    assert sync(conversation, *said("go on", "1", "go on", "2", "go on", "3", "go on")) == SyncResult(7, 0)
+
+
+def test_the_end_of_a_history_may_differ(talk: Any) -> None:
+    result = sync(talk, *said("1", "two", "other", "three", first="assistant"))
+    assert (result.branched_at, result.appended) == (2, 2)
+    assert texts_of(talk.on_branch(result.branch).transcript()) == ["one", "1", "two", "other", "three"]
+
+
+def test_where_the_provider_holds_the_history_all_is_new(store: Any) -> None:
+    """What is sent follows the answer that it names."""
+    wire = "open_responses"
+    conversation = store.import_request({"model": "m", "previous_response_id": "resp_0", "input": "one"}, wire)
+    assert conversation.sync_request({"previous_response_id": "resp_0", "input": "one"}, wire) == SyncResult(1, 0)
+    conversation.add_response(an_answer("1", id="resp_1"), wire)
+    for _ in range(2):
+        conversation.sync_request({"previous_response_id": "resp_1", "input": "one"}, wire)
+    assert texts_of(conversation.transcript()) == ["one", "1", "one"]
+    conversation.add_response(an_answer("2", id="resp_2"), wire)
+    result = conversation.sync_request({"previous_response_id": "resp_1", "input": "other"}, wire)
+    assert (result.branched_at, result.appended) == (1, 1)
+    assert texts_of(conversation.on_branch(1).transcript()) == ["one", "1", "other"]
+
+
+def test_a_conversation_of_the_provider_only_gets_what_is_new(store: Any) -> None:
+    wire = "open_responses"
+    conversation = store.import_request({"model": "m", "conversation": "conv_1", "input": "one"}, wire)
+    conversation.add_response(an_answer("1", id="resp_1"), wire)
+    for _ in range(2):
+        conversation.sync_request({"conversation": "conv_1", "input": "two"}, wire)
+    assert texts_of(conversation.transcript()) == ["one", "1", "two"]
+    assert conversation.request_payload(wire)["conversation"] == "conv_1"
+
+
+# Histories that differ
+
+
+def test_a_history_that_differs_goes_on_elsewhere(talk: Any, tables: Tables) -> None:
+    result = sync(talk, *said("one", "1", "edited"))
+    assert result == SyncResult(matched=2, appended=1, branched_at=1)
+    assert (talk.branch, result.branch) == (0, 1)
+    assert texts_of(talk.transcript()) == ["one", "1", "two", "2"]
+    assert texts_of(talk.on_branch(1).transcript()) == ["one", "1", "edited"]
+    written = tables.written()
+    assert sync(talk, *said("one", "1", "edited")) == SyncResult(3, 0)
+    assert written() == {}
+
+
+def test_it_goes_on_there(talk: Any, elsewhere: Any) -> None:
+    """The branch that has the client's history is found again, whatever branch the handle is on."""
+    sync(talk, *said("one", "1", "edited"))
+    for handle in (elsewhere.get_conversation(talk.id), elsewhere.get_conversation(talk.id, branch=1)):
+        result = sync(handle, *said("one", "1", "edited", "!", "more"))
+        assert (result.branched_at, result.branch) == (None, 1)
+    assert texts_of(talk.on_branch(1).transcript()) == ["one", "1", "edited", "!", "more"]
+    result = sync(talk.on_branch(1), *said("one", "1", "two", "2", "three"))
+    assert (result.branched_at, result.branch) == (None, 0)
+
+
+def test_an_edit_of_the_first_turn(talk: Any) -> None:
+    result = sync(talk, *said("zero"))
+    assert result == SyncResult(0, 1, -1)
+    assert texts_of(talk.on_branch(result.branch).transcript()) == ["zero"]
+
+
+def test_a_history_that_ends_earlier_is_a_new_try(talk: Any) -> None:
+    """The next answer belongs where the client is; asking again makes no further branch."""
+    result = sync(talk, *said("one", "1", "two"))
+    assert result == SyncResult(3, 0, 2)
+    branch = talk.on_branch(result.branch)
+    assert sync(talk, *said("one", "1", "two")).branch == branch.branch
+    branch.add_response(an_answer("zwei"), "open_responses")
+    assert texts_of(branch.transcript()) == ["one", "1", "two", "zwei"]
+    assert len(list(talk.branches())) == 2
+
+
+def test_white_space_of_users_matters(talk: Any) -> None:
+    assert sync(talk, *said("one ", "1", "two", "2")).branched_at == -1
+
+
+def test_typography_of_answers_does_not(store: Any) -> None:
+    conversation = store.create_conversation(model="m")
+    sync(conversation, *said("one", "It\u2019s \u201cone\u201d\u2026"))
+    assert sync(conversation, *said("one", 'It\'s "one"...', "two")) == SyncResult(2, 1)
+
+
+# Appending
+
+
+def test_the_history_is_compared_while_others_wait(stores: Any, tenant: str) -> None:
+    """Requests at the same time with the same news do not append them twice."""
+    store = stores.get("sync").for_tenant(tenant)
+    conversation = store.create_conversation(model="m")
+    sync(conversation, *said("one", "1"))
+    handles = [store.get_conversation(conversation.id) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda handle: sync(handle, *said("one", "1", "two")), handles))
+    assert sorted(result.appended for result in results) == [0] * 7 + [1]
+    assert texts_of(conversation.transcript()) == ["one", "1", "two"]
+
+
+def test_it_takes_what_other_appends_take(talk: Any, tables: Tables) -> None:
+    with pytest.raises(HeadConflict):
+        sync(talk, *said("one", "1", "two", "2", "three"), expected_head=1)
+    with talk.stream_response("open_responses") as recorder:
+        with pytest.raises(ResponseInProgress):
+            sync(talk, *said("one", "1", "two", "2", "three"))
+        recorder.feed(a_stream("x")[0])
+    first = sync(talk, *said("one", "1", "two", "2", "three"), idempotency_key="key")
+    written = tables.written()
+    again = sync(talk, *said("one", "1", "two", "2", "three"), idempotency_key="key")
+    assert (again, again.replayed, [item.item for item in again.items]) == (first, True, [i.item for i in first.items])
+    assert written() == {}
+
+
+def test_what_is_no_request_is_refused(talk: Any, tables: Tables) -> None:
+    written = tables.written()
+    for payload in ("no JSON", None, [], {"messages": 1}):
+        with pytest.raises(CannotParse):
+            talk.sync_request(payload, WIRE)
+    with pytest.raises(UnknownFormat):
+        talk.sync_request({"messages": []}, "nonsense")
+    assert written() == {}
