@@ -57,6 +57,15 @@ def json_copy(value: Any, where: str, depth: int = 0) -> Any:
     )
 
 
+def dumped(value: Any) -> Any:
+    """The JSON values of an object of a vendor's SDK (a Pydantic model); any other value as it is.
+
+    SDKs make objects of whatever the service sends, also where it does not fit their types: no warning is due for that.
+    """
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json", by_alias=True, exclude_unset=True, warnings=False) if callable(dump) else value
+
+
 def at(path: str, key: str) -> str:
     """The place of a key below a path, for messages: ``input[2].content``."""
     return f"{path}.{key}" if path else key

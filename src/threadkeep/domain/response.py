@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import json_copy, shown
+from threadkeep.domain.objects import dumped, json_copy, shown
 from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.domain.wire import get_format
@@ -269,5 +269,4 @@ def body_object(body: Any) -> Any:
             raise CannotParse(
                 f"The body is not JSON: {error}. It is: {shown(body)}. Give the body as the provider sent it."
             ) from error
-    dump = getattr(body, "model_dump", None)
-    return dump(mode="json", by_alias=True, exclude_unset=True) if callable(dump) else body
+    return dumped(body)

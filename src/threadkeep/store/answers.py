@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 from threadkeep.domain.cost import Cost
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.media import bytes_as_text
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import dumped, shown
 from threadkeep.domain.response import Response
 from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError
@@ -70,8 +70,7 @@ def _raw(body: Any) -> tuple[bytes, Any]:
             return data, loads(data)
         except ValueError as error:
             raise CannotParse(f"The response body is not JSON: {error}. It begins with {data[:80]!r}.") from error
-    dump = getattr(body, "model_dump", None)
-    value = dump(mode="json", by_alias=True, exclude_unset=True) if callable(dump) else bytes_as_text(body)
+    value = bytes_as_text(dumped(body))
     return dumps(value), value
 
 

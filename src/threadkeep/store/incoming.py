@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import dumped
 from threadkeep.domain.session import Session
 from threadkeep.domain.wire import Call, Entry, get_format
 from threadkeep.formats.turns import CALLS, OUTPUTS, paired
@@ -30,8 +31,8 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
-    dump = getattr(value, "model_dump", None)
-    return plain(dump(mode="json", by_alias=True, exclude_unset=True)) if callable(dump) else value
+    found = dumped(value)
+    return value if found is value else plain(found)
 
 
 def wire_text(value: Any) -> Any:
