@@ -19,7 +19,11 @@ class Scale:
     turns: int = 25  # of each of the writers
     writer_rounds: int = 5
     starts: int = 9  # fresh processes
+    ledger: int = 1_000_000  # attempts
 
 
 def quick(folder: Path) -> Scale:
-    return Scale(folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3)
+    return Scale(
+        folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3,
+        ledger=50_000,
+    )  # fmt: skip

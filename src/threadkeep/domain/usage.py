@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy, shown
@@ -152,8 +152,7 @@ def _details(value: object) -> JsonObject | None:
     return json_copy(value, "the details of a usage") if isinstance(value, Mapping) else None
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
+class UsageRow(NamedTuple):
     """Sums over provider attempts; a sum is None where no attempt reported the figure, else that of those that did.
 
     Attributes:
@@ -180,8 +179,6 @@ class UsageRow:
     latencies: int = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "keys":  # looked for while a copy is being made
-            raise AttributeError(name)
         if name in self.keys:
             return self.keys[name]
         raise AttributeError(f"This usage row has no {name!r}. Its keys: {', '.join(self.keys) or 'none'}.")

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
-    Column,
-    CompoundSelect,
     Date,
     Integer,
     Select,
@@ -26,7 +24,6 @@ from sqlalchemy import (
     false,
     func,
     literal_column,
-    null,
     or_,
     select,
     union_all,
@@ -45,6 +42,7 @@ FIGURES: Final = (
 SUMS: Final = ("attempts", *FIGURES, "cache_known_tokens", "costs", "latencies")
 
 TIMES: Final = ("hour", "day", "week", "month")
+NEVER_NULL: Final = ("format",)
 # What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
 COLUMNS: Final = {
     "model": "model", "provider": "provider", "format": "format", "user_id": "user_id",
@@ -101,17 +99,34 @@ def sums_of(table: Table) -> list[Any]:
 def report(shape: Shape, dialect: str) -> Prepared:
     """The statement of a report: rows of keys and sums, in order.
 
-    With filled days the rows come in no order, keys can come twice, and each row begins with 1; the one that begins
-    with 0 says in place of `attempts` how many days were filled when the statement ran.
+    With filled days, the last column says how many of them there were when the statement ran.
     """
     if shape.filled:
         return Prepared(_with_filled(shape, dialect))
     if "conversation_id" in shape.by:
         return Prepared(_by_conversation(shape, dialect))
-    keys = _keys(shape, usage_records, dialect)
-    sums = _whole(sums_of(usage_records), dialect)
-    statement: Select[Any] = select(*keys, *sums).where(*_ledger_conditions(shape)).group_by(*_groups(keys))
-    return Prepared(_ordered(statement, shape, keys, sums, dialect))
+    return Prepared(_ordered(_of_ledger(shape, dialect), shape, dialect))
+
+
+@cache
+def filled_days() -> Prepared:
+    """The first and the last filled day of a range, and how many there are."""
+    days = usage_days.c.day
+    return Prepared(select(func.min(days), func.max(days), func.count()).where(*_are_filled(1)))
+
+
+@cache
+def each_filled_day() -> Prepared:
+    """The filled days of a range, in order."""
+    return Prepared(select(usage_days.c.day).where(*_are_filled(1)).order_by(usage_days.c.day))
+
+
+def _are_filled(ranges: int) -> list[Any]:
+    return [
+        usage_days.c.tenant_id == bindparam("tenant"),
+        usage_days.c.filled_at.is_not(None),
+        _in_ranges(usage_days.c.day, "filled", ranges),
+    ]
 
 
 def key_width(shape: Shape) -> int:
@@ -119,57 +134,51 @@ def key_width(shape: Shape) -> int:
     return len(shape.by) + (1 if "hour" in shape.by and _has_changes(shape) else 0)
 
 
-def _with_filled(shape: Shape, dialect: str) -> CompoundSelect[Any]:
-    """Filled days from their sums, other days from the ledger, and how many days were filled, in one snapshot."""
-    parts: list[Any] = []
-    daily = [
+def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
+    """Sums over the ledger."""
+    keys = _keys(shape, usage_records, dialect)
+    sums = _whole(sums_of(usage_records), dialect)
+    return select(*keys, *sums).where(*_ledger_conditions(shape)).group_by(*_groups(keys))
+
+
+def _with_filled(shape: Shape, dialect: str) -> Select[Any]:
+    """Filled days from their sums, and other days from the ledger, as one statement sees them.
+
+    Whether the days are still filled is told by their number: the ranges hold no others.
+    """
+    daily = select(*_keys(shape, usage_daily, dialect), *(usage_daily.c[name] for name in SUMS)).where(
         usage_daily.c.tenant_id == bindparam("tenant"),
-        usage_days.c.tenant_id == usage_daily.c.tenant_id,
-        usage_days.c.day == usage_daily.c.day,
-        usage_days.c.filled_at.is_not(None),
         _in_ranges(usage_daily.c.day, "filled", shape.filled),
         *_filters(shape, usage_daily),
-    ]
-    for table, conditions in ((usage_daily, daily), (usage_records, _ledger_conditions(shape))):
-        keys = _keys(shape, table, dialect)
-        sums = _whole(sums_of(table), dialect)
-        parts.append(select(literal_column("1"), *keys, *sums).where(*conditions).group_by(*_groups(keys)))
-    nulls = [null().label(f"key_{number}") for number in range(len(shape.by))]
-    others = [null().label(name) for name in SUMS[1:]]
-    parts.append(
-        select(literal_column("0"), *nulls, func.count(), *others).where(
-            usage_days.c.tenant_id == bindparam("tenant"),
-            usage_days.c.filled_at.is_not(None),
-            _in_ranges(usage_days.c.day, "filled", shape.filled),
-        )
     )
-    return union_all(*parts)
+    parts = union_all(daily, _of_ledger(shape, dialect)).subquery("parts")
+    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled))
+    keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
+    sums = _whole([func.sum(parts.c[name]).label(name) for name in SUMS], dialect)
+    statement = select(*keys, *sums, count.scalar_subquery().label("days")).group_by(*(key.element for key in keys))
+    return _ordered(statement, shape, dialect)
 
 
 def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
     """By the id that users see: conversations that are gone have none and count together."""
-    keys = _keys(shape, usage_records, dialect)
-    inner = (
-        select(*keys, *sums_of(usage_records))
-        .where(*_ledger_conditions(shape))
-        .group_by(*_groups(keys))
-        .subquery("attempts")
-    )
-    before = shape.by[: shape.by.index("conversation_id")]
-    place = key_width(replace(shape, by=before))
-    named = conversations.c.public_id.label(f"key_{place}")
-    outer: list[Any] = [named if key.name == named.name else inner.c[key.name].label(key.name) for key in keys]
-    sums = _whole([func.sum(inner.c[name]).label(name) for name in SUMS], dialect)
+    inner = _of_ledger(shape, dialect).subquery("ledger")
+    place = key_width(replace(shape, by=shape.by[: shape.by.index("conversation_id")]))
     known = and_(
         conversations.c.tenant_id == bindparam("tenant"),
         conversations.c.id == inner.c[f"key_{place}"],
         conversations.c.status != DELETED,
     )
-    statement: Select[Any] = select(*outer, *sums).select_from(inner.outerjoin(conversations, known)).group_by(*outer)
-    return _ordered(statement, shape, outer, sums, dialect)
+    named = {f"key_{place}": conversations.c.public_id}
+    names = [f"key_{number}" for number in range(key_width(shape))]
+    keys = [named.get(name, inner.c[name]).label(name) for name in names]
+    sums = _whole([func.sum(inner.c[name]).label(name) for name in SUMS], dialect)
+    joined = inner.outerjoin(conversations, known)
+    statement = select(*keys, *sums).select_from(joined).group_by(*(key.element for key in keys))
+    return _ordered(statement, shape, dialect)
 
 
 def _keys(shape: Shape, table: Table, dialect: str) -> list[Any]:
+    """The keys of rows, by number."""
     found: list[Any] = []
     for name in shape.by:
         if name in TIMES:
@@ -184,30 +193,35 @@ def _groups(keys: Sequence[Any]) -> list[Any]:
     return [literal_column(f"key_{number}") for number in range(len(keys))]
 
 
-def _ordered(
-    statement: Select[Any], shape: Shape, keys: Sequence[Any], sums: Sequence[Any], dialect: str
-) -> Select[Any]:
+def _ordered(statement: Select[Any], shape: Shape, dialect: str) -> Select[Any]:
     """Largest first, then by keys, byte for byte; what is unknown comes last."""
     if not shape.by:
         return statement
     order: list[Any] = []
     if shape.order_by is not None:
-        largest = next(one for one in sums if one.name == shape.order_by).desc()
+        largest: Any = literal_column(shape.order_by).desc()
         order.append(largest if dialect in MYSQL else largest.nulls_last())
-    offset = shape.by.index("hour") + 1 if key_width(shape) > len(shape.by) else None
-    for number, key in enumerate(keys):
-        column = key.element
-        if number == offset:  # when clocks are set back, the hour that was further ahead came first
-            order.append(literal_column(key.name).desc())
-        elif not isinstance(column, Column):  # a time; named, as in GROUP BY, and never NULL
-            order.append(literal_column(key.name))
-        elif dialect in MYSQL:
-            order += [column.is_(None), column]
-        else:
-            is_text = dialect == "postgresql" and isinstance(column.type, Identifier)
-            order.append((collate(column, "C") if is_text else column).asc().nulls_last())
+    names = list(shape.by)
+    if key_width(shape) > len(names):
+        names.insert(names.index("hour") + 1, "offset")
+    keys: list[Any] = list(statement.selected_columns)[: len(names)]
+    for name, key in zip(names, keys, strict=True):
+        order += _order_of(name, key, dialect)
     statement = statement.order_by(*order)
     return statement.limit(bindparam("limit", type_=Integer)) if shape.is_limited else statement
+
+
+def _order_of(name: str, key: Any, dialect: str) -> list[Any]:
+    column: Any = key.element
+    if name == "offset":  # when clocks are set back, the hour that was further ahead came first
+        return [literal_column(key.name).desc()]
+    if name in TIMES:  # named, as in GROUP BY
+        return [literal_column(key.name)]
+    if dialect == "postgresql" and isinstance(column.type, Identifier):
+        column = collate(column, "C")
+    if name in NEVER_NULL:
+        return [column]
+    return [column.is_(None), column] if dialect in MYSQL else [column.asc().nulls_last()]
 
 
 def _whole(sums: Sequence[Any], dialect: str) -> list[Any]:
@@ -266,7 +280,7 @@ def _has_changes(shape: Shape) -> bool:
 
 def _time_keys(name: str, shape: Shape, table: Table, dialect: str) -> list[Any]:
     if name != "hour" and shape.offsets is None:
-        return [_bucket(name, table.c.day, dialect)]
+        return [table.c.day if name == "day" else _bucket(name, table.c.day, dialect)]
     offset = _offset(shape)
     found = [_bucket(name, _local(table.c.occurred_at, offset, dialect), dialect)]
     return [*found, offset] if name == "hour" and _has_changes(shape) else found

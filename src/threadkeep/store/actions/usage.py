@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from functools import partial
+from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from threadkeep.db.queries.usage import COLUMNS, KEYS, SUMS, TIMES, Shape, key_width, report
-from threadkeep.db.tables import usage_days, usage_records
-from threadkeep.db.types import escaped, name_from
+from threadkeep.db.queries.usage import (
+    COLUMNS,
+    KEYS,
+    SUMS,
+    TIMES,
+    Shape,
+    each_filled_day,
+    filled_days,
+    key_width,
+    report,
+)
+from threadkeep.db.tables import usage_records
+from threadkeep.db.types import name_from
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.usage import UsageRow
 from threadkeep.domain.zones import changes_of, gaps_of, midnight, ranges_of
@@ -30,7 +40,6 @@ REPEATS: Final = 3
 _SUMMED_BY_DAY: Final = frozenset({*KEYS, "day"})
 _KINDS: Final = {"day": date, "response": int, "conversation_id": str | int}  # what else than text is looked for
 
-Keys = tuple[Any, ...]
 Ranges = list[tuple[date, date]]
 
 
@@ -153,19 +162,12 @@ class _Asked:
 
     def from_ledger(self, connection: Connection) -> list[UsageRow]:
         """The answer, from the ledger alone."""
-        question, parameters = self.question, self._parameters()
-        shape = self._shape(
-            offsets=None if question.is_utc else self._offsets(connection, parameters),
-            order_by=question.order_by,
-            is_limited=question.limit is not None,
-        )
+        parameters = self._parameters()
+        shape = self._shape(offsets=None if self.question.is_utc else self._offsets(connection, parameters))
         if self.times.since is not None or self.times.until is not None:
             shape = replace(shape, ranges=1)
             parameters |= _ranges("day", [(self.times.first, self.times.last)])
-        parameters["limit"] = question.limit
-        rows = report(shape, connection.dialect.name).rows(connection, parameters)
-        width, read = key_width(shape), self._reader(shape)
-        return [_row(question.by, read(row), row[width:]) for row in rows]
+        return self._rows(shape, report(shape, connection.dialect.name).rows(connection, parameters))
 
     def from_days(self, connection: Connection) -> list[UsageRow] | None:
         """The answer, from filled days and for the rest from the ledger; None where hardly any day is filled.
@@ -173,38 +175,41 @@ class _Asked:
         Which days are filled is asked first. If that has changed by the time of the answer, it is asked again.
         """
         for _ in range(REPEATS):
-            days = self._filled(connection)
-            filled = ranges_of(days)
+            filled = self._filled(connection)
             if not filled or len(filled) > MAX_RANGES:
                 return None
             rest = gaps_of(filled, self.times.first, self.times.last)
             parameters = self._parameters() | _ranges("filled", filled) | _ranges("day", rest)
             shape = self._shape(ranges=len(rest), filled=len(filled))
             rows = report(shape, connection.dialect.name).rows(connection, parameters)
-            counted = next(row for row in rows if row[0] == 0)
-            if counted[1 + len(shape.by)] == len(days):
-                return self._merged(shape, [row[1:] for row in rows if row[0]])
+            if not rows:
+                return None
+            if rows[0][-1] == sum((last - first).days + 1 for first, last in filled):
+                return self._rows(shape, rows)
         return None
 
-    def _merged(self, shape: Shape, rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
-        question, width, read = self.question, key_width(shape), self._reader(shape)
-        found: dict[Keys, Sequence[Any]] = {}
-        for row in rows:
-            keys, sums = read(row), row[width:]
-            found[keys] = _added(found[keys], sums) if keys in found else sums
-        made = [_row(question.by, keys, sums) for keys, sums in found.items() if sums[0]]
-        made.sort(key=partial(_rank, question.order_by))
-        return made if question.limit is None else made[: question.limit]
+    def _rows(self, shape: Shape, rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
+        width = key_width(shape)
+        end, readers = width + len(SUMS), [(name, _READERS.get(name, _name)) for name in shape.by]
+        if "hour" in shape.by:
+            rows = [_with_hour(row, shape) for row in rows]
+            width, end = len(shape.by), end - width + len(shape.by)
+        return [
+            UsageRow({name: read(value) for (name, read), value in zip(readers, row, strict=False)}, *row[width:end])
+            for row in rows
+        ]
 
-    def _filled(self, connection: Connection) -> list[date]:
-        table = usage_days.c
-        statement = (
-            select(table.day)
-            .where(table.tenant_id == self.scope.tenant, table.filled_at.is_not(None))
-            .where(table.day >= self.times.first_whole, table.day <= self.times.last_whole)
-            .order_by(table.day)
-        )
-        return list(connection.execute(statement).scalars())
+    def _filled(self, connection: Connection) -> Ranges:
+        """The filled days among those that are wanted as a whole."""
+        days = self.times.first_whole, self.times.last_whole
+        parameters = {"tenant": self.scope.tenant, **_ranges("filled", [days])}
+        [(first, last, count)] = filled_days().rows(connection, parameters)
+        if not count:
+            return []
+        whole = _date(first), _date(last)
+        if (whole[1] - whole[0]).days + 1 == count:  # no gaps, as nearly always
+            return [whole]
+        return ranges_of([_date(row[0]) for row in each_filled_day().rows(connection, parameters)])
 
     def _shape(self, **more: Any) -> Shape:
         times = self.times
@@ -217,12 +222,17 @@ class _Asked:
             until=times.has_until,
             is_of_user=self.scope.user is not None,
             is_of_conversation=self.question.conversation is not None,
+            order_by=self.question.order_by,
+            is_limited=self.question.limit is not None,
             **more,
         )
 
     def _parameters(self) -> dict[str, Any]:
         found = self.scope.bound(
-            conversation=self.question.conversation, since=self.times.since, until=self.times.until
+            conversation=self.question.conversation,
+            since=self.times.since,
+            until=self.times.until,
+            limit=self.question.limit,
         )
         for name, values in self.values.items():
             known = [one for one in values if one is not None]
@@ -241,23 +251,6 @@ class _Asked:
         changes, offsets = changes_of(self.question.zone, since, max(since, until))
         parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
         return offsets
-
-    def _reader(self, shape: Shape) -> Callable[[Sequence[Any]], Keys]:
-        """What makes the keys of a row."""
-        readers: list[Callable[[Any], Any]] = [_READERS.get(name, name_from) for name in shape.by]
-        if "hour" not in shape.by:
-            return lambda row: tuple([read(value) for read, value in zip(readers, row, strict=False)])
-        place = shape.by.index("hour")
-        has_changes = key_width(shape) > len(shape.by)
-        offset = (shape.offsets or (0,))[0]
-
-        def keys(row: Sequence[Any]) -> Keys:
-            ahead = row[place + 1] if has_changes else offset
-            rest = [*row[:place], *row[place + (2 if has_changes else 1) :]]
-            found = [read(value) for read, value in zip([*readers[:place], *readers[place + 1 :]], rest, strict=False)]
-            return (*found[:place], _hour(row[place], ahead), *found[place:])
-
-        return keys
 
 
 def _check_names(verb: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -281,32 +274,24 @@ def _ranges(name: str, ranges: Ranges) -> dict[str, date]:
     return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
 
 
-def _row(by: Sequence[str], keys: Keys, sums: Sequence[Any]) -> UsageRow:
-    return UsageRow(dict(zip(by, keys, strict=True)), *sums)
+_name: Final = lru_cache(maxsize=4096)(name_from)
 
 
-def _added(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
-    """Sums of sums; what neither knows stays unknown."""
-    return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
-
-
-def _rank(order_by: str | None, row: UsageRow) -> Any:
-    """The order of the database: largest first, then keys byte for byte; what is unknown comes last."""
-    figure = None if order_by is None else getattr(row, order_by)
-    keys = [(key is None, escaped(key).encode() if isinstance(key, str) else key) for key in row.keys.values()]
-    return (figure is None, 0 if figure is None else -figure, *keys)
-
-
+@lru_cache(maxsize=4096)
 def _date(value: Any) -> date:
     if isinstance(value, datetime):
         return value.date()
     return value if isinstance(value, date) else date.fromisoformat(value)
 
 
-def _hour(value: Any, ahead: int) -> datetime:
-    """With its distance from UTC as the zone: times in a zone that clocks show twice would be equal."""
-    wall = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    return wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC)
+def _with_hour(row: Sequence[Any], shape: Shape) -> Sequence[Any]:
+    """A row with an hour in place of what the database says of it: local time, and where clocks change its offset."""
+    place, offsets = shape.by.index("hour"), shape.offsets or (0,)
+    rest = row[place + 1 :] if len(offsets) == 1 else row[place + 2 :]
+    ahead = offsets[0] if len(offsets) == 1 else row[place + 1]
+    wall = row[place] if isinstance(row[place], datetime) else datetime.fromisoformat(row[place])
+    # with its distance from UTC as the zone: times in a zone that clocks show twice would be equal
+    return (*row[:place], wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC), *rest)
 
 
 def _public_id(value: Any) -> str | None:
@@ -323,7 +308,7 @@ def _as_it_is(value: Any) -> Any:
 
 # How the keys of rows are read that are no names
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
+    "hour": _as_it_is, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
     "response": _as_it_is,
 }  # fmt: skip
 
