@@ -212,6 +212,9 @@ def test_a_store_has_prices_of_its_own(tmp_path: Path) -> None:
             conversation = one.create_conversation(model="asked")
             conversation.add_response(an_answer("Hi", model="mine"), "open_responses")
             assert store.get_conversation(conversation.id).usage().cost_nano == 10 * 500 + 5 * 1_000
+            with conversation.stream_response("open_responses") as recorder:
+                recorder.feed({"type": "response.completed", "response": an_answer("Hi", model="mine")})
+            assert conversation.usage().cost_nano == 2 * (10 * 500 + 5 * 1_000)
 
 
 # Recorded answers

@@ -115,6 +115,16 @@ class Ledger(RuleBasedStateMachine):
         with pytest.raises(ProviderError):
             self.handle(number).add_response(an_error(), "open_responses")
 
+    @rule(number=st.integers(0, 9), is_cancelled=st.booleans())
+    def stream(self, number: int, is_cancelled: bool) -> None:
+        """A stream that ends, and one that its user stops."""
+        with self.handle(number).stream_response("open_responses") as recorder:
+            recorder.feed({"type": "response.created", "response": an_answer(id="resp_s", usage=None)})
+            if is_cancelled:
+                recorder.cancel()
+            else:
+                recorder.feed({"type": "response.completed", "response": an_answer("Hi", id="resp_s")})
+
     @rule(number=st.integers(0, 9))
     def fork(self, number: int) -> None:
         self.handles.append(self.handle(number).fork(at=0))

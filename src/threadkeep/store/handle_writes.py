@@ -88,6 +88,7 @@ class Writes(Handle):
         return self._writing(store_answer, answer, finish=finish, is_keyed=answer.once is not None)
 
     def _recording(self, format: str, rendered: Rendered | None, how: How, call: Call, lease: object) -> Recording:
+        call = {"prices": self._contents.prices, **call}
         return Recording(self._place, self._state, format, rendered=rendered, how=how, call=call, lease=lease)
 
     def _failing(self, parsed: ParsedBody, format: str, how: How, call: Call) -> Plan[Response]:

@@ -137,7 +137,7 @@ class Recording:
         """What is known of the call; its latency is measured unless it was told."""
         told = self._call.get("latency_ms")
         measured = round((monotonic() - self._started) * 1000)
-        return {"provider": self._call.get("provider"), "latency_ms": measured if told is None else told}
+        return {**self._call, "latency_ms": measured if told is None else told}
 
     def _number(self) -> int:
         if self.number is None:
