@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.factories import a_stream
+
 SESSION: dict[str, Any] = {
     "model": "gpt-5.4",
     "instructions": "Be brief.",
@@ -27,6 +29,15 @@ ANSWER: dict[str, Any] = {
     ],
     "usage": {"input_tokens": 12, "output_tokens": 5, "total_tokens": 17},
 }
+
+REQUEST: dict[str, Any] = {
+    "model": "claude-sonnet-5",
+    "max_tokens": 100,
+    "system": "Be brief.",
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+}
+
+EVENTS = a_stream("Paris.", id="resp_2")
 
 REFUSED: dict[str, Any] = {
     "error": {"message": "Rate limit\nreached.", "type": "requests", "code": "rate_limit_exceeded"},

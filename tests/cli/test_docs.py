@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from tests.cli.bodies import ANSWER, SESSION
+from tests.cli.bodies import ANSWER, EVENTS, REQUEST, SESSION
 from tests.cli.runs import Cli
 from threadkeep.cli import app
 from threadkeep.cli.exits import EXIT_CODES
@@ -79,6 +79,8 @@ def test_the_examples_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("session.json").write_text(json.dumps(SESSION))
     tmp_path.joinpath("answer.json").write_text(json.dumps(ANSWER))
+    tmp_path.joinpath("request.json").write_text(json.dumps(REQUEST))
+    tmp_path.joinpath("events.txt").write_text("".join(f"data: {json.dumps(event)}\n\n" for event in EVENTS))
     stored = cli("import", "session.json").out.strip()
     lines = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     examples = [line.removeprefix("$ threadkeep ") for line in lines if line.startswith("$ threadkeep ")]

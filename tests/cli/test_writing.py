@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.bodies import ANSWER, REFUSED, SESSION
+from tests.cli.bodies import ANSWER, EVENTS, REFUSED, REQUEST, SESSION
 from tests.cli.runs import PROGRAM, Cli
 
 LINE = json.dumps(SESSION)
@@ -66,6 +66,36 @@ def test_import_keeps_the_order_of_many(cli: Cli, tmp_path: Path) -> None:
         ]
     assert texts == ["no. 0", "no. 449"]
     assert len(ids) == 451
+
+
+def test_import_takes_requests(cli: Cli) -> None:
+    """One, a list, or one on each line, as the files of sessions."""
+    line = json.dumps(REQUEST)
+    ids = cli("import", "-", "-f", "messages", input=f"{line}\n[{line}]\n").out.split()
+    assert len(ids) == 2
+    for found in ids:
+        assert cli("render", found, "-f", "messages").json == REQUEST
+
+
+def test_import_takes_the_model_of_requests_that_do_not_name_it(cli: Cli) -> None:
+    request = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
+    (found,) = cli("import", "-", "-f", "gemini", "--model", "gemini-3", input=json.dumps(request)).out.split()
+    assert cli("ls").rows[0]["model"] == "gemini-3"
+    assert cli("render", found, "-f", "gemini").json == request
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "code", "message"),
+    [
+        (["-f", "messages"], f"{json.dumps(REQUEST)}\n[]\n7", 5, "stdin, line 3: The messages request is 7"),
+        (["-f", "nonsense"], "{}", 2, "There is no format 'nonsense'"),
+        (["--model", "m"], "{}", 2, "--model is for requests"),
+    ],
+)
+def test_what_is_no_request_is_told(cli: Cli, args: list[str], text: str, code: int, message: str) -> None:
+    found = cli("import", "-", *args, input=text, code=code)
+    assert found.err.startswith(f"threadkeep: {message}")
+    assert cli("ls").rows == []
 
 
 @pytest.mark.parametrize(
@@ -143,6 +173,34 @@ def test_an_answer_that_is_an_error_stands_in_the_ledger(cli: Cli, stored: str) 
     found = cli("append", stored, "-", "-f", "open_responses", input=json.dumps(REFUSED), code=5)
     assert found.err == "threadkeep: The provider returned an error: rate_limit_exceeded: Rate limit reached.\n"
     assert [row["status"] for row in cli("usage", "--by", "status").rows] == ["failed"]
+
+
+@pytest.mark.parametrize("line", ["{}\n", "data: {}\n\n", ": comment\nevent: x\nid: 7\ndata:{}\n\n"])
+def test_append_records_a_stream(cli: Cli, stored: str, line: str) -> None:
+    """Events as JSON lines, or as they come from the server."""
+    text = "".join(line.replace("{}", json.dumps(event)) for event in EVENTS) + "data: [DONE]\n"
+    args = ["append", stored, "-", "-f", "open_responses", "--stream", "--key", "turn", "--provider", "openai"]
+    row = cli(*args, input=text).rows[0]
+    assert (row["status"], row["items"], row["input_tokens"], row["replayed"]) == ("completed", "1", "10", "no")
+    assert cli(*args, input=text).rows[0]["replayed"] == "yes"
+    assert cli("usage", "--by", "provider").rows[0]["provider"] == "openai"
+
+
+def test_a_stream_that_breaks_off_is_kept(cli: Cli, stored: str) -> None:
+    text = "\n".join(json.dumps(event) for event in EVENTS[:3])
+    found = cli("append", stored, "-", "-f", "open_responses", "--stream", "--json", input=text).json
+    assert (found["response"]["status"], len(found["response"]["output"])) == ("incomplete", 1)
+    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=f"{text}\n{{broken", code=5)
+    assert "not JSON" in found.err
+    assert len(cli("show", stored, "--json").json["items"]) == 3
+
+
+def test_an_error_in_a_stream_is_told(cli: Cli, stored: str) -> None:
+    error = {"type": "error", "error": {"code": "overloaded", "message": "Try later."}}
+    text = "\n".join(json.dumps(event) for event in [*EVENTS[:3], error])
+    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=text, code=5)
+    assert found.rows[0]["status"] == "failed"
+    assert "overloaded: Try later." in found.err
 
 
 def test_an_interrupted_run_ends_without_a_traceback(cli: Cli, stored: str) -> None:

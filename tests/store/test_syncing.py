@@ -296,7 +296,8 @@ def test_it_takes_what_other_appends_take(talk: Any, tables: Tables) -> None:
 
 def test_what_is_no_request_is_refused(talk: Any, tables: Tables) -> None:
     written = tables.written()
-    for payload in ("no JSON", None, [], {"messages": 1}):
+    bad: list[Any] = ["no JSON", None, [], {"messages": 1}]
+    for payload in bad:
         with pytest.raises(CannotParse):
             talk.sync_request(payload, WIRE)
     with pytest.raises(UnknownFormat):

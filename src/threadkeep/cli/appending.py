@@ -1,10 +1,12 @@
-"""``threadkeep append``: a provider's answer into a conversation."""
+"""``threadkeep append``: a provider's answer into a conversation, whole or streamed."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal
 
 import typer
 
@@ -15,6 +17,7 @@ from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.response import Response
+    from threadkeep.store.conversation import Conversation
 
 COLUMNS: Final = (
     Column("id", is_kept=True),
@@ -28,6 +31,8 @@ COLUMNS: Final = (
 )
 
 
+SSE_FIELDS: Final = frozenset({b"data", b"event", b"id", b"retry", b""})  # a line of the last kind is a comment
+
 Body = Annotated[
     str,
     typer.Argument(metavar="FILE", help="The answer's body as the provider sent it; - is stdin.", show_default=False),
@@ -39,6 +44,9 @@ Provider = Annotated[str | None, typer.Option("--provider", metavar="NAME", help
 Latency = Annotated[float | None, typer.Option("--latency-ms", metavar="MS", help="How long the provider took.")]
 Head = Annotated[
     int | None, typer.Option("--expected-head", metavar="N", help="Position where the branch must end; -1: empty.")
+]
+Stream = Annotated[
+    bool, typer.Option("--stream", help="The file holds events, one on each line: JSON, or server-sent events.")
 ]
 OnConflict = Annotated[
     Literal["raise", "append", "branch"], typer.Option("--on-conflict", help="What to do where it ends elsewhere.")
@@ -56,6 +64,7 @@ def append(
     latency_ms: Latency = None,
     expected_head: Head = None,
     on_conflict: OnConflict = "raise",
+    stream: Stream = False,
     branch: Branch = None,
     url: Url = None,
     tenant: Tenant = None,
@@ -64,24 +73,51 @@ def append(
     """Append a provider's answer to a conversation.
 
     Its items, the raw body and a row of the usage ledger are written in one transaction. Of an answer that is an error
-    only the ledger row is written, and the command fails.
+    only the ledger row is written, and the command fails. With --stream the file holds the events of a streamed answer,
+    which are stored while they come.
     """
     place = place_of(context, url, tenant, is_json=as_json)
-    body = content_of(file)
-    with opened(place) as store:
-        response = store.get_conversation(id, branch=branch).add_response(
-            body,
-            format,
-            idempotency_key=key,
-            expected_head=expected_head,
-            on_conflict=on_conflict,
-            provider=provider,
-            latency_ms=latency_ms,
-        )
+    how: Any = {
+        "idempotency_key": key, "expected_head": expected_head, "on_conflict": on_conflict, "provider": provider,
+        "latency_ms": latency_ms,
+    }  # fmt: skip
+    with binary(file) as source, opened(place) as store:
+        conversation = store.get_conversation(id, branch=branch)
+        if stream:
+            response = recorded(conversation, source, format, how)
+        else:
+            response = conversation.add_response(source.read(), format, **how)
     if place.is_json:
         print_json({"id": id, "replayed": response.replayed, "response": response.to_dict()})
     else:
         print_table(COLUMNS, [row_of(id, response)])
+    if stream and response.failed:
+        from threadkeep.formats.streams import told_error
+
+        raise told_error(response.error)
+
+
+def recorded(conversation: Conversation, lines: Iterable[bytes], format: str, how: Any) -> Response:
+    """The response of a stream: one event on each line, as JSON or as server-sent events have it.
+
+    Raises:
+        CannotParse: a line is no event; what came before is stored.
+    """
+    with conversation.stream_response(format, **how) as recorder:
+        for line in lines:
+            event = event_in(line)
+            if event:
+                recorder.feed(event)
+    return recorder.partial
+
+
+def event_in(line: bytes) -> bytes:
+    """The event on a line; nothing for the other lines of server-sent events."""
+    text = line.strip()
+    name, colon, data = text.partition(b":")
+    if colon and name in SSE_FIELDS:
+        return data.strip() if name == b"data" else b""
+    return text
 
 
 def row_of(id: str, response: Response) -> tuple[str | int | None, ...]:
@@ -99,15 +135,19 @@ def row_of(id: str, response: Response) -> tuple[str | int | None, ...]:
     )
 
 
-def content_of(name: str) -> bytes:
-    """The bytes of a file, or of stdin.
+@contextmanager
+def binary(name: str) -> Iterator[BinaryIO]:
+    """A file that is open, or stdin.
 
     Raises:
-        InvalidOption: it cannot be read.
+        InvalidOption: it cannot be opened or read.
     """
     if name == STDIN:
-        return sys.stdin.buffer.read()
+        yield sys.stdin.buffer
+        return
     try:
-        return Path(name).read_bytes()
+        with Path(name).open("rb") as file:
+            file.peek(1)
+            yield file
     except OSError as error:
         raise InvalidOption(f"Cannot read {name!r}: {error.strerror or error}.") from error

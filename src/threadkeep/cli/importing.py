@@ -1,4 +1,4 @@
-"""``threadkeep import``: sessions from files into the database."""
+"""``threadkeep import``: sessions, and requests of providers, from files into the database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 STDIN: Final = "-"
+Read = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
 
 
@@ -31,10 +32,18 @@ def import_sessions(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="A session, a list of sessions, or one per line, as JSON; - is stdin.",
+            help="A session (with --format: a request), a list of them, or one per line, as JSON; - is stdin.",
             show_default=False,
         ),
     ],
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", metavar="FORMAT", help="The files hold requests of this wire format."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="The model of requests that do not name it (gemini, converse)."),
+    ] = None,
     user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose conversations they will be.")] = None,
     label: Labels = None,
     key: Annotated[
@@ -45,7 +54,7 @@ def import_sessions(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make conversations of sessions and print their ids.
+    """Make conversations of sessions or requests and print their ids.
 
     All files are checked before anything is written. Conversations are written a few hundred at a time; if that fails
     half-way, the ids of those that were written are printed.
@@ -53,14 +62,15 @@ def import_sessions(
     from threadkeep.store.shelf import in_batches
 
     place = place_of(context, url, tenant, is_json=as_json)
+    read = reader_of(format, model)
     labels, ids = labels_of(label), list[str]()
     with ExitStack() as files_to_close:
         sources = [(name, files_to_close.enter_context(seekable(name))) for name in files]
         with progress("checking") as advance:
-            count = sum(1 for _ in counted(sources, advance))
+            count = sum(1 for _ in counted(sources, read, advance))
         try:
             with opened(place) as store, progress("importing", count) as advance:
-                for number, batch in enumerate(in_batches(sessions_of(sources))):
+                for number, batch in enumerate(in_batches(sessions_of(sources, read))):
                     name = None if key is None else f"{key}.{number}"
                     ids.extend(store.save_many(batch, idempotency_key=name, user_id=user, labels=labels))
                     advance(len(batch))
@@ -71,9 +81,27 @@ def import_sessions(
                 print_text("\n".join(ids))
 
 
-def counted(sources: Sequence[Source], advance: Any) -> Iterator[Session]:
+def reader_of(format: str | None, model: str | None) -> Read:
+    """What makes a session of a JSON value: one that `to_dict` wrote, or a provider's request.
+
+    Raises:
+        UnknownFormat: there is no format of that name.
+        InvalidOption: a model was given without a format.
+    """
+    from threadkeep.domain.session import Session
+    from threadkeep.formats import get_format
+
+    if format is None:
+        if model is not None:
+            raise InvalidOption("--model is for requests: say with --format what they are.")
+        return Session.from_dict
+    wire = get_format(format)
+    return lambda value: wire.parse_request(value, model=model)
+
+
+def counted(sources: Sequence[Source], read: Read, advance: Any) -> Iterator[Session]:
     """The sessions of all sources, each reported to a progress bar."""
-    for session in sessions_of(sources):
+    for session in sessions_of(sources, read):
         advance(1)
         yield session
 
@@ -101,11 +129,11 @@ def seekable(name: str) -> BinaryIO:
     return found
 
 
-def sessions_of(sources: Sequence[Source]) -> Iterator[Session]:
+def sessions_of(sources: Sequence[Source], read: Read) -> Iterator[Session]:
     """The sessions of all sources, in order, from their beginning.
 
     Raises:
-        CannotParse: something is not JSON.
+        CannotParse: something is not JSON, or no request.
         InvalidOption, InvalidItem: something is no session; the message names the file and place.
     """
     for name, file in sources:
@@ -113,9 +141,9 @@ def sessions_of(sources: Sequence[Source]) -> Iterator[Session]:
         for place, value in json_values(file, "stdin" if name == STDIN else name):
             if isinstance(value, list):
                 for index, one in enumerate(value):
-                    yield _session(one, f"{place}[{index}]")
+                    yield _session(one, f"{place}[{index}]", read)
             else:
-                yield _session(value, place)
+                yield _session(value, place, read)
 
 
 def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
@@ -155,10 +183,10 @@ def _document(text: bytes, name: str) -> Any:
         ) from error
 
 
-def _session(value: Any, place: str) -> Session:
-    from threadkeep.domain.session import Session
-
+def _session(value: Any, place: str, read: Read) -> Session:
     try:
-        return Session.from_dict(value)
+        return read(value)
+    except CannotParse as error:
+        raise CannotParse(f"{place}: {error}") from error
     except (InvalidOption, InvalidItem) as error:
         raise type(error)(f"{place}: {error}") from error
