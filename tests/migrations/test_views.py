@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +60,12 @@ def test_the_views_have_these_columns(engine: Engine, store: Store) -> None:
     assert set(VIEWS) == set(COLUMNS) == set(inspect(engine).get_view_names())
     for name, columns in COLUMNS.items():
         assert [column["name"] for column in inspect(engine).get_columns(name)] == columns
+
+
+def test_the_page_names_them() -> None:
+    page = Path(__file__).parents[2].joinpath("docs/analytics.md").read_text()
+    told = re.findall(r"^\| `(\w+)` \| an? .*? \| (.*) \|$", page, re.MULTILINE)
+    assert {name: re.findall(r"`(\w+)`", columns) for name, columns in told} == COLUMNS
 
 
 def test_texts_of_messages(store: Store, connection: Connection) -> None:
