@@ -36,7 +36,7 @@ BODY_COLUMNS: Final = ("tenant_id", "conversation_id", "number", "created_at", "
 USAGE_COLUMNS: Final = (
     "tenant_id", "id", "day", "occurred_at", "conversation_id", "response", "user_id", "tool_set_hash", "provider",
     "model", "format", "status", "latency_ms", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
-    "reasoning_tokens", "total_tokens", "cost_nano", "usage", "error",
+    "reasoning_tokens", "total_tokens", "cost_nano", "usage", "error", "price",
 )  # fmt: skip
 
 TAKE: Final = (

@@ -9,6 +9,7 @@ import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
+from importlib.metadata import version
 from typing import Any, Final
 
 import orjson
@@ -17,6 +18,12 @@ from benchmarks.databases import Row
 
 FORMAT: Final = "open_responses"
 PACKED: Final = 2048  # bytes from which a raw body is compressed
+# nano-USD of a token of input, of cached input and of output; and how the row says so
+PRICES: Final = (2_500, 250, 15_000)
+PRICE: Final = (
+    f'{{"source":"genai-prices {version("genai-prices")}","model":"openai/gpt-5.4",'
+    '"input_mtok":"2.5","cache_read_mtok":"0.25","output_mtok":"15"}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +68,18 @@ def answer_of(raw: bytes) -> Answer:
     body = orjson.loads(raw)
     usage, model = body["usage"], body["model"]
     item = answer_item(body["output"][0])
+    given, cached, made = (
+        usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"], usage["output_tokens"]
+    )  # fmt: skip
+    cost = (given - cached) * PRICES[0] + cached * PRICES[1] + made * PRICES[2]
     done = datetime.fromtimestamp(body["completed_at"], UTC)
     return Answer(
         item_row(item, FORMAT, model),
         (body["id"], None, FORMAT, model, body["status"], body["status"], None, None, None, done),
         (1, zlib.compress(raw, 1)) if len(raw) >= PACKED else (0, raw),
         (
-            None, model, FORMAT, body["status"], None, usage["input_tokens"],
-            usage["input_tokens_details"]["cached_tokens"], None, usage["output_tokens"],
-            usage["output_tokens_details"]["reasoning_tokens"], usage["total_tokens"], None,
-            orjson.dumps(usage).decode(), None,
+            None, model, FORMAT, body["status"], None, given, cached, None, made,
+            usage["output_tokens_details"]["reasoning_tokens"], usage["total_tokens"], cost,
+            orjson.dumps(usage).decode(), None, PRICE,
         ),
     )  # fmt: skip

@@ -90,11 +90,18 @@ def test_any_cut_of_a_request_is_as_valid_as_the_request() -> None:
                 assert set(refused(leveled(payload), NAME)) <= faults, (one["id"], position, item)
 
 
+def readable(thing: Any) -> Any:
+    """A value without opaque reasoning: the last event has it encrypted anew, and clients send back the first."""
+    if isinstance(thing, dict):
+        return {key: readable(value) for key, value in thing.items() if key != "encrypted_content"}
+    return [readable(one) for one in thing] if isinstance(thing, list) else thing
+
+
 def test_streams_give_the_response_that_they_end_with() -> None:
     for name, events, body in streams():
         before = copy.deepcopy(events)
         made = assembled(events)
-        assert made.response == FORMAT.parse_response(body), name
+        assert readable(made.response.to_dict()) == readable(FORMAT.parse_response(body).to_dict()), name
         assert events == before, name
 
 

@@ -58,7 +58,7 @@ class Plan:
         """The parameters of many rows, column by column, as the driver takes them."""
         columns = [[row[name] for row in rows] for name in self.names]
         for place, processor in self.processors:
-            columns[place] = [None if value is None else processor(value) for value in columns[place]]
+            columns[place] = list(map(processor, columns[place]))  # bind processors take None, too
         found = zip(*columns, strict=True)
         return list(found) if self.is_positional else [dict(zip(self.names, row, strict=True)) for row in found]
 

@@ -146,7 +146,9 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def _escaped(value: str | None) -> str | None:
-    return None if value is None else escaped(value)
+    if value is None or (value.isascii() and "\\" not in value and "\x00" not in value):  # nearly always
+        return value
+    return escaped(value)
 
 
 @lru_cache(maxsize=16)  # all rows of a use case have the same moment

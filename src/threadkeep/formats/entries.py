@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from threadkeep.domain.jsontext import PLAIN, JsonObject, encode
 from threadkeep.domain.overlay import overlay
 from threadkeep.domain.wire import Entry, ServerState, Snapshot
-from threadkeep.formats.open_responses.fields import ROLES
+from threadkeep.formats.open_responses.fields import ANSWER_KEYS, NAME, PART_KEYS, ROLES
 from threadkeep.formats.open_responses.items import wire_item
 from threadkeep.formats.reports import Context
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _MESSAGE_KEYS: Final = frozenset({"type", "role", "content"})
 _TEXT_KEYS: Final = frozenset({"type", "text"})
+_OWN_KEYS: Final = ANSWER_KEYS["message"] | {"origin"}
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None) -> Entry:
@@ -32,6 +34,11 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     if _is_plain(item):
         plain, codec = encode(item)
         return Entry(position, "message", item["role"], turn, seen, payload=plain, codec=codec)
+    if _is_as_it_came(item):
+        sent = {key: value for key, value in item.items() if key != "origin"}
+        plain, codec = encode({"id": sent["id"], **sent} if "id" in sent else sent)
+        role = item.get("role")
+        return Entry(position, "message", role, turn, seen, origin=item["origin"], payload=plain, codec=codec)
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
     over = overlay(full, payload) if _says_more(full, payload) else None
@@ -59,6 +66,18 @@ def _is_plain(item: JsonObject) -> bool:
     wanted = "output_text" if item["role"] == "assistant" else "input_text"
     content = item["content"]
     return bool(content) and all(part.keys() == _TEXT_KEYS and part["type"] == wanted for part in content)
+
+
+def _is_as_it_came(item: JsonObject) -> bool:
+    """Whether an item is a message of this format that has nothing beyond the format's own keys: answers mostly are."""
+    if item.get("origin") != NAME or item["type"] != "message" or not item.keys() <= _OWN_KEYS:
+        return False
+    content = item.get("content")
+    return (
+        isinstance(content, list)
+        and isinstance(item.get("role"), str)
+        and all(isinstance(part, dict) and part.keys() <= PART_KEYS.get(part["type"], _NONE) for part in content)
+    )
 
 
 def _says_more(full: JsonObject, payload: JsonObject | None) -> bool:
