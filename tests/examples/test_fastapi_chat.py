@@ -1,0 +1,255 @@
+"""The example of a chat backend, against a scripted provider: what browsers see, and what is stored of it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from threadkeep import Store
+
+FILE = Path(__file__).parents[2] / "examples" / "fastapi_chat.py"
+MOST_LINES = 80
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Provider:
+    """Answers each request with the next script: texts, one after the other, or an error to raise."""
+
+    def __init__(self) -> None:
+        self.scripts: list[list[str | Exception]] = []
+        self.payloads: list[dict[str, Any]] = []
+        self.pause = 0.0
+
+    async def ask(self, payload: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        self.payloads.append(payload)
+        head = {"id": f"chatcmpl-{len(self.payloads)}", "object": "chat.completion.chunk", "model": "gpt-5.4"}
+        for step in self.scripts.pop(0):
+            await asyncio.sleep(self.pause)
+            if isinstance(step, Exception):
+                raise step
+            yield {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": step}}]}
+        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        yield {**head, "choices": [], "usage": usage}
+
+
+@pytest.fixture
+def provider() -> Provider:
+    return Provider()
+
+
+@pytest.fixture
+def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: Provider) -> Any:
+    """The example as a module of its own, with a database of its own."""
+    monkeypatch.setenv("CHAT_DATABASE", f"sqlite:///{tmp_path}/chat.db")
+    spec = importlib.util.spec_from_file_location("fastapi_chat", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(__import__("sys").modules, "fastapi_chat", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ask", provider.ask)
+    return module
+
+
+def browsing(chat: Any, visit: Callable[[httpx2.AsyncClient], Awaitable[None]]) -> None:
+    """What a browser does."""
+
+    async def visited() -> None:
+        transport = httpx2.ASGITransport(app=chat.app)
+        headers = {"X-User": "ann"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://chat", headers=headers) as browser:
+            await visit(browser)
+        await chat.store.close()
+
+    asyncio.run(visited())
+
+
+async def begun(browser: httpx2.AsyncClient) -> str:
+    found = (await browser.post("/conversations")).json()["id"]
+    return f"/conversations/{found}"
+
+
+def texts(history: list[dict[str, Any]]) -> list[str]:
+    return [item["content"][0]["text"] for item in history]
+
+
+def test_it_is_short() -> None:
+    assert len(FILE.read_text().splitlines()) < MOST_LINES
+
+
+def test_an_answer_is_streamed_and_stored(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Hel", "lo"], ["Fine", "."]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        for text, answer in (("Hi", "Hello"), ("How are you?", "Fine.")):
+            assert (await browser.post(f"{url}/messages", json={"text": text})).text == answer
+        history = (await browser.get(url)).json()
+        assert texts(history) == ["Hi", "Hello", "How are you?", "Fine."]
+        assert [item["position"] for item in history] == [0, 1, 2, 3]
+        assert texts((await browser.get(url, params={"before": 2})).json()) == ["Hi", "Hello"]
+        [row] = (await browser.get("/usage")).json()
+        assert (row["model"], row["attempts"], row["total_tokens"]) == ("gpt-5.4", 2, 30)
+        assert (await browser.get("/usage", headers={"X-User": "ben"})).json() == []
+
+    browsing(chat, visit)
+    roles = [message["role"] for message in provider.payloads[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_editing_and_regenerating_make_branches(chat: Any, provider: Provider, tmp_path: Path) -> None:
+    provider.scripts = [["one"], ["two"], ["drei"], ["eins"]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        await browser.post(f"{url}/messages", json={"text": "1"})
+        await browser.post(f"{url}/messages", json={"text": "2"})
+        assert (await browser.post(f"{url}/messages/2", json={"text": "3"})).text == "drei"
+        assert texts((await browser.get(url)).json()) == ["1", "one", "3", "drei"]
+        assert (await browser.post(f"{url}/messages/0")).text == "eins"
+        assert texts((await browser.get(url)).json()) == ["1", "eins"]
+
+    browsing(chat, visit)
+    with Store(f"sqlite:///{tmp_path}/chat.db") as store:
+        [conversation] = store.list_conversations()
+        assert len(list(conversation.branches())) == 3
+        assert texts([item.item.to_dict() for item in conversation.on_branch(0).transcript()]) == [
+            "1",
+            "one",
+            "2",
+            "two",
+        ]
+
+
+def test_an_edit_of_the_first_message(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["one"], ["two"]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        await browser.post(f"{url}/messages", json={"text": "1"})
+        await browser.post(f"{url}/messages/0", json={"text": "2"})
+        assert texts((await browser.get(url)).json()) == ["2", "two"]
+
+    browsing(chat, visit)
+
+
+def test_others_find_nothing(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Hello"]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        for found in (
+            await browser.get(url, headers={"X-User": "ben"}),
+            await browser.post(f"{url}/messages", json={"text": "Hi"}, headers={"X-User": "ben"}),
+            await browser.get(f"/conversations/conv_{'0' * 32}"),
+        ):
+            assert found.status_code == 404
+            assert "no conversation" in found.json()["detail"]
+
+    browsing(chat, visit)
+
+
+def test_a_retry_with_a_key_says_it_once(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Hello"], ["Hello again"]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        for _ in range(2):
+            await browser.post(f"{url}/messages", json={"text": "Hi"}, headers={"Idempotency-Key": "message-1"})
+        assert texts((await browser.get(url)).json())[0::2] == ["Hi", "Hello again"]
+
+    browsing(chat, visit)
+
+
+def test_a_provider_that_fails_in_mid_stream(chat: Any, provider: Provider, tmp_path: Path) -> None:
+    """What came is kept, and the conversation goes on."""
+    provider.scripts = [["Hel", ConnectionError("gone")], ["Sorry."]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        with pytest.raises(ConnectionError):
+            await browser.post(f"{url}/messages", json={"text": "Hi"})
+        assert (await browser.post(f"{url}/messages", json={"text": "Still there?"})).text == "Sorry."
+        assert texts((await browser.get(url)).json()) == ["Hi", "Hel", "Still there?", "Sorry."]
+
+    browsing(chat, visit)
+    assert statuses(tmp_path) == ["incomplete", "completed"]
+
+
+def statuses(folder: Path) -> list[str | None]:
+    """How the responses of the only conversation ended."""
+    with Store(f"sqlite:///{folder}/chat.db") as store:
+        [conversation] = store.list_conversations()
+        assert conversation.usage().attempts == len(list(conversation.responses()))
+        return [row.status for row in conversation.responses()]
+
+
+async def leave(app: Any, path: str, body: dict[str, Any], after: int) -> bytes:
+    """Read the first pieces of an answer and close the connection."""
+    received, gone = [], asyncio.Event()
+    asked = iter([{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        for message in asked:
+            return message
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.body" and message.get("body"):
+            received.append(message["body"])
+            if len(received) == after:
+                gone.set()
+
+    headers = [(b"content-type", b"application/json"), (b"x-user", b"ann")]
+    scope = {
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "POST",
+        "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "scheme": "http",
+        "server": ("chat", 80), "client": ("browser", 1),
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return b"".join(received)
+
+
+def test_a_browser_that_leaves_in_mid_stream(chat: Any, provider: Provider, tmp_path: Path) -> None:
+    """The answer ends there: what came is stored as `cancelled`, and the conversation goes on."""
+    provider.scripts = [[f"{number} " for number in range(1_000)], ["Welcome back."]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        provider.pause = 0.002
+        seen = await leave(chat.app, f"{url}/messages", {"text": "Count"}, after=5)
+        provider.pause = 0.0
+        first, partial = texts((await browser.get(url)).json())
+        assert first == "Count"
+        assert partial.startswith(seen.decode())
+        assert len(partial.split()) < 500
+        assert (await browser.post(f"{url}/messages", json={"text": "I am back"})).text == "Welcome back."
+
+    browsing(chat, visit)
+    assert statuses(tmp_path) == ["cancelled", "completed"]
+
+
+def test_a_second_message_meanwhile_is_refused(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["slow"] * 50]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await begun(browser)
+        provider.pause = 0.01
+        first = asyncio.ensure_future(browser.post(f"{url}/messages", json={"text": "Count"}))
+        while not provider.payloads:  # noqa: ASYNC110 - the provider has no event to wait for
+            await asyncio.sleep(0.01)
+        second = await browser.post(f"{url}/messages", json={"text": "Hurry"})
+        assert second.status_code == 409
+        assert "still being streamed" in second.json()["detail"]
+        assert (await first).text == "slow" * 50
+
+    browsing(chat, visit)
