@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
@@ -12,6 +12,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.media import bytes_as_text
 from threadkeep.domain.objects import dumped, shown
 from threadkeep.domain.response import Response
+from threadkeep.domain.usage import Usage
 from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError
 from threadkeep.store.actions.ledger import UNKNOWN, Attempt
@@ -160,24 +161,27 @@ def attempt_of(
     """What the ledger keeps of a call."""
     get_format(format)
     usage = None if response is None else response.usage
-    attempt = Attempt(
+    named = fitting((None if response is None else response.model) or model or call.get("asked"))
+    provider = optional_identifier("provider", call.get("provider"))
+    return Attempt(
         format=format,
         status=identifier("status", status) if response is None else fitting(response.status),
-        model=fitting((None if response is None else response.model) or model or call.get("asked")),
-        provider=optional_identifier("provider", call.get("provider")),
+        model=named,
+        provider=provider,
         latency_ms=_milliseconds(call.get("latency_ms")),
         figures=UNKNOWN if usage is None else usage.normalized,
         usage=None if usage is None else usage.raw,
         error=_error(error),
+        cost=None if response is None or usage is None else _cost(response, usage, format, provider, named, call),
     )
-    return attempt if response is None or usage is None else replace(attempt, cost=_cost(attempt, response, call))
 
 
-def _cost(attempt: Attempt, response: Response, call: Call) -> Cost | None:
+def _cost(
+    response: Response, usage: Usage, format: str, provider: str | None, model: str | None, call: Call
+) -> Cost | None:
     tier = response.service_tier or (response.provider_data or {}).get("service_tier")
-    return call.get("prices", DEFAULT_PRICES).cost(
-        Served(attempt.format, attempt.provider, attempt.model, attempt.figures, attempt.usage, tier, datetime.now(UTC))
-    )
+    served = Served(format, provider, model, usage.normalized, usage.raw, tier, datetime.now(UTC))
+    return call.get("prices", DEFAULT_PRICES).cost(served)
 
 
 def _error(error: Any) -> JsonObject | None:

@@ -97,8 +97,7 @@ class Priced:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """What an answer is priced by."""
 
     format: str

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries import tool_calls
 from threadkeep.domain.usage import ToolUsage
-from threadkeep.domain.zones import midnight
+from threadkeep.store.actions.usage import moment_of
 from threadkeep.store.place import Scope
 
 
@@ -36,15 +36,11 @@ def tool_usage(connection: Connection, scope: Scope, question: ToolQuestion) -> 
         limited=question.limit is not None,
     )
     known: dict[str, Any] = {
-        "since": _moment(question.since, question.zone),
-        "until": _moment(question.until, question.zone),
+        "since": moment_of(question.since, question.zone),
+        "until": moment_of(question.until, question.zone),
         "user_id": question.user_id,
         "limit": question.limit,
     }
     given = {name: value for name, value in known.items() if value is not None}
     rows = connection.execute(statement, scope.bound(**given))
     return [ToolUsage(row.name, row.calls, row.unanswered, row.failed) for row in rows]
-
-
-def _moment(bound: date | datetime | None, zone: tzinfo) -> datetime | None:
-    return bound if bound is None or isinstance(bound, datetime) else midnight(bound, zone)

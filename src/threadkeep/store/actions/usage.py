@@ -34,6 +34,8 @@ GROUPS: Final = (*TIMES, *(name for name in COLUMNS if name != "day"))
 ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
 FIRST: Final = date(1000, 1, 1)
 LAST: Final = date(9999, 12, 30)
+EARLIEST: Final = midnight(FIRST, UTC)
+LATEST: Final = midnight(LAST, UTC)
 ONE: Final = timedelta(days=1)
 MAX_RANGES: Final = 40  # of filled days; where they are scattered more than that, the ledger is as fast
 REPEATS: Final = 3
@@ -96,7 +98,7 @@ class Times:
     @classmethod
     def of(cls, question: Question) -> Times:
         """Dates are days in the zone of the question."""
-        return cls(*(_moment(bound, question.zone) for bound in (question.since, question.until)))
+        return cls(*(moment_of(bound, question.zone) for bound in (question.since, question.until)))
 
     @property
     def first(self) -> date:
@@ -121,12 +123,12 @@ class Times:
     @property
     def has_since(self) -> bool:
         """Whether the first bound lies within a day."""
-        return self.since is not None and self.since != _moment(self.since.date(), UTC)
+        return self.since is not None and self.since != moment_of(self.since.date(), UTC)
 
     @property
     def has_until(self) -> bool:
         """Whether the last bound lies within a day."""
-        return self.until is not None and self.until != _moment(self.until.date(), UTC)
+        return self.until is not None and self.until != moment_of(self.until.date(), UTC)
 
 
 def usage(connection: Connection, scope: Scope, question: Question) -> list[UsageRow]:
@@ -137,6 +139,8 @@ def usage(connection: Connection, scope: Scope, question: Question) -> list[Usag
             conversation_key(connection, scope, one) if isinstance(one, str) else one
             for one in values["conversation_id"]
         ]
+    if "response" in values:
+        values["response"] = [None if one is None else whole("response", one) for one in values["response"]]
     if "tool_set" in values:
         values["tool_set"] = [None if one is None else _hash(one) for one in values["tool_set"]]
     times = Times.of(question)
@@ -232,7 +236,7 @@ class _Asked:
             conversation=self.question.conversation,
             since=self.times.since,
             until=self.times.until,
-            limit=self.question.limit,
+            limit=None if self.question.limit is None else whole("limit", self.question.limit),
         )
         for name, values in self.values.items():
             known = [one for one in values if one is not None]
@@ -246,8 +250,8 @@ class _Asked:
             select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
         ).one()
         first, last = ends[0] or FIRST, ends[1] or FIRST
-        since = max(_moment(first, UTC), self.times.since or _moment(FIRST, UTC))
-        until = min(_moment(last + ONE, UTC), self.times.until or _moment(LAST, UTC))
+        since = max(moment_of(first, UTC), self.times.since or moment_of(FIRST, UTC))
+        until = min(moment_of(last + ONE, UTC), self.times.until or moment_of(LAST, UTC))
         changes, offsets = changes_of(self.question.zone, since, max(since, until))
         parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
         return offsets
@@ -263,10 +267,15 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
 
-def _moment(bound: date | datetime | None, zone: tzinfo) -> Any:
-    if bound is None or isinstance(bound, datetime):
-        return None if bound is None else bound.astimezone(UTC)
-    return midnight(bound, zone).astimezone(UTC)
+def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
+    """A bound in UTC, within what all databases and the arithmetic of dates take."""
+    if bound is None:
+        return None
+    try:
+        moment = (bound if isinstance(bound, datetime) else midnight(bound, zone)).astimezone(UTC)
+    except OverflowError:
+        moment = EARLIEST if bound.year < FIRST.year else LATEST
+    return min(max(moment, EARLIEST), LATEST)
 
 
 def _ranges(name: str, ranges: Ranges) -> dict[str, date]:
