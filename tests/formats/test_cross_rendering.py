@@ -163,3 +163,12 @@ def test_any_cut_of_a_recorded_conversation_is_valid(source: str, target: str) -
             if broken := faults(payload, target):
                 wrong[name, position] = broken
     assert wrong == {}
+
+
+@pytest.mark.parametrize("target", [name for name in NAMES if name != "messages"])
+def test_keys_that_only_the_format_of_an_import_has_are_reported(target: str) -> None:
+    request = {"model": "m", "max_tokens": 5, "container": "c1", "messages": [{"role": "user", "content": "Hi"}]}
+    session = get_format("messages").parse_request(request)
+    assert "container" not in str(session.request_payload(target))
+    assert ("native", "extra.messages.container") in {(one.code, one.path) for one in session.render(target).losses}
+    assert session.render("messages").losses == []

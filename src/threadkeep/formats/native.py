@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.wire import Snapshot
 from threadkeep.formats.reports import Context
 
 OURS: Final = frozenset({"origin", "native", "spelling"})  # keys of item objects that no wire has
@@ -30,6 +31,16 @@ def report_foreign(thing: JsonObject, name: str, context: Context, path: str) ->
 def _says_nothing(value: Any) -> bool:
     """Whether a value is null through and through."""
     return all(map(_says_nothing, value.values())) if isinstance(value, dict) else value is None
+
+
+def report_imported(snapshot: Snapshot, name: str, context: Context) -> None:
+    """Report the keys of an imported request that only its own format has."""
+    imported = snapshot.imported
+    if imported is None or imported.format == name:
+        return
+    found = (snapshot.settings.get("extra") or {}).get(imported.format)
+    for key in found if isinstance(found, dict) else ():
+        context.lose("native", f"extra.{imported.format}.{key}", f"Only {imported.format} has {key}; it was left out.")
 
 
 def split_native(thing: JsonObject, known: Collection[str], name: str) -> JsonObject:

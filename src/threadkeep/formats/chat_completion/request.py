@@ -22,6 +22,7 @@ from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
+from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
 from threadkeep.formats.views import shown
@@ -41,6 +42,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     view = shown(snapshot, options, NAME)
     entries = view.entries
     context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
+    report_imported(snapshot, NAME, context)
     body = _body(snapshot, context)
     if body.get("model") is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")

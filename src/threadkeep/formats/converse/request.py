@@ -31,6 +31,7 @@ from threadkeep.formats.converse.tools import (
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
+from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.views import shown
 
@@ -52,6 +53,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     entries = view.entries
     place = Place(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
     spelling = _spelling(snapshot)
+    report_imported(snapshot, NAME, place)
     body = _body(snapshot.settings, spelling, place)
     if "modelId" not in body and spelling is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")

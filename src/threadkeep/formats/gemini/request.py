@@ -26,6 +26,7 @@ from threadkeep.formats.gemini.models import Family, family_of
 from threadkeep.formats.gemini.names import LONGEST, GeminiNames
 from threadkeep.formats.gemini.shapes import Content
 from threadkeep.formats.gemini.tools import DECLARATIONS, tool_config, wire_tools
+from threadkeep.formats.native import report_imported
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import left_alone, paired
 from threadkeep.formats.views import shown
@@ -53,6 +54,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     entries = view.entries
     context = Context(GeminiNames((tool.get("name") for tool in snapshot.tools), LONGEST), snapshot.tools)
     family = family_of(model)
+    report_imported(snapshot, NAME, context)
     body = _settings(snapshot, family, context)
     writer = Writer(paired(entries, left_alone(snapshot, NAME)), imported, family, context)
     writer.write(entries)

@@ -37,6 +37,7 @@ from threadkeep.formats.messages.tail import with_own_marks
 from threadkeep.formats.messages.tools import tool_choice, wire_tools
 from threadkeep.formats.messages.turns import Ground, Turn, Writer
 from threadkeep.formats.names import Names
+from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import left_alone, paired
@@ -64,6 +65,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     view = shown(snapshot, options, NAME)
     entries = view.entries
     context = Context(Names((tool.get("name") for tool in snapshot.tools), LONGEST_NAME), snapshot.tools)
+    report_imported(snapshot, NAME, context)
     body = head(snapshot, context)
     if body.get("model") is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")

@@ -21,6 +21,7 @@ from threadkeep.errors import CannotRender
 from threadkeep.formats.entries import initial_state, snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
+from threadkeep.formats.native import report_imported
 from threadkeep.formats.open_responses.fields import FIELDS, NAME, stream_options
 from threadkeep.formats.open_responses.input import input_of
 from threadkeep.formats.open_responses.plan import as_imported
@@ -79,6 +80,7 @@ def _head(snapshot: Snapshot, state: ServerState | None, context: Context) -> He
     """The head; where it is exact it is the same for all conversations with these options and tools."""
     found: Head | None = snapshot.shared.get(NAME) if state is None else None
     if found is None:
+        report_imported(snapshot, NAME, context)
         body = _body(snapshot, state, context)
         found = Head(dumps(body), "prompt" in body)
         if state is None and not context.losses and not context.repairs:
