@@ -51,9 +51,13 @@ def test_a_definition_is_written_as_it_was_read(definition: dict[str, Any]) -> N
     assert Session.from_dict({"tools": [definition]}).to_dict() == {"tools": [definition]}
 
 
+# keys that mean something in a definition of a function
+MEANT = {"extra", "function", "is_async", *(field.alias or name for name, field in FunctionTool.model_fields.items())}
+
+
 @given(OBJECTS)
 def test_no_key_of_a_tool_is_lost(keys: dict[str, Any]) -> None:
-    extras = {key: value for key, value in keys.items() if key not in ("extra", "origin", "native")}
+    extras = {key: value for key, value in keys.items() if key not in MEANT}
     for known in ({"type": "function", "name": "add"}, {"type": "web_search"}):
         assert same(tool_from({**extras, **known}).to_dict(), {**extras, **known})
 
@@ -173,6 +177,14 @@ def test_names_are_text(name: Any) -> None:
         ToolRegistry().register(name)
     with pytest.raises(InvalidOption):
         Session().register_tool(name)
+
+
+def test_a_decorator_without_a_name_says_what_it_needs() -> None:
+    def weather(city: str) -> str:
+        return city
+
+    with pytest.raises(InvalidOption, match='register\\("weather"'):
+        ToolRegistry().register(weather)  # type: ignore[arg-type]
 
 
 def test_a_handler_must_be_callable() -> None:

@@ -20,6 +20,15 @@ ErrorClass = type[InvalidItem | InvalidOption]
 # what Pydantic's messages say beside what is expected
 _NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+# keys that OpenAI's SDK puts beside the texts that it parses (`parse`, `stream`); its service refuses them
+_PARSED: Final = frozenset({"parsed", "parsed_arguments"})
+# keys under which such texts stand
+_HOLDERS: Final = frozenset(
+    {
+        "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot",
+        "tool_calls",
+    }
+)  # fmt: skip
 _shown = Repr()
 _shown.maxstring = _shown.maxother = 80
 
@@ -63,7 +72,18 @@ def dumped(value: Any) -> Any:
     SDKs make objects of whatever the service sends, also where it does not fit their types: no warning is due for that.
     """
     dump = getattr(value, "model_dump", None)
-    return dump(mode="json", by_alias=True, exclude_unset=True, warnings=False) if callable(dump) else value
+    if not callable(dump):
+        return value
+    return _as_it_came(dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
+
+
+def _as_it_came(value: Any) -> Any:
+    """JSON values without what an SDK made of texts; schemas, inputs and arguments are not looked into."""
+    if isinstance(value, list):
+        return [_as_it_came(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _as_it_came(inner) if key in _HOLDERS else inner for key, inner in value.items() if key not in _PARSED}
 
 
 def at(path: str, key: str) -> str:

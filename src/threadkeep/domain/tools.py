@@ -171,6 +171,9 @@ class ToolRegistry:
         Raises:
             InvalidOption: the name is empty or no text, or the schema is no JSON object.
         """
+        if callable(name):
+            own = getattr(name, "__name__", "name")
+            raise InvalidOption(f'The decorator takes the name of the tool, and its schema: register("{own}", ...).')
         definition = {"name": name, "description": description, "parameters": parameters, "strict": strict}
         made = Registration.read({**extra, **definition})
         made._registry = self  # noqa: SLF001 - the two belong together

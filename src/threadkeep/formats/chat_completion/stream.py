@@ -3,6 +3,7 @@
 * What a chunk says at its top level counts for the body, the last word each; padding is left out.
 * Choices are told apart by their index. Some servers repeat the whole message beside the delta (Perplexity).
 * The answer has ended when a choice has a finish reason; usage may come after that, or in every chunk.
+* OpenAI's SDK has a `stream` of its own, whose events hold the chunks; what it tells beside them is no news.
 * Groq's usage may lie under `x_groq`. An error is a chunk of its own, or stands beside the choices (OpenRouter).
 
 Source: OpenAI's API reference, "Chat Completions", the chunk object; recorded streams of other servers.
@@ -24,6 +25,8 @@ from threadkeep.formats.streams import StreamAssembler
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})
+_HOLDS_CHUNK: Final = "chunk"
+_TOLD_AGAIN: Final = (".delta", ".done")  # `content.delta`, `tool_calls.function.arguments.done` …
 # keys of a choice whose lists grow chunk by chunk
 _GROWING: Final = frozenset({"logprobs", "token_ids"})
 
@@ -64,6 +67,10 @@ class ChunkAssembler(StreamAssembler):
         Raises:
             CannotParse: it is nested too deeply.
         """
+        if event.get("type") == _HOLDS_CHUNK and isinstance(event.get(_HOLDS_CHUNK), dict):
+            event = event[_HOLDS_CHUNK]
+        elif "choices" not in event and str(event.get("type")).endswith(_TOLD_AGAIN):
+            return
         try:
             self._add_top(event)
             choices = event.get("choices")
