@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -180,6 +183,46 @@ def test_raw_bodies_and_content_have_lives_of_their_own(store: Any, aged: Any) -
     assert store.retain(content=30).conversations == 1
     assert len(store.list_conversations()) == 2
     assert store.usage()[0].attempts == attempts
+
+
+@pytest.mark.parametrize("days", [timedelta.max.days, timedelta.max, 10**6])
+def test_what_is_kept_for_ages_is_kept(store: Any, aged: Any, days: Any) -> None:
+    assert store.retain(raw_bodies=days, content=days).conversations == 0
+    assert len(store.list_conversations()) == 3
+
+
+def meanwhile(engine: Engine, change: Callable[[Any], object], sweep: Callable[[], Any]) -> Any:
+    """What a sweep says that begins while somebody else's transaction changes what it is about."""
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as connection:
+            change(connection)
+            done = pool.submit(sweep)
+            time.sleep(0.3)
+        return done.result(timeout=30)
+
+
+def test_a_conversation_that_is_used_meanwhile_is_kept(stores: Any, tenant: str, aged: Any, watching: Engine) -> None:
+    store, quiet = stores.get("sync", "elsewhere").for_tenant(tenant), aged["100"]
+
+    def use(connection: Any) -> None:
+        now = datetime.now(UTC)
+        where = conversations.c.id == quiet._place.key
+        connection.execute(update(conversations).where(where).values(last_activity_at=now))
+
+    assert meanwhile(watching, use, lambda: store.retain(content=30)).conversations == 0
+    assert quiet.request_payload(FORMAT)["input"]
+
+
+def test_a_conversation_that_is_given_away_meanwhile_is_kept(stores: Any, tenant: str, watching: Engine) -> None:
+    store = stores.get("sync", "elsewhere").for_tenant(tenant)
+    kept = store.create_conversation(model="m", input="hi", user_id=USER)
+
+    def give(connection: Any) -> None:
+        where = conversations.c.id == kept._place.key
+        connection.execute(update(conversations).where(where).values(user_id="somebody"))
+
+    assert meanwhile(watching, give, lambda: store.erase_user(USER)).conversations == 0
+    assert store.get_conversation(kept.id).user_id == "somebody"
 
 
 @pytest.mark.parametrize("options", [{}, {"raw_bodies": -1}, {"content": "30d"}, {"content": True}])

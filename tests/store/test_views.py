@@ -57,6 +57,25 @@ def test_a_compaction_can_be_taken_back(talk: Any, elsewhere: Any) -> None:
         talk.undo_compaction()
 
 
+def test_a_handle_knows_what_it_appended(talk: Any) -> None:
+    made = talk.compact(summary="They spoke.")
+    assert talk.head == made.position
+    undone = talk.undo_compaction(expected_head=talk.head)
+    assert (talk.head, talk.user("go on", expected_head=talk.head).position) == (undone.position, undone.position + 1)
+    assert texts(talk)[-1] == "go on"
+
+
+def test_on_a_branch_of_its_own_it_covers_what_that_branch_has(talk: Any) -> None:
+    talk.compact(upto=1, summary="first")
+    talk.user("question 3")
+    made = talk.compact(summary="They spoke.", expected_head=3, on_conflict="branch")
+    assert (made.branch, made.item.extra["upto"]) == (1, 3)
+    assert texts(talk.on_branch(1)) == [f"{SUMMARY}\n\nThey spoke."]
+    assert texts(talk) == [f"{SUMMARY}\n\nfirst", "question 2", "answer 2", "question 3"]
+    with pytest.raises(InvalidOption, match="no compaction"):
+        talk.undo_compaction(expected_head=3, on_conflict="branch")
+
+
 def test_no_call_is_parted_from_its_output(conversation: Any) -> None:
     conversation.add_items([a_message(), a_call("c1"), an_output("c1"), a_message("more")])
     assert conversation.compact(upto=1, summary="s").item.extra["upto"] == 0
@@ -144,6 +163,10 @@ def test_what_was_not_recorded_is_rendered_with_the_options_of_today(talk: Any) 
     rendered = talk.render(FORMAT, upto=2)
     assert rendered.payload["temperature"] == 0.5
     assert [repair.code for repair in rendered.repairs] == ["not_recorded"]
+
+
+def test_a_position_beyond_all_columns_shows_everything(talk: Any) -> None:
+    assert texts(talk, upto=2**70) == texts(talk)
 
 
 def test_options_that_are_given_come_before_those_that_were_recorded(conversation: Any) -> None:

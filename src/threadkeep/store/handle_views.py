@@ -39,7 +39,8 @@ class Views(Handle):
 
     def _replaying(self, format: str, view: View) -> Plan[Rendered]:
         """The request of an earlier turn, with the options and tools of that time where it was recorded."""
-        wire, state, position = get_format(format), self._state, view.get("upto")
+        wire, state = get_format(format), self._state
+        position = whole("upto", view.get("upto"), MAX_POSITION)
 
         def finish(found: Replay) -> Rendered:
             snapshot, options = state.absorb(found.loaded), render_options(view)
@@ -68,6 +69,8 @@ class Views(Handle):
 
         def finish(done: Compacted) -> StoredItem:
             found = done.appended
+            if done.draft is not None and found.branch == self.branch:
+                self._state.appended([done.draft], found.first, found.revision)
             return StoredItem(
                 id=item_id_of(self._place, found.first),
                 position=found.first,

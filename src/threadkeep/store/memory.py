@@ -33,6 +33,11 @@ class Memory:
     size: int = 0
 
 
+def size_of(entries: Iterable[Entry]) -> int:
+    """About how many bytes items take."""
+    return sum(len(entry.payload or b"") + len(entry.rest or b"") + ENTRY_BYTES for entry in entries)
+
+
 @dataclass(slots=True)
 class Memories:
     """The memories of a store, those used last kept longest, within so many bytes of JSON text (0: none are kept)."""
@@ -56,7 +61,7 @@ class Memories:
         """Remember a branch, of which so many bytes were known before these new items; returns its bytes now."""
         if not self.limit:
             return 0
-        memory.size = size + sum(len(entry.payload or b"") + len(entry.rest or b"") + ENTRY_BYTES for entry in new)
+        memory.size = size + size_of(new)
         with self._lock:
             before = self._kept.pop(name, None)
             self._size -= 0 if before is None else before.size

@@ -10,7 +10,7 @@ from threadkeep.domain.wire import Entry, Snapshot
 from threadkeep.store.actions.loading import Loaded
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.drafts import Draft
-from threadkeep.store.memory import Memories, Memory
+from threadkeep.store.memory import Memories, Memory, size_of
 
 
 class State:
@@ -84,5 +84,8 @@ class State:
                     draft.entry._replace(position=first + offset, turn=turn, seen=seen)
                     for offset, draft in enumerate(drafts)
                 )
-                self.entries = [*self.entries, *new]
+                added = list(new)
+                self.entries = [*self.entries, *added]
                 self.next_position = first + len(drafts)
+                if self._size:  # it is kept already; these count when it is kept again
+                    self._size += size_of(added)

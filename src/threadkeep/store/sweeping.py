@@ -19,13 +19,12 @@ from threadkeep.store.actions.erasing import (
     anonymize_items,
     anonymize_ledger,
     collect_contents,
-    conversations_of,
     count_bodies_before,
     count_quiet_since,
     drop_bodies_before,
     forget_creations,
-    hide_all,
-    quiet_since,
+    hide_of_user,
+    hide_quiet,
 )
 from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
 from threadkeep.store.plans import Plan, Steps
@@ -101,8 +100,7 @@ def purging_deleted(tenant: int) -> Steps[int]:
 def erasing(tenant: int, user: str, progress: Progress, *, scrubs: bool) -> Steps[Erased]:
     """Remove every trace of a user's content, and keep the figures without a name."""
     count = 0
-    while keys := (yield Plan(conversations_of, (tenant, user, AT_ONCE))):
-        yield _write(hide_all, tenant, keys)
+    while keys := (yield _write(hide_of_user, tenant, user, AT_ONCE)):
         for key in keys:
             yield from purging(tenant, key)
             count += 1
@@ -124,10 +122,16 @@ def retaining(
     now = datetime.now(UTC)
     bodies = quiet = 0
     if content is not None:
-        quiet = yield from _dropping_content(tenant, now - content, progress, is_dry=is_dry)
+        quiet = yield from _dropping_content(tenant, _before(now, content), progress, is_dry=is_dry)
     if raw_bodies is not None:
-        bodies = yield from _dropping_bodies(tenant, now - raw_bodies, progress, is_dry=is_dry)
+        bodies = yield from _dropping_bodies(tenant, _before(now, raw_bodies), progress, is_dry=is_dry)
     return Retained(bodies, quiet)
+
+
+def _before(now: datetime, age: timedelta) -> datetime:
+    """The moment so long ago; nothing is older than the first day that can be written."""
+    first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # clocks of other time zones can write it, too
+    return now - age if age < now - first else first
 
 
 def _dropping_content(tenant: int, moment: datetime, progress: Progress, *, is_dry: bool) -> Steps[int]:
@@ -135,8 +139,7 @@ def _dropping_content(tenant: int, moment: datetime, progress: Progress, *, is_d
         count: int = yield Plan(count_quiet_since, (tenant, moment))
         return count
     done = 0
-    while keys := (yield Plan(quiet_since, (tenant, moment, AT_ONCE))):
-        yield _write(hide_all, tenant, keys)
+    while keys := (yield _write(hide_quiet, tenant, moment, AT_ONCE)):
         for key in keys:
             yield from purging(tenant, key)
             done += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, func, literal_column, or_, select
 
 from threadkeep.db.queries.conversations import visible
 from threadkeep.db.tables import conversations, items
@@ -52,7 +52,7 @@ def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user:
 
 
 def _comes_first(calls: Any) -> ColumnElement[bool]:
-    return calls.c.next_call.is_(None) | (calls.c.next_output < 2 * calls.c.next_call)
+    return or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
 
 
 def _calls(*, since: bool) -> Any:

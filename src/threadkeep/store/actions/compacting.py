@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection
@@ -18,7 +18,7 @@ from threadkeep.store.actions.items import Appended, insert_items
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, take
 from threadkeep.store.database import Replayed
-from threadkeep.store.drafts import drafted
+from threadkeep.store.drafts import Draft, drafted
 from threadkeep.store.place import Once, Place
 
 
@@ -34,10 +34,11 @@ class Compacting:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Where it was put, and the item."""
+    """Where it was put, and the item; a replay appended no draft."""
 
     appended: Appended
     item: JsonObject
+    draft: Draft | None = None
 
 
 def compact(connection: Connection, place: Place, what: Compacting) -> Compacted:
@@ -54,14 +55,15 @@ def compact(connection: Connection, place: Place, what: Compacting) -> Compacted
         _check_key(connection, place, what.once)  # a retry finds its own first attempt at the end of the branch
         raise
     _check_key(connection, place, what.once)
-    entries = _entries(connection, place, found)
+    entries = _entries(connection, replace(place, branch=found.branch), found)
     item = _undoing(entries) if what.item is None else {**what.item, "upto": _covered(entries, what.upto)}
-    insert_items(connection, place, [drafted(item)], found, now)
+    draft = drafted(item)
+    insert_items(connection, place, [draft], found, now)
     record(
         connection, place.scope.tenant, place.key, what.once, now,
         kind="items", first=found.first, count=1, branch=found.branch,
     )  # fmt: skip
-    return Compacted(Appended(found.first, found.branch, found.revision), item)
+    return Compacted(Appended(found.first, found.branch, found.revision), item, draft)
 
 
 def _check_key(connection: Connection, place: Place, once: Once | None) -> None:

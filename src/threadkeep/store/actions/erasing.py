@@ -28,23 +28,15 @@ from threadkeep.store.place import TENANT_WIDE
 Cursor = tuple[Any, ...]
 
 
-def conversations_of(connection: Connection, tenant: int, user: str, limit: int) -> list[int]:
-    """Conversations of a user that still have rows, the deleted ones, too."""
-    table = conversations.c
-    statement = select(table.id).where(table.tenant_id == tenant, table.user_id == user).limit(limit)
-    return list(connection.execute(statement).scalars())
+def hide_of_user(connection: Connection, tenant: int, user: str, limit: int) -> list[int]:
+    """Hide some conversations of a user; returns all of these that still have rows, those deleted before, too."""
+    return _hide(connection, tenant, [conversations.c.user_id == user], limit)
 
 
-def quiet_since(connection: Connection, tenant: int, moment: datetime, limit: int) -> list[int]:
-    """Conversations that nobody has added to since a moment."""
+def hide_quiet(connection: Connection, tenant: int, moment: datetime, limit: int) -> list[int]:
+    """Hide some conversations that nobody has added to since a moment; returns which."""
     table = conversations.c
-    statement = (
-        select(table.id)
-        .where(table.tenant_id == tenant, table.status != DELETED, table.last_activity_at < moment)
-        .order_by(table.last_activity_at, table.id)
-        .limit(limit)
-    )
-    return list(connection.execute(statement).scalars())
+    return _hide(connection, tenant, [table.status != DELETED, table.last_activity_at < moment], limit)
 
 
 def count_quiet_since(connection: Connection, tenant: int, moment: datetime) -> int:
@@ -57,14 +49,23 @@ def count_quiet_since(connection: Connection, tenant: int, moment: datetime) -> 
     return found
 
 
-def hide_all(connection: Connection, tenant: int, keys: Sequence[int]) -> None:
-    """Take conversations out of everybody's sight, with what their rows say beside the items."""
+def _hide(connection: Connection, tenant: int, wanted: Sequence[ColumnElement[bool]], limit: int) -> list[int]:
+    """Take conversations out of everybody's sight, with what their rows say beside the items; returns which.
+
+    The rows are locked, and looked at again, before they are changed: a writer that was faster keeps its conversation.
+    """
     table = conversations.c
-    connection.execute(
-        update(conversations)
-        .where(table.tenant_id == tenant, table.id.in_(keys))
-        .values(status=DELETED, external_id=None, title=None, labels=None, revision=table.revision + 1)
-    )
+    listed = select(table.id).where(table.tenant_id == tenant, *wanted)
+    keys = list(connection.execute(listed.order_by(table.last_activity_at, table.id).limit(limit)).scalars())
+    found = connection.execute(listed.where(table.id.in_(keys)).order_by(table.id).with_for_update()).scalars()
+    hidden = set(found) if keys else set()
+    if hidden:
+        connection.execute(
+            update(conversations)
+            .where(table.tenant_id == tenant, table.id.in_(hidden))
+            .values(status=DELETED, external_id=None, title=None, labels=None, revision=table.revision + 1)
+        )
+    return [key for key in keys if key in hidden]
 
 
 def count_bodies_before(connection: Connection, tenant: int, moment: datetime) -> int:
