@@ -122,7 +122,13 @@ def test_blank_text_is_left_out_where_the_service_refuses_it(
     assert codes(rendered) == ([], repairs)
 
 
-@pytest.mark.parametrize("items", [[], [user("be kind", role="system")], [user(" ")], [{"type": "compaction"}]])
+def test_a_user_who_said_only_blanks_said_nothing() -> None:
+    rendered = render(user(" "))
+    assert outline(rendered) == ["user: '...'"]
+    assert codes(rendered) == ([], ["blank_text", "blank_text"])
+
+
+@pytest.mark.parametrize("items", [[], [user("be kind", role="system")], [{"type": "compaction"}]])
 def test_nothing_to_send_is_refused(items: list[Any]) -> None:
     with pytest.raises(CannotRender, match="nothing to send"):
         FORMAT.render(snapshot(*items))

@@ -17,6 +17,10 @@ T = TypeVar("T")
 Coercion = Callable[[str, Any], Any]
 
 FORMAT_NAMES: Final = ("open_responses", "chat_completion", "messages", "gemini", "converse")
+# vendors that speak a format in their own way; what they do differently stands in `threadkeep.formats.dialects`
+DIALECTS: Final = (
+    "compatible", "deepseek", "minimax", "mistral", "moonshot", "openai", "openrouter", "xiaomi", "zai",
+)  # fmt: skip
 _ALIKE: Final = 0.75  # likeness to the name of a format from which a key of `extra` counts as misspelt
 
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
@@ -89,6 +93,17 @@ def _extra(name: str, value: object) -> JsonObject:
     return found
 
 
+def dialect_name(name: str, value: object) -> str:
+    """The name of a dialect.
+
+    Raises:
+        InvalidOption: it is none; the message lists them.
+    """
+    if isinstance(value, str) and value in DIALECTS:
+        return value
+    raise InvalidOption(f"{name} is {shown(value)}. Give one of {', '.join(DIALECTS)}.")
+
+
 def _list(name: str, value: object) -> list[Any]:
     copied = _json(name, value)
     if not isinstance(copied, list):
@@ -131,6 +146,7 @@ OPTIONS: Final[dict[str, Coercion]] = {
     "moderation": _json,
     "access_programs": _json,
     "image": _json,
+    "dialect": dialect_name,
     "extra": _extra,
 }
 
@@ -308,6 +324,7 @@ class OptionAttributes:
     moderation = Setting[JsonObject]()
     access_programs = Setting[JsonObject]()
     image = Setting[JsonObject]()
+    dialect = Setting[str]()
 
     @property
     def extra(self: HasSettings) -> JsonObject:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
 from threadkeep.domain.objects import shown
+from threadkeep.domain.options import dialect_name
 from threadkeep.domain.overlay import overlaid
 from threadkeep.errors import InvalidOption, ItemRefused, LossError, UnknownFormat
 
@@ -166,8 +167,8 @@ class RenderOptions:
             raise InvalidOption(f"window is Turns(...), not {shown(self.window)}.")
         if not isinstance(self.dynamic_context, dict | None):
             raise InvalidOption(f"dynamic_context is a dict, not {shown(self.dynamic_context)}.")
-        if not isinstance(self.dialect, str | None):
-            raise InvalidOption(f"dialect is the name of one, not {shown(self.dialect)}.")
+        if self.dialect is not None:
+            dialect_name("dialect", self.dialect)
 
     @property
     def shows_all(self) -> bool:

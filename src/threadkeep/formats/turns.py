@@ -137,7 +137,10 @@ def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | No
 
     Calls that never got an output are over where the next turn begins.
     """
-    spans = [(call, output.position) for call, output in paired(entries).answers.items()]
+    pairing = paired(entries)
+    spans = [(call, output.position) for call, output in pairing.answers.items()]
+    waiting = [call for call in pairing.unanswered.values() if _waits(call, entries)]
+    spans += [(call.position, entries[-1].position + 1) for call in waiting]
     end = len(entries) if upto is None else bisect_right(entries, upto, key=_position)
     for index in range(end - 1, -1, -1):
         entry, after = entries[index], entries[index + 1] if index + 1 < len(entries) else None
@@ -146,6 +149,13 @@ def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | No
         if not is_in_turn and not is_in_run and not any(call <= entry.position < out for call, out in spans):
             return entry.position
     return None
+
+
+def _waits(call: Entry, entries: Sequence[Entry]) -> bool:
+    """Whether nothing stands behind a call but its own turn and outputs, so that its output may still come."""
+    later = entries[bisect_right(entries, call.position, key=_position) :]
+    is_built = call.turn is None
+    return all(e.type in OUTPUTS or (e.turn == call.turn and (not is_built or e.type in CALLS)) for e in later)
 
 
 def turn_start(entries: Sequence[Entry], entry: Entry) -> int:

@@ -19,6 +19,12 @@ def count_at(source: JsonObject, *paths: str) -> int | None:
     return None
 
 
+def positive_at(source: JsonObject, *paths: str) -> int | None:
+    """The first count above zero under one of these paths, else the first one: a zero may mean that nobody counted."""
+    found = [count_at(source, path) for path in paths]
+    return next((count for count in found if count), count_at(source, *paths))
+
+
 def inclusive(
     *,
     taken: int | None,

@@ -18,7 +18,7 @@ from threadkeep.formats.turns import LAYER, OUTPUTS, paired, upto
 MARKS: Final = "compactions"  # the place in a snapshot's memo
 UNDONE: Final = "compaction_undone"  # the item type that takes a compaction back; `compaction` is its position
 SUMMARY: Final = "Summary of the conversation up to here:"
-NO_PICTURE: Final = "[picture removed: the model has no vision]"
+NO_PICTURE: Final = "[Image content removed: the model has no vision]"
 
 _KINDS: Final = frozenset({"compaction", UNDONE})
 

@@ -68,6 +68,16 @@ def reasoning_effort(value: Any, context: Context) -> Any:
     return _only("reasoning", ("effort",), value, context).get("effort")
 
 
+def reasoning_object(value: Any, context: Context) -> JsonObject:
+    """Effort or budget as one object, which some vendors take in place of the effort; a budget goes before."""
+    found = _only("reasoning", ("effort", "budget_tokens"), value, context)
+    if "budget_tokens" in found:
+        found["max_tokens"] = found.pop("budget_tokens")
+        if found.pop("effort", None) is not None:
+            context.lose("option", "reasoning.effort", "The effort was left out: there is a budget.")
+    return {"reasoning": found} if found else {}
+
+
 def _read_effort(value: Any) -> JsonObject:
     return {"effort": value}
 
@@ -146,6 +156,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Spread("text", ("response_format", "verbosity"), text, _read_text),
     Field("reasoning", "reasoning_effort", reasoning_effort, _read_effort),
     Elsewhere("tool_choice", "tool_choice, when there are tools"),
+    Elsewhere("dialect", "which vendor's Chat Completions it is"),
     Elsewhere("extra", "the keys of EXTRAS, and extra.chat_completion verbatim"),
     Dropped("background", "Chat Completions has no background mode"),
     Dropped("prompt", "Chat Completions has no stored prompts"),

@@ -15,41 +15,44 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import orjson
-
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry, Snapshot
 from threadkeep.formats.arguments import sent_arguments
 from threadkeep.formats.chat_completion.content import PARTS, is_one_text, wire_parts
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
 from threadkeep.formats.chat_completion.parts import OWN_PARTS
-from threadkeep.formats.chat_completion.shapes import message_keys, own_keys, spelled_call, tool_message, with_native
+from threadkeep.formats.chat_completion.shapes import (
+    extend,
+    item_of,
+    message_keys,
+    missing_message,
+    own_keys,
+    spelled_call,
+    tool_message,
+    with_native,
+)
 from threadkeep.formats.chat_completion.spelling import (
     STRING,
+    as_one_text,
     instructions_message,
     item_spelling,
     request_spelling,
     spell_assistant,
     spelled,
 )
+from threadkeep.formats.dialects import STANDARD, Dialect
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, left_alone, paired, told
-
-
-def messages_of(entries: Sequence[Entry], snapshot: Snapshot, context: Context) -> tuple[list[JsonObject], int]:
-    """The messages of these items of a snapshot, and how many of them no later append changes."""
-    writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, snapshot)
-    writer.write(entries)
-    return writer.messages, writer.stable()
+from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, told
 
 
 class Writer:
     """Writes messages item by item; `open` is the assistant message that may still grow."""
 
-    def __init__(self, pairing: Pairing, context: Context, snapshot: Snapshot) -> None:
-        self.messages = instructions_message(snapshot)
+    def __init__(self, pairing: Pairing, context: Context, snapshot: Snapshot, dialect: Dialect) -> None:
+        self.messages = instructions_message(snapshot, as_list=dialect.text == "parts")
+        self._dialect = dialect
         imported, spelling = snapshot.imported, request_spelling(snapshot)
         self._as_string = spelling.get("content") == STRING
         self._as_it_came = imported.count if imported is not None and imported.format == NAME else 0  # … before that
@@ -61,11 +64,16 @@ class Writer:
         self._open: JsonObject | None = None
         self._turn: int | None = None
         self._spelling: JsonObject = {}  # of the open message
+        self._is_text = False  # whether its texts are one string
         self._calls: list[tuple[Entry, str]] = []  # of the open message: calls, and their ids on the wire
 
-    def _start(self, turn: int | None, message: JsonObject) -> None:
-        self._open, self._turn = message, turn
+    def _start(self, entry: Entry, message: JsonObject) -> None:
+        self._open, self._turn, self._is_text = message, entry.turn, self._wants_text(entry)
         self.messages.append(message)
+
+    def _wants_text(self, entry: Entry) -> bool:
+        """Whether the vendor takes texts as one string; an imported request goes back as it came."""
+        return self._dialect.text == "string" and entry.position >= self._as_it_came
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write all items."""
@@ -77,10 +85,9 @@ class Writer:
             if position in in_time:
                 self._output_in_time(entry)
             else:
-                is_plain = entry.rest is None and not entry.codec and entry.payload is not None
-                item = orjson.loads(entry.payload) if is_plain else entry.item()  # type: ignore[arg-type]  # not None
+                item = item_of(entry)
                 WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
-                if not is_plain and "spelling" in item and self._open is not None and self._turn == entry.turn:
+                if "spelling" in item and self._open is not None and self._turn == entry.turn:
                     self._spelling = self._spelling | item_spelling(item, entry)
         self.close()
         context.position = None
@@ -97,8 +104,10 @@ class Writer:
         message, calls = self._open, self._calls
         if message is None:
             return
-        if self._spelling or self._as_string or not message["content"]:
-            spell_assistant(message, self._spelling, as_string=self._as_string)
+        if self._is_text:
+            message["content"] = as_one_text(message["content"])
+        if self._spelling or self._as_string or self._is_text or not message["content"]:
+            spell_assistant(message, self._spelling, as_string=self._as_string or self._is_text)
             self._spelling = {}
         self._open = self._turn = None
         if calls:
@@ -110,14 +119,15 @@ class Writer:
         found = [(output, key) for call, key in calls if (output := pairing.answers.get(call.position)) is not None]
         if self._keeps_order:
             found = [(output, key) for output, key in found if not self._stays(output)]
-        for output, key in sorted(found) if len(found) > 1 else found:
+        is_by_call = self._dialect is not STANDARD  # others pair results with calls by their order
+        for output, key in found if is_by_call else sorted(found):
             self._answered(key, output)
         for call, key in calls if pairing.unanswered else ():
             if call.position in pairing.unanswered:
                 self._context.position = call.position
                 detail = f"The call {call.call_id!r} has no output; {MISSING_OUTPUT!r} was sent."
                 self._context.mend("missing_output", "", detail)
-                self.messages.append({"role": "tool", "tool_call_id": key, "content": MISSING_OUTPUT})
+                self.messages.append(missing_message(key, self._dialect.results))
 
     def _stays(self, output: Entry) -> bool:
         """Whether an output has its own place, as the imported request had it."""
@@ -125,7 +135,8 @@ class Writer:
 
     def _answered(self, call_id: str, output: Entry) -> None:
         self._context.position = output.position
-        self.messages.append(tool_message(call_id, output, self._context))
+        results = "parts" if output.position < self._as_it_came else self._dialect.results
+        self.messages.append(tool_message(call_id, output, self._context, results))
 
     def message(self, item: JsonObject, entry: Entry) -> None:
         """A message; the assistant's stays open for calls."""
@@ -143,8 +154,10 @@ class Writer:
             if self._unsettled is None and is_layer(entry):
                 self._unsettled = len(self.messages)
             found: JsonObject = {"role": role, "content": content}
-            if self._as_string or "spelling" in item:
-                found["content"] = spelled(content, item_spelling(item, entry), as_string=self._as_string)
+            if is_text := self._wants_text(entry):
+                found["content"] = content = as_one_text(content)
+            if is_text or self._as_string or "spelling" in item:
+                found["content"] = spelled(content, item_spelling(item, entry), as_string=is_text or self._as_string)
             self.messages.append(with_native(item, found, entry, self._context) if "native" in item else found)
 
     def _assistant(self, item: JsonObject, entry: Entry) -> None:
@@ -174,12 +187,9 @@ class Writer:
         if message is None or not self._belongs(entry, is_text=is_text):
             if message is not None:
                 self.close()
-            self._start(entry.turn, {"role": "assistant", "content": None, **keys})
+            self._start(entry, {"role": "assistant", "content": None, **keys})
             return
-        before = message["content"]
-        message.update(keys)
-        if isinstance(before, list) and "content" in keys:
-            message["content"] = [*before, *(keys["content"] or [])]
+        extend(message, keys)
 
     def function_call(self, item: JsonObject, entry: Entry) -> None:
         """A call, on the assistant message of its turn; one that the user built, on the message before it."""

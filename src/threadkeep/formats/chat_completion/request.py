@@ -2,6 +2,7 @@
 
 * Instructions are the first message, of role system; the full history follows.
 * Tool choice and parallel calls are sent only with tools; stream options only with a stream.
+* A dialect changes what its vendor has otherwise, see `vendors`.
 * `messages` is the last key.
 
 Source: OpenAI's API reference, "Chat Completions", create.
@@ -15,16 +16,19 @@ from typing import TYPE_CHECKING
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotRender
-from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS
-from threadkeep.formats.chat_completion.messages import messages_of
+from threadkeep.formats.chat_completion.fields import EXTRAS, NAME, STREAM_OPTIONS
+from threadkeep.formats.chat_completion.messages import Writer
 from threadkeep.formats.chat_completion.spelling import request_spelling, spell_body
 from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
+from threadkeep.formats.chat_completion.vendors import rows_of, vendor_body, vendor_messages, with_marks
+from threadkeep.formats.dialects import CHAT, Dialect, dialect_of
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
 from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
+from threadkeep.formats.turns import left_alone, paired
 from threadkeep.formats.views import shown
 
 if TYPE_CHECKING:
@@ -43,14 +47,20 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     entries = view.entries
     context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
     report_imported(snapshot, NAME, context)
-    body = _body(snapshot, context)
+    dialect = dialect_of(CHAT, snapshot, options)
+    body = _body(snapshot, dialect, context)
     if body.get("model") is None:
         raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
-    messages, stable = messages_of(entries, snapshot, context)
+    writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, snapshot, dialect)
+    writer.write(entries)
+    messages, stable = writer.messages, writer.stable()
     if len(messages) == (snapshot.settings.get("instructions") is not None):
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
     _check_json_mode(body, messages, snapshot, entries, context)
+    vendor_messages(messages, dialect, snapshot.settings, context)
     body["messages"] = messages
+    if options.cache is not None:
+        body = with_marks(body, dialect)
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,
@@ -81,16 +91,16 @@ def _texts(message: JsonObject) -> list[str]:
     return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
-def _body(snapshot: Snapshot, context: Context) -> JsonObject:
+def _body(snapshot: Snapshot, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
-    body = render_fields(FIELDS, settings, context)
+    body = render_fields(rows_of(dialect, settings.get("model")), settings, context)
     if options := _stream_options(settings, context):
         body["stream_options"] = options
     body |= _tool_keys(snapshot, context)
     if spelling := request_spelling(snapshot):
         body = spell_body(body, spelling)
     extra = settings.get("extra") or {}
-    body |= {key: extra[key] for key in EXTRAS if key in extra}
+    body = vendor_body(body | {key: extra[key] for key in EXTRAS if key in extra}, dialect, context)
     native = extra.get(NAME)
     body |= {key: value for key, value in native.items() if key != "messages"} if isinstance(native, dict) else {}
     return body

@@ -21,7 +21,7 @@ from threadkeep.formats.chat_completion.answer import items_of
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
 from threadkeep.formats.statuses import status_of
-from threadkeep.formats.usage import count_at, inclusive
+from threadkeep.formats.usage import count_at, inclusive, positive_at
 
 CHUNK: Final = "chat.completion.chunk"
 # key of the body -> field of a response
@@ -123,8 +123,8 @@ def usage_of(usage: JsonObject) -> Usage:
         given=count_at(usage, "completion_tokens"),
         reasoning=count_at(usage, "completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
         total=count_at(usage, "total_tokens"),
-        cached=count_at(usage, *CACHED),
-        written=count_at(usage, *WRITTEN),
+        cached=positive_at(usage, *CACHED),
+        written=positive_at(usage, *WRITTEN),
     )
     return Usage(
         input_tokens=usage.get("prompt_tokens"),

@@ -12,9 +12,18 @@ from threadkeep.domain.wire import Entry
 from threadkeep.formats.chat_completion.content import PARTS, Mapper, wire_parts
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parts import KEY, OWN_PARTS
-from threadkeep.formats.chat_completion.spelling import ABSENT, NULL, item_spelling, merged, spell_nothing
+from threadkeep.formats.chat_completion.spelling import (
+    ABSENT,
+    NULL,
+    as_one_text,
+    is_lone_text,
+    item_spelling,
+    merged,
+    spell_nothing,
+)
 from threadkeep.formats.native import native_keys, report_foreign
 from threadkeep.formats.reports import Context
+from threadkeep.formats.turns import MISSING_OUTPUT
 
 
 def item_of(entry: Entry) -> JsonObject:
@@ -34,6 +43,14 @@ def message_keys(keys: JsonObject, *, is_whole: bool = False) -> JsonObject:
     return found
 
 
+def extend(message: JsonObject, keys: JsonObject) -> None:
+    """Put further keys onto a message; further content goes behind what it has."""
+    before = message["content"]
+    message.update(keys)
+    if isinstance(before, list) and "content" in keys:
+        message["content"] = [*before, *(keys["content"] or [])]
+
+
 def with_native(item: JsonObject, message: JsonObject, entry: Entry, context: Context) -> JsonObject:
     """A message with the keys that it came with; an answer has no role yet."""
     report_foreign(item, NAME, context, "native")
@@ -41,18 +58,35 @@ def with_native(item: JsonObject, message: JsonObject, entry: Entry, context: Co
     return message | message_keys(native_keys(item, NAME), is_whole=is_whole)
 
 
-def tool_message(call_id: str, output: Entry, context: Context) -> JsonObject:
-    """What a tool returned, as the message that answers a call."""
+def tool_message(call_id: str, output: Entry, context: Context, results: str = "parts") -> JsonObject:
+    """What a tool returned, as the message that answers a call; `results` is how the vendor takes more than a text."""
     item = item_of(output)
     if item.get("status") in ("failed", "incomplete"):
         context.lose("status", "status", f"The format has no status {item['status']!r} of an output.")
     is_own = output.origin == NAME
-    content = output_content(item.get("output"), OWN_PARTS if is_own else PARTS["tool"], context)
+    mappers = OWN_PARTS if is_own else PARTS["user" if results == "json" else "tool"]
+    content = _written(output_content(item.get("output"), mappers, context), results)
     found = {"role": "tool", "tool_call_id": call_id, "content": content}
     if is_own:
         found |= {"name": item["name"]} if item.get("name") is not None else {}
         spell_nothing(found, item_spelling(item, output))
     return with_native(item, found, output, context) if "native" in item else found
+
+
+def missing_message(call_id: str, results: str) -> JsonObject:
+    """What stands for the answer of a tool that there is none of."""
+    text = dumps({"error": MISSING_OUTPUT}).decode() if results == "json" else MISSING_OUTPUT
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def _written(content: str | list[Any], results: str) -> str | list[Any]:
+    """The content of a tool message as the vendor takes it."""
+    if isinstance(content, str) or results == "parts":
+        return content
+    if results == "json":
+        return dumps(content).decode()
+    text = as_one_text(content)
+    return text[0]["text"] if is_lone_text(text) else content
 
 
 def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> JsonObject:

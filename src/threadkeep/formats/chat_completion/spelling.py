@@ -44,14 +44,13 @@ def request_spelling(snapshot: Snapshot) -> JsonObject:
     return imported.spelling if imported is not None and imported.format == NAME else {}
 
 
-def instructions_message(snapshot: Snapshot) -> list[JsonObject]:
+def instructions_message(snapshot: Snapshot, *, as_list: bool = False) -> list[JsonObject]:
     """The message that the instructions are; none when there are none."""
     instructions = snapshot.settings.get("instructions")
     if instructions is None:
         return []
-    as_list = [{"type": "text", "text": instructions}]
-    is_list = request_spelling(snapshot).get("instructions") == LIST
-    return [{"role": "system", "content": as_list if is_list else instructions}]
+    is_list = as_list or request_spelling(snapshot).get("instructions") == LIST
+    return [{"role": "system", "content": [{"type": "text", "text": instructions}] if is_list else instructions}]
 
 
 def item_spelling(item: JsonObject, entry: Entry) -> JsonObject:
@@ -67,6 +66,13 @@ def is_lone_text(content: Any) -> TypeGuard[list[JsonObject]]:
 
 def _is_plain(part: Any) -> bool:
     return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
+
+
+def as_one_text(content: Any) -> Any:
+    """Several texts as one, line by line, for vendors that take only strings; other content stays."""
+    if not isinstance(content, list) or len(content) < 2 or not all(map(_is_plain, content)):  # noqa: PLR2004 - one is one
+        return content
+    return [{"type": "text", "text": "\n".join(part["text"] for part in content)}]
 
 
 def spelled(content: list[Any], spelling: JsonObject, *, as_string: bool) -> list[Any] | str:

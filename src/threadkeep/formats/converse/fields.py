@@ -170,6 +170,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("service_tier", "serviceTier.type", service_tier),
     Elsewhere("reasoning", _PER_MODEL),
     Elsewhere("tool_choice", "toolConfig.toolChoice, when there are tools"),
+    Elsewhere("dialect", "left out: all vendors speak it in one way"),
     Elsewhere("extra", f"stop_sequences, {', '.join(EXTRAS)}, and extra.converse verbatim"),
     Elsewhere("stream", "the operation: Converse or ConverseStream"),
     Dropped("stream_options", "Converse streams have no options"),

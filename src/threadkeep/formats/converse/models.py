@@ -1,9 +1,10 @@
-"""How models on Bedrock are asked to reason: Converse has no field for it, each family has its own.
+"""What models on Bedrock differ in: how they are asked to reason, and where they take cache points.
 
-The keys go into `additionalModelRequestFields`. A model that is in no row is asked for nothing, which is reported.
+Converse has no field for reasoning; the keys go into `additionalModelRequestFields`. A model that is in no row is asked
+for nothing, which is reported. Models of no row take cache points everywhere.
 
-Source: Amazon Bedrock's user guide, "Inference request parameters and response fields for foundation models";
-recorded requests.
+Source: Amazon Bedrock's user guide, "Inference request parameters and response fields for foundation models" and
+"Prompt caching for faster model inference"; recorded requests.
 """
 
 from __future__ import annotations
@@ -117,3 +118,19 @@ MODELS: Final[tuple[tuple[re.Pattern[str], How], ...]] = (
     (re.compile(r"gpt-oss"), _gpt_oss),
     (re.compile(r"qwen3"), _qwen),
 )
+
+TOOLS, SYSTEM, MESSAGES = "tools", "system", "messages"
+_EVERYWHERE: Final = frozenset({TOOLS, SYSTEM, MESSAGES})
+# model id (the first match counts) -> where it takes cache points
+CACHED: Final[tuple[tuple[re.Pattern[str], frozenset[str]], ...]] = (
+    (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v2|instant)"), frozenset()),
+    (re.compile(r"nova-(canvas|reel|sonic)"), frozenset()),
+    (re.compile(r"nova"), frozenset({SYSTEM, MESSAGES})),
+    (re.compile(r"titan|llama|mistral|mixtral|cohere|ai21|deepseek|qwen|gpt-oss|writer|kimi|minimax"), frozenset()),
+)
+
+
+def cached_places(model: object) -> frozenset[str]:
+    """Where a model takes cache points: on tools, system text, messages."""
+    name = model.lower() if isinstance(model, str) else ""
+    return next((places for pattern, places in CACHED if pattern.search(name)), _EVERYWHERE)

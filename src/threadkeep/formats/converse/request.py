@@ -11,14 +11,16 @@ Source: Amazon Bedrock's API reference, "Converse".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Rendered, RenderOptions, Snapshot
+from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotRender
 from threadkeep.formats.converse.content import Place
 from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, schema_of
-from threadkeep.formats.converse.messages import Writer
+from threadkeep.formats.converse.marks import with_points
+from threadkeep.formats.converse.messages import FILLER, Writer
 from threadkeep.formats.converse.models import reasoning_fields
 from threadkeep.formats.converse.tools import (
     declared,
@@ -60,12 +62,14 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     writer = Writer(snapshot, entries, place)
     messages, stable = writer.write(entries)
     if not any(message["role"] != "system" for message in messages):
-        raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
+        messages = [*messages, _least(entries, place)]
     messages = _with_tools(body, messages, writer, snapshot, place)
     native = _native(snapshot.settings)
     if system := _system(snapshot.settings, writer.system) or native.get("system"):
         body["system"] = system
     body["messages"] = messages
+    if options.cache is not None:
+        body = with_points(body, snapshot.settings.get("model"))
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=place.losses,
         repairs=place.repairs,
@@ -75,6 +79,14 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         source=body,
     )
     return rendered.strictly(NAME) if options.strict else rendered
+
+
+def _least(entries: Sequence[Entry], place: Place) -> JsonObject:
+    """A user message that says nothing, where all that the user said were blanks."""
+    if not any(entry.type == "message" and entry.role == "user" for entry in entries):
+        raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
+    place.mend("blank_text", "", f"The user's message is empty and was sent as {FILLER!r}.")
+    return {"role": "user", "content": [{"text": FILLER}]}
 
 
 def _spelling(snapshot: Snapshot) -> JsonObject | None:

@@ -197,6 +197,7 @@ _COMMON: Final[tuple[Row, ...]] = (
     Field("store", "store"),
     Field("service_tier", "serviceTier", service_tier),
     Elsewhere("tool_choice", "toolConfig.functionCallingConfig, when there are tools"),
+    Elsewhere("dialect", "left out: all vendors speak it in one way"),
     Elsewhere("extra", f"{', '.join(EXTRAS)}, and extra.gemini verbatim"),
     Elsewhere("parallel_tool_calls", "left out: Gemini may always call tools in parallel (a loss where it is `False`)"),
     Dropped("stream", "the address of the request says whether the answer is a stream", silent=(True,)),

@@ -27,13 +27,13 @@ _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAMELESS: Final = "tool_0"
 
 
-def cleaned_id(text: str) -> str:
+def cleaned_id(text: str | None) -> str:
     """A call id of characters that the service takes.
 
     >>> cleaned_id("call:a/1"), cleaned_id("")
     ('call_a_1', 'tool_0')
     """
-    return _REFUSED.sub("_", text)[:LONGEST_ID] or _NAMELESS
+    return _REFUSED.sub("_", text or "")[:LONGEST_ID] or _NAMELESS
 
 
 def wire_id(call: Entry, used: set[str], context: Context) -> str:

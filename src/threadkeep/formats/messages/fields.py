@@ -17,7 +17,6 @@ LONGEST_NAME: Final = 128
 LONGEST_USER_ID: Final = 256
 DEFAULT_MAX_TOKENS: Final = 4096
 LEAST_BUDGET: Final = 1024
-MOST_CACHE_MARKS: Final = 4
 ELLIPSIS: Final = "..."  # stands where the service wants a text and there is none
 
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
@@ -215,6 +214,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("text", "output_config.format", text, read_text),
     Elsewhere("tool_choice", "tool_choice, when there are tools"),
     Elsewhere("parallel_tool_calls", "tool_choice.disable_parallel_tool_use, when there are tools"),
+    Elsewhere("dialect", "left out: all vendors speak it in one way"),
     Elsewhere("extra", "the keys of EXTRAS, and extra.messages verbatim"),
     Dropped("presence_penalty", "the format has no penalties"),
     Dropped("frequency_penalty", "the format has no penalties"),

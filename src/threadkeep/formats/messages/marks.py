@@ -14,11 +14,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.marks import MARK, MOST, left_out, marked
 from threadkeep.formats.messages.content import block_type
-from threadkeep.formats.messages.fields import MOST_CACHE_MARKS
 from threadkeep.formats.reports import Context
 
-MARK: Final = "cache_control"
 _HOUR: Final = "1h"
 _FIVE_MINUTES: Final[JsonObject] = {"type": "ephemeral"}
 
@@ -30,20 +29,23 @@ def with_fewer_marks(body: JsonObject, context: Context) -> JsonObject:
     marks = [*_marks(body), *([body[MARK]] if body.get(MARK) is not None else [])]
     if not marks:
         return body
-    excess = max(len(marks) - MOST_CACHE_MARKS, 0)
+    excess = max(len(marks) - MOST, 0)
     is_late = any(_is_hour(later) and not _is_hour(mark) for mark, later in pairwise(marks))
     if not excess and not is_late:
         return body
     if excess:
-        context.lose("cache_mark", MARK, f"{excess} cache marks were left out: the service takes {MOST_CACHE_MARKS}.")
+        context.lose("cache_mark", MARK, f"{excess} cache marks were left out: the service takes {MOST}.")
     if is_late:
         context.lose("cache_mark", MARK, "A cache mark of an hour behind one of five minutes was made one of these.")
     return _remarked(body, excess)
 
 
-def has_hour(body: JsonObject) -> bool:
-    """Whether any mark of a request lasts an hour."""
-    return any(map(_is_hour, [*_marks(body), body.get(MARK)]))
+def with_own_marks(body: JsonObject, context: Context) -> JsonObject:
+    """The request with marks where they help; a mark of the user that is beyond what the service takes is reported."""
+    found = marked(body)
+    if excess := left_out(body, found):
+        context.lose("cache_mark", MARK, f"{excess} cache marks were left out: the service takes {MOST}.")
+    return found
 
 
 def _is_hour(mark: Any) -> bool:

@@ -18,7 +18,7 @@ from threadkeep.errors import CannotRender
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import Field, render_fields
 from threadkeep.formats.messages.fields import EXTRAS, FIELDS, LONGEST_NAME, NAME
-from threadkeep.formats.messages.marks import with_even_citations, with_fewer_marks
+from threadkeep.formats.messages.marks import with_even_citations, with_fewer_marks, with_own_marks
 from threadkeep.formats.messages.models import follows
 from threadkeep.formats.messages.passes import (
     ellipsis,
@@ -33,7 +33,6 @@ from threadkeep.formats.messages.passes import (
 )
 from threadkeep.formats.messages.settings import fit, thinking_type
 from threadkeep.formats.messages.system import wire_system
-from threadkeep.formats.messages.tail import with_own_marks
 from threadkeep.formats.messages.tools import tool_choice, wire_tools
 from threadkeep.formats.messages.turns import Ground, Turn, Writer
 from threadkeep.formats.names import Names
@@ -78,10 +77,10 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         del body["thinking"]
     body = _with_system(body, wire_system(snapshot, hoisted, context))
     body["messages"] = [message_of(turn) for turn in turns]
-    if options.cache is not None:
-        body = with_own_marks(body)
-    if not is_as_it_came or options.cache is not None:
+    if not is_as_it_came:
         body = with_fewer_marks(with_even_citations(body, context), context)
+    if options.cache is not None:
+        body = with_own_marks(body, context)
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,

@@ -172,5 +172,6 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("text", "text", text),
     Field("reasoning", "reasoning", reasoning),
     Elsewhere("tool_choice", "tool_choice, when the chosen tool is offered"),
+    Elsewhere("dialect", "which vendor's Responses API it is"),
     Elsewhere("extra", "extra.open_responses is sent verbatim"),
 )

@@ -4,6 +4,7 @@
 * Server state: only what the provider does not have is sent; calls and outputs are judged on the whole history.
 * Outputs stay where they are; an unanswered call gets its placeholder behind the calls of its turn.
 * A reasoning item needs the item it led to; no item id and no call id comes twice.
+* A dialect changes what its vendor has otherwise, see `formats.dialects`.
 * `input` is the last key, and absent when the provider has everything already.
 
 Source: OpenAI's API reference, "Responses"; the Open Responses specification.
@@ -15,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.wire import Rendered, RenderOptions, ServerState, Snapshot
 from threadkeep.errors import CannotRender
+from threadkeep.formats.dialects import RESPONSES, STANDARD, Dialect, dialect_of
 from threadkeep.formats.entries import initial_state, snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
@@ -47,12 +49,14 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     entries = view.entries
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
     context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
-    head = _head(snapshot, state, context)
-    if state is None and not view.has_layer:
+    dialect = dialect_of(RESPONSES, snapshot, options)
+    head = _head(snapshot, state, dialect, context)
+    if state is None and not view.has_layer and dialect.results == "parts":
         memo = snapshot.memo if view.is_whole else None
         pieces, count, stable = joined_input(entries, context, memo, snapshot)
     else:
         elements, stable = input_of(entries, state, context, as_imported(snapshot))
+        elements = [with_text_output(element, dialect) for element in elements]
         pieces, count = [b",".join(elements)], len(elements)
     is_cut_empty = not entries and options.upto is not None
     if not count and (state is None or is_cut_empty) and not head.has_prompt:
@@ -76,21 +80,25 @@ class Head:
     has_prompt: bool
 
 
-def _head(snapshot: Snapshot, state: ServerState | None, context: Context) -> Head:
+def _head(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> Head:
     """The head; where it is exact it is the same for all conversations with these options and tools."""
-    found: Head | None = snapshot.shared.get(NAME) if state is None else None
+    key = NAME if dialect is STANDARD else f"{NAME} {sorted(dialect.lacks)}"
+    found: Head | None = snapshot.shared.get(key) if state is None else None
     if found is None:
         report_imported(snapshot, NAME, context)
-        body = _body(snapshot, state, context)
+        body = _body(snapshot, state, dialect, context)
         found = Head(dumps(body), "prompt" in body)
         if state is None and not context.losses and not context.repairs:
-            snapshot.shared[NAME] = found
+            snapshot.shared[key] = found
     return found
 
 
-def _body(snapshot: Snapshot, state: ServerState | None, context: Context) -> JsonObject:
+def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(FIELDS, settings, context) | _state_keys(state)
+    for name in sorted(dialect.lacks & body.keys()):
+        context.lose("option", name, f"{name} was left out: the vendor does not take it.")
+        del body[name]
     if state is None:
         body.pop("previous_response_id", None)
         body.pop("conversation", None)
@@ -120,6 +128,16 @@ def _check(body: JsonObject) -> None:
         raise CannotRender("previous_response_id and conversation exclude each other. Set one of them to None.")
     if body.get("background") is True and body.get("store") is False:
         raise CannotRender("background=True needs stored responses. Leave store unset, or set background to False.")
+
+
+def with_text_output(element: bytes, dialect: Dialect) -> bytes:
+    """An element of the input; the parts that a tool returned are one JSON text where the vendor wants it so."""
+    if dialect.results != "json" or b'"output":[' not in element:
+        return element
+    item = loads(element)
+    if not isinstance(item.get("output"), list):
+        return element
+    return dumps({**item, "output": dumps(item["output"]).decode()})
 
 
 def _joined(head: bytes, pieces: Sequence[bytes] | None, whole: bytes | None) -> bytes:

@@ -1,0 +1,177 @@
+"""What becomes of a request for a vendor that speaks Chat Completions in its own way, see `formats.dialects`.
+
+* The token limit, the effort and some other keys have other names; what the vendor refuses is left out and reported.
+* Every assistant message has its reasoning, if only an empty one, where the vendor wants that while the model reasons.
+* A last assistant message is one that the model is to go on with, where the vendor has a word for it.
+* Call ids have the vendor's form: the id without what it does not take, else a hash.
+
+Sources: see `formats.dialects`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.chat_completion.fields import FIELDS, reasoning_effort, reasoning_object
+from threadkeep.formats.dialects import OFF, STANDARD, Dialect, Family, family_of
+from threadkeep.formats.fields import How, Row, Spread
+from threadkeep.formats.marks import MARK, marked
+from threadkeep.formats.names import hashed
+from threadkeep.formats.reports import Context
+
+LIMIT: Final = "max_completion_tokens"
+ELLIPSIS: Final = "..."
+_TEXT_KEYS: Final = frozenset({"type", "text", MARK})
+_REFUSED: Final = re.compile("[^A-Za-z0-9]")
+_ID: Final = 9  # characters of a hash that is a call id
+
+
+def rows_of(dialect: Dialect, model: object) -> Sequence[Row]:
+    """The table of options for a model, as the vendor has it."""
+    if dialect is STANDARD:
+        return FIELDS
+    family = family_of(dialect, model)
+    if dialect.reasoning == "object":
+        row = Spread("reasoning", ("reasoning",), reasoning_object)
+    elif family is not None:
+        row = Spread("reasoning", ("reasoning_effort", "thinking"), _reasoning_of(family))
+    else:
+        return FIELDS
+    return [row if one.option == "reasoning" else one for one in FIELDS]
+
+
+def _reasoning_of(family: Family) -> How:
+    """What says an effort to a family of models."""
+
+    def said(value: Any, context: Context) -> JsonObject:
+        effort = reasoning_effort(value, context)
+        if not effort or not isinstance(effort, str):
+            return {}
+        is_off = effort in OFF
+        if is_off and family.off is not None:
+            return dict(family.off)
+        if family.efforts is None:
+            return dict(family.on)
+        word = family.efforts.get("off" if is_off else effort, effort)
+        if word != effort:
+            detail = f"The effort {effort!r} was sent as {word!r}, the nearest there is."
+            context.mend("range", "reasoning.effort", detail)
+        return {**family.on, "reasoning_effort": word}
+
+    return said
+
+
+def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObject:
+    """The options and tools of a request under the vendor's names, without what it refuses."""
+    if dialect is STANDARD:
+        return body
+    family = family_of(dialect, body.get("model"))
+    limit = dialect.limit or (None if family is None else family.limit)
+    names = {**dialect.renamed, **({} if limit is None else {LIMIT: limit, "max_tokens": limit})}
+    for key in sorted(dialect.lacks & body.keys()):
+        context.lose("option", key, f"{key} was left out: the vendor does not take it.")
+    found = {names.get(key, key): value for key, value in body.items() if key not in dialect.lacks}
+    choice = found.get("tool_choice")
+    if isinstance(choice, str) and choice in dialect.choices:
+        found["tool_choice"] = dialect.choices[choice]
+    return found
+
+
+def vendor_messages(messages: list[JsonObject], dialect: Dialect, settings: JsonObject, context: Context) -> None:
+    """Make messages what the vendor takes."""
+    if dialect is STANDARD:
+        return
+    for message in messages:
+        _respeak(message, dialect, context)
+    if dialect.thoughts is not None and _reasons(settings):
+        for message in messages:
+            if message.get("role") == "assistant":
+                message.setdefault(dialect.thoughts, "")
+    if dialect.prefix is not None and messages and messages[-1].get("role") == "assistant":
+        messages[-1].setdefault(dialect.prefix, True)
+    if dialect.call_id is not None:
+        _rename_calls(messages, dialect.call_id, context)
+
+
+def _respeak(message: JsonObject, dialect: Dialect, context: Context) -> None:
+    if message.get("role") == "developer" and not dialect.takes_developer:
+        message["role"] = "system"
+    if dialect.plain_texts and isinstance(message.get("content"), list):
+        message["content"] = _plain(message["content"], context)
+
+
+def _plain(content: list[Any], context: Context) -> list[Any]:
+    """Content whose texts are nothing but texts; what was said without a word is three dots."""
+    found = []
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            found.append(part)
+        elif part.get("text"):
+            found.append({key: value for key, value in part.items() if key in _TEXT_KEYS and value is not None})
+            if len(found[-1]) < len(part):
+                context.lose("native", "content", "Keys of a text were left out: the vendor takes the text alone.")
+        else:
+            context.mend("blank_text", "content", "An empty text was left out.")
+    return found or [{"type": "text", "text": ELLIPSIS}]
+
+
+def _reasons(settings: JsonObject) -> bool:
+    """Whether the model may reason: it was not told not to."""
+    reasoning = settings.get("reasoning")
+    return not isinstance(reasoning, dict) or reasoning.get("effort") not in OFF
+
+
+def _rename_calls(messages: Sequence[JsonObject], form: re.Pattern[str], context: Context) -> None:
+    """Give calls ids of the vendor's form, and their outputs the same."""
+    names: dict[str, str] = {}
+    for holder, key in _ids_in(messages):
+        original = holder[key]
+        if original not in names:
+            names[original] = _id_of(original, form, set(names.values()))
+            if names[original] != original:
+                detail = f"The call id {original!r} is sent as {names[original]!r}: the vendor wants that form."
+                context.mend("call_id", "call_id", detail)
+        holder[key] = names[original]
+
+
+def _ids_in(messages: Sequence[JsonObject]) -> Iterator[tuple[JsonObject, str]]:
+    """Where ids of calls stand: the object and its key."""
+    for message in messages:
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict) and isinstance(call.get("id"), str):
+                yield call, "id"
+        if isinstance(message.get("tool_call_id"), str):
+            yield message, "tool_call_id"
+
+
+def _id_of(original: str, form: re.Pattern[str], taken: set[str]) -> str:
+    """The id itself, else what is left of it, else a hash; never one that is taken."""
+    found = original if form.fullmatch(original) else _REFUSED.sub("", original)
+    if form.fullmatch(found) and found not in taken:
+        return found
+    number, found = 0, hashed(original)[:_ID]
+    while found in taken:
+        number += 1
+        found = hashed(original, number)[:_ID]
+    return found
+
+
+def with_marks(body: JsonObject, dialect: Dialect) -> JsonObject:
+    """A request with cache marks, where the vendor takes them for the model: on tools, or on content, too."""
+    model = body.get("model")
+    if dialect.marks == "none" or not (isinstance(model, str) and dialect.marked_models.search(model)):
+        return body
+    if dialect.marks == "tools":
+        found = marked({"tools": body["tools"]}) if "tools" in body else {}
+        return {**body, **found, "messages": body["messages"]}
+    first, *others = body["messages"]
+    is_system = first.get("role") in ("system", "developer")
+    system = {"system": first.get("content")} if is_system else {}
+    found = marked({**body, **system, "messages": others if is_system else [first, *others]})
+    if is_system:
+        found["messages"] = [{**first, "content": found.pop("system")}, *found["messages"]]
+    return {**{key: value for key, value in found.items() if key != "messages"}, "messages": found["messages"]}
