@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from threadkeep.domain.content import PARTS
@@ -47,8 +49,9 @@ def test_every_item_type_has_a_mapper() -> None:
 
 def test_every_part_type_has_a_mapper() -> None:
     assert PARTS.keys() <= responses_content.PARTS.keys()
-    tables = (converse_content.SYSTEM, converse_content.USER, converse_content.RESULT)
-    for mappers in (*chat_content.PARTS.values(), *tables):
+    tables: list[Mapping[str, object]] = [*chat_content.PARTS.values()]
+    tables += [converse_content.SYSTEM, converse_content.USER, converse_content.RESULT]
+    for mappers in tables:
         assert PARTS.keys() <= mappers.keys()
 
 
