@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from sqlalchemy.orm import Session as OrmSession
 
 from tests.conftest import not_at_hand, upgraded
 from tests.databases import DATABASES, DRIVERS, Database, Databases, NotAtHand
-from tests.factories import a_message, a_picture, an_answer, an_error, noise, texts_of
+from tests.factories import a_message, a_picture, a_stream, an_answer, an_error, noise, texts_of
 from tests.store.faces import Blocking
 from tests.store.watching import Tables
 from threadkeep import (
@@ -27,6 +28,7 @@ from threadkeep import (
     NotFound,
     ProviderError,
 )
+from threadkeep.db.tables import responses
 
 NUMBERS = itertools.count()
 ASYNC_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+asyncmy"}
@@ -264,6 +266,38 @@ def test_a_replay_inside(begin: Begin, plain: Any, kept: Any, rows: Tables) -> N
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place[0] != "sqlite"], indirect=True, ids=" ".join)
+def test_a_stream_inside(begin: Begin, kept: Any, rows: Tables) -> None:
+    """It is the caller who commits what came; with the transaction all of it goes."""
+    for commit in (False, True):
+        written = rows.written()
+        with begin(commit=commit) as host:
+            with host.store.get_conversation(kept.id).stream_response("open_responses") as recorder:
+                for event in a_stream("Hello"):
+                    recorder.feed(event)
+            assert recorder.response.status == "completed"
+        assert bool(written()) == commit
+    assert texts_of(kept.transcript()) == ["before", "Hello"]
+
+
+def test_a_stream_that_was_left_is_ended_inside(begin: Begin, kept: Any, rows: Tables, engine: Engine) -> None:
+    recorder = kept.stream_response("open_responses")
+    recorder.__enter__()
+    recorder.feed(a_stream("Hello")[0])
+    with engine.begin() as connection:
+        over = datetime.now(UTC) - timedelta(seconds=1)
+        connection.execute(responses.update().where(responses.c.open_branch.is_not(None)).values(lease_until=over))
+    for commit in (False, True):
+        written = rows.written()
+        with begin(commit=commit) as host:
+            inside = host.store.get_conversation(kept.id)
+            inside.user("Still there?")
+            inside.sync_request({"messages": [{"role": "user", "content": "other"}]}, "chat_completion")
+            inside.add_input({"role": "user", "content": "more"}, "chat_completion")
+            assert [row.status for row in inside.responses()] == ["incomplete"]
+        assert bool(written()) == commit
+    assert texts_of(kept.transcript()) == ["before", "Still there?", "more"]
+
+
 def test_a_key_that_the_caller_cannot_see(begin: Begin, kept: Any) -> None:
     """A transaction that sees the past cannot find what was done under the key since; it ends, with a typed error."""
     with begin(isolation="REPEATABLE READ") as host:

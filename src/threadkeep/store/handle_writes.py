@@ -147,8 +147,7 @@ class Writes(Handle):
 
     def _known(self) -> Known:
         """What this handle remembers."""
-        state = self._state
-        return Known(state.found, state.entries, state.next_position)
+        return Known(*self._state.known())
 
     def _remember(self, new: Incoming, first: int, branch: int, revision: int) -> None:
         """Take in what this handle appended, turn by turn."""

@@ -142,10 +142,19 @@ def _value_of(text: Any) -> Any:
         return canonical({})
     if isinstance(text, str):
         try:
-            return canonical(loads(text))
+            return canonical(_numbered(loads(text)))
         except ValueError:
             return text
-    return canonical(text)
+    return canonical(_numbered(text))
+
+
+def _numbered(value: Any) -> Any:
+    """A JSON value with one spelling of numbers: 1 and 1.0 are the same."""
+    if isinstance(value, dict):
+        return {key: _numbered(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_numbered(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _output_of(output: Any) -> Any:
@@ -161,7 +170,7 @@ def _output_of(output: Any) -> Any:
         value = output
     while isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _WRAPPERS:
         value = next(iter(value.values()))
-    return canonical("" if value is None else value)
+    return canonical("" if value is None else _numbered(value))
 
 
 def _part_of(part: JsonObject) -> Any:
@@ -204,7 +213,8 @@ def aligned(stored: Sequence[Said], held: Sequence[Said]) -> Match:
         if stored[start].item == stored[start - 1].item or not _begins(stored[start], first):
             continue
         found = matched(stored, held, start)
-        if found.overlap > best.overlap and (found.is_all or found.overlap >= MIN_OVERLAP):
+        is_longer = found.overlap > best.overlap and (found.is_all or found.overlap >= MIN_OVERLAP)
+        if is_longer or (found.is_all and found.overlap == best.overlap >= MIN_OVERLAP):
             best = found
     return best
 

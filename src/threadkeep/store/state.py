@@ -33,6 +33,11 @@ class State:
         # what formats remember of these items; anew when they are read anew
         self._memo: dict[str, Any] = {} if known is None else known.memo
 
+    def known(self) -> tuple[Opened, list[Entry], int]:
+        """The conversation, its items that were read, and the position below which all of them are."""
+        with self._lock:
+            return self.found, self.entries, self.next_position
+
     def absorb(self, loaded: Loaded) -> Snapshot:
         """Take in what was read; returns what a request is rendered from."""
         with self._lock:
