@@ -132,6 +132,7 @@ def test_the_same_body_gives_the_same_ids() -> None:
         ),
         ({"prompt": 10, "candidates": 4}, {"input_tokens": 10, "output_tokens": 4, "total_tokens": 14}),
         ({"prompt": 10, "candidates": 4, "total": 20}, {"input_tokens": 16, "output_tokens": 4, "total_tokens": 20}),
+        ({"candidates": 4, "total": 6}, {"input_tokens": 2, "output_tokens": 4, "total_tokens": 6}),
         ({"prompt": 5}, {"input_tokens": 5}),
         (
             {"prompt": 9, "cachedContent": 6, "candidates": 1, "total": 10},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
-from threadkeep.domain.wire import RenderOptions, ServerState
+from threadkeep.domain.wire import Imported, RenderOptions, ServerState
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
 from threadkeep.formats.turns import MISSING_OUTPUT
@@ -286,3 +287,23 @@ def test_the_choice_of_a_tool_that_is_not_offered_is_left_out() -> None:
     rendered = render(FORMAT, user("Hi"), tool_choice={"type": "function", "name": "gone"})
     assert "tool_choice" not in rendered.payload
     assert codes(rendered) == ([], ["tool_choice"])
+
+
+@pytest.mark.parametrize(
+    ("imported", "text", "sends"),
+    [
+        (Imported("gemini", 1), "Hi", False),
+        (Imported("gemini", 1), "Hi, in JSON", True),
+        (Imported(FORMAT, 1), "Hi", True),
+        (Imported(FORMAT, 2), "Hi", False),
+        (None, "Hi", True),
+    ],
+)
+def test_json_mode_needs_the_word_in_the_input_of_requests_that_did_not_come_so(
+    imported: Imported | None, text: str, *, sends: bool
+) -> None:
+    settings: dict[str, Any] = {"text": {"format": {"type": "json_object"}, "verbosity": "low"}, "instructions": "JSON"}
+    rendered = get_format(FORMAT).render(replace(snapshot(user(text), **settings), imported=imported))
+    wanted = settings["text"] if sends else {"verbosity": "low"}
+    assert rendered.payload["text"] == wanted
+    assert codes(rendered) == ([], [] if sends else ["option"])

@@ -93,6 +93,13 @@ def test_what_stands_beside_the_first_answer_is_provider_data() -> None:
     assert data == {"citations": ["u"], "choices": [{"index": 1}], "choice": {"seed": 5}}
 
 
+@pytest.mark.parametrize("message", [{"content": None, "refusal": "No."}, {"content": "", "reasoning": "hm"}])
+def test_log_probabilities_without_a_text_are_provider_data(message: Json) -> None:
+    logprobs = {"content": [{"token": "a"}], "refusal": [{"token": "b"}]}
+    body = {"choices": [{"finish_reason": "stop", "message": message, "logprobs": logprobs}]}
+    assert get_format("chat_completion").parse_response(body).provider_data == {"choice": {"logprobs": logprobs}}
+
+
 def test_unknown_items_and_keys_of_open_responses_are_kept() -> None:
     body: Json = {
         "status": "completed",
@@ -139,6 +146,8 @@ def test_output_alone_makes_a_response() -> None:
         ({"message": "m"}, None, None, "m", None),
         ({"errors": [{"code": 7, "message": "m"}]}, "7", None, "m", None),
         ({"error": {"type": "t"}}, None, "t", None, None),
+        ({"title": "Bad", "status": 404, "detail": "m"}, None, None, "m", 404),
+        ({"status": "error", "message": "m"}, None, "error", "m", None),
         ("upstream connect error", None, None, "upstream connect error", None),
         (b"<html>502</html>", None, None, "<html>502</html>", None),
     ],
@@ -196,6 +205,7 @@ def test_stream_events_name_the_assembler() -> None:
             },
             (100, 1, 101),
         ),
+        ({"prompt_tokens": 33, "completion_tokens": 70, "total_tokens": 103, "reasoning_tokens": 739}, (33, 809, 842)),
         ({"prompt_tokens": -7, "completion_tokens": 1, "total_tokens": 8}, (None, 1, 8)),
         ({"prompt_tokens": 7, "completion_tokens": 1}, (7, 1, 8)),
         ({"prompt_tokens": 7}, (7, None, None)),

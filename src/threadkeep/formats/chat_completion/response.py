@@ -61,13 +61,13 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
     if body.get("object") == CHUNK:
         raise StreamChunk(NAME, CHUNK)
     choice, others = _choices(body)
-    usage = body.get("usage")
+    usage, output = body.get("usage"), [] if choice is None else items_of(choice)
     return Response(
         **{field: body[key] for key, field in ECHOED.items() if key in body},
         **_ending(choice),
-        output=[] if choice is None else items_of(choice),
+        output=output,
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
-        extra=_provider_data(body, choice or {}, others),
+        extra=_provider_data(body, _choice_data(choice or {}, output), others),
         format=NAME,
     )
 
@@ -98,21 +98,22 @@ def _ending(choice: JsonObject | None) -> JsonObject:
     return {"status": status, "finish_reason": word, "incomplete_details": details, "error": error}
 
 
-def _provider_data(body: JsonObject, choice: JsonObject, others: list[Any]) -> JsonObject:
+def _provider_data(body: JsonObject, choice_data: JsonObject, others: list[Any]) -> JsonObject:
     found = {key: value for key, value in body.items() if key not in _OTHERS and value is not None}
     if others:
         found["choices"] = others
-    if strange := _choice_data(choice):
-        found["choice"] = strange
+    if choice_data:
+        found["choice"] = choice_data
     return found
 
 
-def _choice_data(choice: JsonObject) -> JsonObject:
-    """What the choice says beside message and ending; log probabilities of its content are on the first text."""
+def _choice_data(choice: JsonObject, output: list[JsonObject]) -> JsonObject:
+    """What the choice says beside message and ending; log probabilities of its content are on a first text."""
     found = {key: value for key, value in choice.items() if key not in _CHOICE_KEYS}
     logprobs = found.get("logprobs")
     if isinstance(logprobs, dict):
-        found["logprobs"] = {key: value for key, value in logprobs.items() if key != "content" and value is not None}
+        told = {"content"} if any("logprobs" in part for item in output for part in item.get("content") or ()) else ()
+        found["logprobs"] = {k: v for k, v in logprobs.items() if k not in told and v not in (None, [])}
     return {key: value for key, value in found.items() if value not in (None, {}, [])}
 
 

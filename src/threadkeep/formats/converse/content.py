@@ -125,7 +125,7 @@ def _file_in_result(part: JsonObject, place: Place, path: str) -> JsonObject:
 
 def _video(part: JsonObject, place: Place, path: str) -> JsonObject | None:
     url = url_of(part)
-    if url and source_block(url) is None and base64_media_type(url) is None:
+    if url and source_block(url) is None and base64_media_type(url) is None and not native_keys(part, NAME):
         _lost(part, place, path)
         return None
     return _medium(part, url, VIDEO, place, path)

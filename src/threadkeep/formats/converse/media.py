@@ -258,5 +258,5 @@ def _strange(part: JsonObject, url: str, kind: Kind, content: JsonObject) -> Jso
     if kind is DOCUMENT:
         plain["name"] = document_name(part, url)
     strange = {key: value for key, value in content.items() if key not in plain or plain[key] != value}
-    strange |= {key: None for key, value in plain.items() if value is not None and key not in content}
+    strange |= {key: None for key in plain if key not in content and (plain[key] is not None or key == "format")}
     return {"native": {NAME: {kind.block: strange}}} if strange else {}

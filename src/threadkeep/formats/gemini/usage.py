@@ -50,9 +50,9 @@ def _normalized(usage: JsonObject) -> NormalizedUsage:
     thoughts = count_at(usage, "thoughtsTokenCount")
     taken = _sum(count_at(usage, "promptTokenCount"), count_at(usage, "toolUsePromptTokenCount"))
     given = _sum(count_at(usage, "candidatesTokenCount"), thoughts)
-    if total is not None and taken is not None:
-        given = max(total - taken, 0) if given is None else given
-        taken = max(total - given, taken)
+    if total is not None and (taken is not None or given is not None):
+        given = max(total - (taken or 0), 0) if given is None else given
+        taken = max(total - given, taken or 0)
     return inclusive(
         taken=taken,
         given=given,

@@ -6,6 +6,7 @@
 * A reasoning item needs the item it led to; no item id and no call id comes twice.
 * A dialect changes what its vendor has otherwise, see `formats.dialects`.
 * `input` is the last key, and absent when the provider has everything already.
+* JSON mode needs the word JSON in the input, where the instructions do not count.
 
 Source: OpenAI's API reference, "Responses"; the Open Responses specification.
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.domain.wire import Rendered, RenderOptions, ServerState, Snapshot
+from threadkeep.domain.wire import Entry, Rendered, RenderOptions, ServerState, Snapshot
 from threadkeep.errors import CannotRender
 from threadkeep.formats.dialects import RESPONSES, STANDARD, Dialect, dialect_of
 from threadkeep.formats.entries import initial_state, snapshot_of
@@ -61,6 +62,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     is_cut_empty = not entries and options.upto is not None
     if not count and (state is None or is_cut_empty) and not head.has_prompt:
         raise CannotRender("There is nothing to send: no item is left. Add a user message first.")
+    if state is None and _lacks_json_word(snapshot, entries, pieces) and not head.has_prompt:
+        head = _without_json_mode(head, context)
     rendered = Rendered(
         losses=context.losses,
         repairs=context.repairs,
@@ -112,6 +115,23 @@ def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, conte
     body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
     _check(body)
     return body
+
+
+def _lacks_json_word(snapshot: Snapshot, entries: Sequence[Entry], pieces: Sequence[bytes]) -> bool:
+    """Whether a request for JSON mode, which came from another format or was cut, does not say JSON in its input."""
+    imported, text = snapshot.imported, snapshot.settings.get("text")
+    form = text.get("format") if isinstance(text, dict) else None
+    if imported is None or not isinstance(form, dict) or form.get("type") != "json_object":
+        return False
+    is_as_it_came = imported.format == NAME and len(entries) >= imported.count
+    return not is_as_it_came and not any(b"json" in piece.lower() for piece in pieces)
+
+
+def _without_json_mode(head: Head, context: Context) -> Head:
+    context.mend("option", "text.format", "JSON mode was left out: it needs the word JSON in the input.")
+    body = loads(head.text)
+    text = {key: value for key, value in body.pop("text").items() if key != "format"}
+    return Head(dumps(body | ({"text": text} if text else {})), head.has_prompt)
 
 
 def _state_keys(state: ServerState | None) -> JsonObject:

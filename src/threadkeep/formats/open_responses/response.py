@@ -83,12 +83,17 @@ def _check(body: JsonObject, output: list[Any]) -> None:
     kind = body.get("type")
     if isinstance(kind, str) and kind.startswith(_EVENTS[0]):
         raise StreamChunk(NAME, kind)
-    if "status" not in body and (error := provider_error(body)) is not None:
+    if not _is_status(body.get("status")) and (error := provider_error(body)) is not None:
         raise error
     for key in ("status", "object"):
         if key not in body:
             hint = other_format(body, NAME)
             raise CannotParse(f"The body has no output, and its {key} is missing{hint}: {shortened(body)}")
+
+
+def _is_status(word: Any) -> bool:
+    """Whether a word is a status of a response, and not one of HTTP or of an error."""
+    return isinstance(word, str) and word in STATUSES
 
 
 def provider_data(body: JsonObject) -> JsonObject:
