@@ -296,8 +296,11 @@ def test_a_failed_write_leaves_its_key_free(store: Any, tables: Tables) -> None:
 
 def test_a_copy_is_made_once(store: Any, conversation: Any) -> None:
     first = store.copy_conversation(conversation.id, idempotency_key="key")
+    conversation.user("the original goes on")
     again = store.copy_conversation(conversation.id, idempotency_key="key")
     assert (first.replayed, again.replayed, again.id == first.id) == (False, True, True)
+    with pytest.raises(IdempotencyConflict):
+        store.copy_conversation(conversation.id, idempotency_key="key", title="another one")
 
 
 def test_a_deletion_is_done_once(store: Any, conversation: Any) -> None:

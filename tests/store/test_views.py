@@ -76,6 +76,25 @@ def test_on_a_branch_of_its_own_it_covers_what_that_branch_has(talk: Any) -> Non
         talk.undo_compaction(expected_head=3, on_conflict="branch")
 
 
+def test_a_copy_of_a_branch_is_covered_as_far(talk: Any, store: Any) -> None:
+    """Positions count over all branches; in a copy they are others."""
+    branch = talk.fork(at=1)
+    talk.add_items([a_message(f"more {number}") for number in range(5)])
+    branch.user("of the branch")
+    branch.compact(summary="They spoke.")
+    branch.user("go on")
+    branch.compact(summary="They went on.")
+    branch.undo_compaction()
+    branch.user("and on")
+    expected = [f"{SUMMARY}\n\nThey spoke.", "go on", "and on"]
+    assert texts(branch) == texts(branch.session()) == expected
+    saved = store.save(branch.session())
+    saved.user("later")
+    assert texts(saved) == [*expected, "later"]
+    saved.undo_compaction()
+    assert texts(saved)[-4:] == ["of the branch", "go on", "and on", "later"]
+
+
 def test_no_call_is_parted_from_its_output(conversation: Any) -> None:
     conversation.add_items([a_message(), a_call("c1"), an_output("c1"), a_message("more")])
     assert conversation.compact(upto=1, summary="s").item.extra["upto"] == 0

@@ -145,8 +145,8 @@ class AsyncStore(Shelf):
         self, id: str, *, idempotency_key: str | None = None, **about: Unpack[About]
     ) -> AsyncConversation:
         """Like `Store.copy_conversation`."""
-        original = await self.get_conversation(id)
-        return await self.save(await original.session(), idempotency_key=idempotency_key, **about)
+        session = await (await self.get_conversation(id)).session()
+        return await self._created(self._copying(id, session, about, idempotency_key))
 
     async def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Like `Store.delete_conversation`."""

@@ -87,6 +87,14 @@ class Shelf:
         arguments = (self._scope, new, self._contents)
         return Plan(create_and_open, arguments, is_write=True, is_keyed=new.once is not None)
 
+    def _copying(self, id: str, session: Session, about: About, key: str | None) -> Plan[tuple[Opened, bool]]:
+        """The plan of a copy; its key is for the original's id, because the original may have grown since."""
+        new = new_conversation(session, about, None, self._scope.user)
+        content = [id, new.user_id, new.external_id, new.title, dict(new.labels)]
+        new = replace(new, once=once(key, "copy_conversation", content))
+        arguments = (self._scope, new, self._contents)
+        return Plan(create_and_open, arguments, is_write=True, is_keyed=new.once is not None)
+
     def _importing_request(
         self, payload: Any, format: str, how: tuple[str | None, bool | None], about: About, key: str | None,
         options: Mapping[str, Any],

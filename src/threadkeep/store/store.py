@@ -178,7 +178,8 @@ class Store(Shelf):
         Raises:
             NotFound: there is none of that id here.
         """
-        return self.save(self.get_conversation(id).session(), idempotency_key=idempotency_key, **about)
+        session = self.get_conversation(id).session()
+        return self._created(self._copying(id, session, about, idempotency_key))
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation: it is gone at once, then its rows are removed in batches. Its ledger rows stay.

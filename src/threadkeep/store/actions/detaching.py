@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from threadkeep.db.tables import items
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
+from threadkeep.formats.views import UNDONE
 from threadkeep.store.actions.entries import facts_at
 from threadkeep.store.actions.loading import load
 from threadkeep.store.actions.opening import get
@@ -30,9 +32,9 @@ def detached(connection: Connection, place: Place, contents: Contents) -> Sessio
     if (imported := found.imported) is not None:
         count = sum(entry.position < imported.count for entry in loaded.entries)
         session.imported = replace(imported, count=count)
-    authors = _authors(connection, place)
+    authors, positions = _authors(connection, place), [entry.position for entry in loaded.entries]
     for entry in loaded.entries:
-        item = entry.item()
+        item = _moved(entry.item(), positions)
         if entry.position in authors:
             item["author_id"] = authors[entry.position]
         session.add_item(item_from_object(item), turn=entry.turn)
@@ -42,6 +44,15 @@ def detached(connection: Connection, place: Place, contents: Contents) -> Sessio
             session.update(previous_response_id=loaded.state.previous_response_id)
     session.response_boundary = boundary
     return session
+
+
+def _moved(item: JsonObject, positions: Sequence[int]) -> JsonObject:
+    """An item as it stands in a copy, where positions are counted from 0: compactions name others by theirs."""
+    if item["type"] == "compaction" and isinstance(item.get("upto"), int):
+        return {**item, "upto": bisect_right(positions, item["upto"]) - 1}
+    if item["type"] == UNDONE and item.get("compaction") in positions:
+        return {**item, "compaction": positions.index(item["compaction"])}
+    return item
 
 
 def options_of(connection: Connection, place: Place, contents: Contents) -> Session:
