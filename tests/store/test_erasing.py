@@ -127,6 +127,51 @@ def test_an_interrupted_erasure_goes_on_where_it_ended(store: Any, watching: Eng
     assert CANARY not in dump(watching)
 
 
+def test_a_stream_that_ends_while_its_user_is_erased_leaves_figures_only(
+    stores: Any, tenant: str, watching: Engine
+) -> None:
+    """It may end between the moment when its conversation is hidden and the moment when its rows are removed."""
+    store = stores.get("sync", "elsewhere").for_tenant(tenant)
+    first, second = (store.create_conversation(model="m", input="hi", user_id=USER) for _ in range(2))
+    recorders = [one.stream_response(FORMAT, provider="p") for one in (first, second)]
+    for recorder in recorders:
+        recorder.__enter__()
+        for event in a_stream("words", usage={"input_tokens": 3, CANARY: 1}):
+            recorder.feed(event)
+    left = list(recorders)
+
+    def end_one(what: str, _: int) -> None:
+        if what == "conversations" and left:  # one is removed, the other one is hidden
+            for recorder in recorders:
+                with pytest.raises(NotFound):
+                    recorder.__exit__(None, None, None)
+            left.clear()
+
+    store.erase_user(USER, progress=end_one)
+    assert CANARY not in dump(watching)
+    (row,) = store.usage()
+    assert (row.attempts, row.input_tokens) == (2, 3)
+
+
+def test_an_attempt_is_not_written_down_for_a_user_who_is_being_erased(
+    stores: Any, tenant: str, watching: Engine
+) -> None:
+    store = stores.get("sync", "elsewhere").for_tenant(tenant)
+    conversation = store.create_conversation(model="m", user_id=USER)
+
+    def hide(connection: Any) -> None:
+        where = conversations.c.id == conversation._place.key
+        connection.execute(update(conversations).where(where).values(status="deleted"))
+
+    def attempt() -> Any:
+        with pytest.raises(NotFound):
+            conversation.record_attempt(FORMAT, error=CANARY, idempotency_key=CANARY)
+
+    meanwhile(watching, hide, attempt)
+    store.erase_user(USER)
+    assert CANARY not in dump(watching)
+
+
 def test_a_store_of_one_user_erases_nobody_else(store: Any) -> None:
     conversation = store.create_conversation(model="m", user_id="mine")
     with pytest.raises(InvalidOption):

@@ -64,11 +64,22 @@ TAKEN_READER: Final = Reader(TAKEN)
 
 
 @cache
-def conversation_by(column: str, *, scoped: bool) -> Prepared:
-    """One conversation by `id`, `public_id` or `external_id`; parameters: tenant, value and (scoped) user."""
+def conversation_by(column: str, *, scoped: bool, kept: bool = False) -> Prepared:
+    """One conversation by `id`, `public_id` or `external_id`; parameters: tenant, value and (scoped) user.
+
+    `kept`: nobody changes or hides it before the end of the transaction.
+    """
     value = bindparam("value", type_=conversations.c[column].type)
     where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c[column] == value]
-    return Prepared(select(*FACTS).where(*where, *visible(scoped=scoped)))
+    statement = select(*FACTS).where(*where, *visible(scoped=scoped))
+    return Prepared(statement.with_for_update(read=True) if kept else statement)
+
+
+@cache
+def owner_of() -> Select[Any]:
+    """Whose conversation it is, also of one that is deleted."""
+    table = conversations.c
+    return select(table.user_id).where(table.tenant_id == bindparam("tenant"), table.id == bindparam("key"))
 
 
 @cache

@@ -54,19 +54,23 @@ class Lineage:
         )
 
 
-def facts_of(connection: Connection, scope: Scope, column: str, value: Any) -> Record | None:
-    """The row of a conversation by id, public_id or external_id; None when this scope has none."""
-    rows = conversation_by(column, scoped=scope.is_scoped).rows(connection, scope.bound(value=value))
+def facts_of(connection: Connection, scope: Scope, column: str, value: Any, *, is_kept: bool = False) -> Record | None:
+    """The row of a conversation by id, public_id or external_id; None when this scope has none.
+
+    `is_kept`: nobody changes or hides it before the end of the transaction.
+    """
+    statement = conversation_by(column, scoped=scope.is_scoped, kept=is_kept)
+    rows = statement.rows(connection, scope.bound(value=value))
     return FACTS_READER.records(connection.dialect, rows)[0] if rows else None
 
 
-def facts_at(connection: Connection, place: Place) -> Record:
-    """The row of the conversation at a place.
+def facts_at(connection: Connection, place: Place, *, is_kept: bool = False) -> Record:
+    """The row of the conversation at a place; `is_kept` as in `facts_of`.
 
     Raises:
         NotFound: it is gone, or not for this scope.
     """
-    facts = facts_of(connection, place.scope, "id", place.key)
+    facts = facts_of(connection, place.scope, "id", place.key, is_kept=is_kept)
     if facts is None:
         raise place.missing()
     return facts

@@ -101,7 +101,7 @@ def record_attempt(connection: Connection, place: Place, attempt: Attempt, once:
         NotFound, IdempotencyConflict: nothing was written.
     """
     now = datetime.now(UTC)
-    facts = facts_at(connection, place)
+    facts = facts_at(connection, place, is_kept=True)  # its user may be about to be erased
     if keys.outcome_of(connection, place.scope.tenant, place.key, once) is not None:
         return False
     keys.record(connection, place.scope.tenant, place.key, once, now, kind="attempt")

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, select
 
 from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.queries.conversations import owner_of
 from threadkeep.db.queries.streams import ending, lease_renewal, parts_of, parts_removal, stream_of, unfinished_of
 from threadkeep.db.tables import response_bodies, responses, stream_parts
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
@@ -211,10 +212,12 @@ def finish(connection: Connection, place: Place, number: int, token: bytes, what
     if not what.keeps_token:
         values["lease_token"] = None
     check_sizes(connection, [{name: values.get(name) for name in _COLUMNS}], "a response", _COLUMNS)
-    connection.execute(ending().values(**values), {**key, "response": number, "token": token})
+    if not connection.execute(ending().values(**values), {**key, "response": number, "token": token}).rowcount:
+        raise place.missing()  # its rows are being removed, and that wrote the ledger row
     insert_attempt(
         connection, place, what.attempt, now,
-        user_id=None if found is None else found.user_id, response=number, tool_set_hash=stream.tool_set_hash,
+        user_id=_owner(connection, place) if found is None else found.user_id,
+        response=number, tool_set_hash=stream.tool_set_hash,
     )  # fmt: skip
     if found is None:
         return Ended(-1, -1, -1, is_gone=True)
@@ -271,14 +274,21 @@ def settle(connection: Connection, place: Place, number: int, status: str, endin
         finish(connection, place, number, token, endings.without_items(left, error))
 
 
+def _owner(connection: Connection, place: Place) -> str | None:
+    """Whose conversation it was: when that user is erased, its rows in the ledger are found by it."""
+    found: str | None = connection.execute(owner_of(), {"tenant": place.scope.tenant, "key": place.key}).scalar()
+    return found
+
+
 def account_unfinished(connection: Connection, tenant: int, key: int) -> None:
     """Ledger rows for the responses in progress of a deleted conversation, whose rows are about to be removed."""
     now, place = datetime.now(UTC), Place(Scope(tenant), key, "")
     for row in connection.execute(unfinished_of(), {"tenant": tenant, "key": key}).all():
         attempt = Attempt(format=row.format, status=INCOMPLETE)
         insert_attempt(
-            connection, place, attempt, now, user_id=None, response=row.number, tool_set_hash=row.tool_set_hash
-        )
+            connection, place, attempt, now,
+            user_id=_owner(connection, place), response=row.number, tool_set_hash=row.tool_set_hash,
+        )  # fmt: skip
         values = {"open_branch": None, "lease_token": None, "lease_until": None}
         parameters = {"tenant": tenant, "key": key, "response": row.number, "token": row.lease_token}
         connection.execute(ending().values(**values), parameters)
