@@ -568,6 +568,22 @@ def test_a_conversation_that_is_being_deleted_too(
     assert (counts["usage_records"], counts["stream_parts"], counts["responses"]) == (1, 0, 0)
 
 
+def test_two_recorders_with_one_key_lose_nothing(conversation: Any, elsewhere: Any) -> None:
+    """A retry that came while the first attempt was still at work, on a branch of its own."""
+    conversation.user("Count")
+    first = left(conversation, *a_stream(WORDS), idempotency_key="key")
+    second = elsewhere.get_conversation(conversation.id).stream_response(
+        FORMAT, idempotency_key="key", on_conflict="branch"
+    )
+    with second:
+        for event in a_stream("other words"):
+            second.feed(event)
+        first.__exit__(None, None, None)
+    assert (first.response.stored, second.response.stored) == ((0, 0), (1, 1))
+    assert texts_of(conversation.on_branch(1).transcript()) == ["Count", "other words"]
+    assert streamed(conversation, idempotency_key="key").response.text == WORDS
+
+
 def test_a_copy_has_what_was_stored(store: Any, conversation: Any) -> None:
     conversation.user("Count")
     left(conversation, *beginning(WORDS))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import a_call, a_message, an_answer, an_output
+from tests.factories import a_call, a_message, a_stream, an_answer, an_output
 from threadkeep import HeadConflict, IdempotencyConflict, InvalidItem, InvalidOption, Turns
 from threadkeep.formats.views import SUMMARY
 
@@ -182,6 +182,33 @@ def test_what_was_not_recorded_is_rendered_with_the_options_of_today(talk: Any) 
     rendered = talk.render(FORMAT, upto=2)
     assert rendered.payload["temperature"] == 0.5
     assert [repair.code for repair in rendered.repairs] == ["not_recorded"]
+
+
+def test_a_request_is_replayed_though_options_changed_before_its_answer(conversation: Any, elsewhere: Any) -> None:
+    conversation.update(instructions="old")
+    conversation.user("one")
+    sent = conversation.render(FORMAT)
+    elsewhere.get_conversation(conversation.id).update(instructions="new")
+    conversation.register_tool("look_up")
+    conversation.add_response(an_answer("answer"), FORMAT, rendered=sent)
+    assert conversation.render(FORMAT, upto=0).body == sent.body
+    again = conversation.render(FORMAT, upto=0)
+    branch = conversation.fork(at=0)
+    with branch.stream_response(FORMAT, rendered=again) as recorder:
+        for event in a_stream("answer"):
+            recorder.feed(event)
+    assert branch.render(FORMAT, upto=0).body == sent.body
+    assert branch.request_payload(FORMAT)["instructions"] == "new"
+
+
+def test_a_request_whose_options_are_gone_is_not_recorded(conversation: Any, store: Any) -> None:
+    conversation.update(instructions="old")
+    conversation.user("one")
+    sent = conversation.render(FORMAT)
+    conversation.update(instructions="new")
+    store.retain(content=1)
+    conversation.add_response(an_answer("answer"), FORMAT, rendered=sent)
+    assert [repair.code for repair in conversation.render(FORMAT, upto=0).repairs] == ["not_recorded"]
 
 
 def test_a_position_beyond_all_columns_shows_everything(talk: Any) -> None:

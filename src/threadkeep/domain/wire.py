@@ -246,6 +246,7 @@ class Rendered:
         stable: how many leading elements of the turn list no later append on this branch changes.
         head: position of the last item that was rendered; -1 when there was none.
         view: the options that shaped it, to be recorded with the response.
+        configured: what names the stored session options and tools that it was rendered with; None for detached ones.
     """
 
     losses: list[Loss]
@@ -254,6 +255,7 @@ class Rendered:
     head: int
     view: JsonObject
     source: JsonObject | bytes = field(repr=False)
+    configured: tuple[bytes, bytes | None] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def payload(self) -> JsonObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from threadkeep.domain.cost import Cost
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
@@ -18,7 +18,7 @@ from threadkeep.errors import CannotParse, InvalidOption, ProviderError
 from threadkeep.store.actions.ledger import UNKNOWN, Attempt
 from threadkeep.store.actions.responses import Answer
 from threadkeep.store.drafts import Draft, drafted, fitting
-from threadkeep.store.place import identifier, once, optional_identifier
+from threadkeep.store.place import Configuration, identifier, once, optional_identifier
 from threadkeep.store.prices import PriceBook, Served
 from threadkeep.store.requests import How, guard_of
 
@@ -84,30 +84,39 @@ def answer_of(parsed: ParsedBody, format: str, head: int, rendered: Rendered | N
     response = parsed.response
     if response is None:
         raise CannotParse("There is no response to be stored.")
-    view, head = asked_with(rendered, head)
+    asked = asked_with(rendered, head)
     return Answer(
         drafts=drafts_of(response),
         body=parsed.raw,
         attempt=attempt_of(format, call, response=response),
-        input_to=head,
+        input_to=asked.head,
         columns=columns_of(response, format),
-        view=view,
+        view=asked.view,
+        configured=asked.configured,
         once=_response_once(parsed, format, how),
         guard=guard_of(how),
     )
 
 
-def asked_with(rendered: Rendered | None, head: int) -> tuple[JsonObject | None, int]:
-    """The view of a request and the last position that it showed; `head` for one that is not known.
+class Asked(NamedTuple):
+    """What is known of a request: its view, the last position that it showed, and its options and tools."""
+
+    view: JsonObject | None
+    head: int
+    configured: Configuration | None
+
+
+def asked_with(rendered: Rendered | None, head: int) -> Asked:
+    """What is known of a request; without one it is taken to have shown everything up to `head`.
 
     Raises:
         InvalidOption: it is no rendered request.
     """
     if rendered is None:
-        return None, head
+        return Asked(None, head, None)
     if not isinstance(rendered, Rendered):
         raise InvalidOption(f"rendered= is what render() returned, not {type(rendered).__name__}.")
-    return rendered.view, rendered.head
+    return Asked(rendered.view, rendered.head, rendered.configured)
 
 
 def drafts_of(response: Response) -> list[Draft]:

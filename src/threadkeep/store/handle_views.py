@@ -16,7 +16,7 @@ from threadkeep.store.actions.items import item_id_of
 from threadkeep.store.actions.loading import Loaded, load
 from threadkeep.store.actions.replaying import Replay, replay
 from threadkeep.store.handle import Handle
-from threadkeep.store.place import MAX_POSITION, once, whole
+from threadkeep.store.place import MAX_POSITION, Configuration, once, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import How, View, guard_of, render_options
 
@@ -33,7 +33,7 @@ class Views(Handle):
         state = self._state
 
         def finish(loaded: Loaded) -> Rendered:
-            return wire.render(state.absorb(loaded), options)
+            return _named(wire.render(state.absorb(loaded), options), state.found.configured)
 
         return Plan(load, (self._place, self._contents, state.found, state.next_position), finish)
 
@@ -47,11 +47,10 @@ class Views(Handle):
             if found.view is None:
                 rendered = wire.render(_at_that_time(snapshot, found), options)
                 rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
-                return rendered
+                return _named(rendered, found.configured)
             others: dict[str, Any] = {name: value for name, value in view.items() if name != "upto"}
-            return wire.render(
-                _at_that_time(snapshot, found), replace(recorded_options(found.view), upto=position, **others)
-            )
+            options = replace(recorded_options(found.view), upto=position, **others)
+            return _named(wire.render(_at_that_time(snapshot, found), options), found.configured)
 
         arguments = (self._place, self._contents, state.found, state.next_position, position)
         return Plan(replay, arguments, finish)
@@ -81,6 +80,12 @@ class Views(Handle):
             )
 
         return self._writing(compact, what, finish=finish, is_keyed=key is not None)
+
+
+def _named(rendered: Rendered, configured: Configuration) -> Rendered:
+    """A request that says with which options and tools it was rendered, though they may change before its answer."""
+    rendered.configured = configured
+    return rendered
 
 
 def _at_that_time(snapshot: Snapshot, found: Replay) -> Snapshot:

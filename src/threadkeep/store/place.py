@@ -14,6 +14,9 @@ TENANT_WIDE: Final = 0  # stands for a conversation in `appends` where a key bel
 MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
 
+# The hashes of session options and of a tool set
+Configuration = tuple[bytes, bytes | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -42,14 +42,15 @@ class Recording:
         self._interval = min(PART_SECONDS, self._lease.total_seconds() / 3)
         self._asked: str | None = state.found.settings.get("model")
         self._once = _once(format, how)
-        view, shown = asked_with(rendered, state.head)
+        request = asked_with(rendered, state.head)
         self._beginning = Beginning(
             format=format,
             token=secrets.token_bytes(16),
             lease=self._lease,
-            input_to=shown,
+            input_to=request.head,
             notes={"model": self._asked, "provider": call.get("provider")},
-            view=view,
+            view=request.view,
+            configured=request.configured,
             once=self._once,
             guard=guard_of(how),
         )

@@ -20,7 +20,7 @@ from threadkeep.store.actions.entries import Lineage, facts_of, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import Replayed
-from threadkeep.store.place import TENANT_WIDE, Once, Place, Scope
+from threadkeep.store.place import TENANT_WIDE, Configuration, Once, Place, Scope
 
 CONFIG_HASH, TOOL_SET_HASH, ACTIVE_BRANCH = map(FACTS_READER.place, ("config_hash", "tool_set_hash", "active_branch"))
 
@@ -42,6 +42,12 @@ class Opened:
         """Where the conversation came from, when it was imported."""
         found = self.settings.get("imported")
         return None if found is None else Imported.from_dict(found)
+
+    @property
+    def configured(self) -> Configuration:
+        """What names its options and tools."""
+        tools = self.facts.tool_set_hash
+        return bytes(self.facts.config_hash), None if tools is None else bytes(tools)
 
     @property
     def lineage(self) -> Lineage:

@@ -14,7 +14,7 @@ from threadkeep.store.actions.entries import SERVER_STATE, Lineage, server_state
 from threadkeep.store.actions.loading import Loaded, load
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.contents import Contents
-from threadkeep.store.place import Place
+from threadkeep.store.place import Configuration, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Replay:
     tools: Sequence[JsonObject]
     state: ServerState | None
     view: JsonObject | None
+    configured: Configuration
 
     @property
     def imported(self) -> Imported | None:
@@ -44,7 +45,7 @@ def replay(
     """
     loaded = load(connection, place, contents, found, since)
     opened = loaded.conversation
-    settings, tools, view = opened.settings, opened.tools, None
+    settings, tools, view, configured = opened.settings, opened.tools, None, opened.configured
     table = responses.c
     statement = (
         responses.select()
@@ -63,9 +64,9 @@ def replay(
             tenant = place.scope.tenant
             settings = contents.settings(connection, tenant, row.config_hash)
             tools = contents.tools(connection, tenant, row.tool_set_hash)
-            view = loads(row.view)
+            view, configured = loads(row.view), (row.config_hash, row.tool_set_hash)
             break
     state = None
     if any(settings.get(name) for name in SERVER_STATE):
         state = server_state(connection, place, Lineage(opened.lineage.parts, position), settings)
-    return Replay(loaded, settings, tools, state, view)
+    return Replay(loaded, settings, tools, state, view, configured)

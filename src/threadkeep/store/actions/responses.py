@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.prepared import insertion
-from threadkeep.db.tables import response_bodies, responses
+from threadkeep.db.tables import configs, response_bodies, responses, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.errors import HeadConflict, ResponseInProgress
 from threadkeep.store.actions import keys
@@ -22,7 +22,7 @@ from threadkeep.store.actions.ledger import Attempt, insert_attempt, name_respon
 from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, Unfinished, take
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
-from threadkeep.store.place import Once, Place
+from threadkeep.store.place import Configuration, Once, Place
 
 PLAIN: Final = 0
 ZLIB: Final = 1
@@ -41,6 +41,7 @@ class Answer:
     input_to: int
     columns: JsonObject = field(default_factory=dict)  # of the responses row, by name
     view: JsonObject | None = None
+    configured: Configuration | None = None  # what the request was rendered with
     once: Once | None = None
     guard: Guard = ANYWHERE
 
@@ -80,12 +81,12 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
     shown = _shown(place, answer, found)
     insert_items(connection, place, answer.drafts, found, now, seen=shown)
     number = found.response
-    _insert_response(connection, place, answer, found, shown, now)
+    tool_set_hash = _insert_response(connection, place, answer, found, shown, now)
     made = {"kind": "response", "number": number, "first": found.first, "branch": found.branch}
     if outcome is None:
         insert_attempt(
             connection, place, answer.attempt, now,
-            user_id=found.user_id, response=number, tool_set_hash=found.tool_set_hash,
+            user_id=found.user_id, response=number, tool_set_hash=tool_set_hash,
         )  # fmt: skip
         keys.record(connection, place.scope.tenant, place.key, answer.once, now, **made)
     elif answer.once is not None:  # refused before under this key: its ledger row exists
@@ -159,7 +160,9 @@ def _shown(place: Place, answer: Answer, found: Taken) -> int:
 
 def _insert_response(
     connection: Connection, place: Place, answer: Answer, found: Taken, shown: int, now: datetime
-) -> None:
+) -> bytes | None:
+    """The rows of a response and its body; returns which tools the model saw."""
+    view, (config_hash, tool_set_hash) = seen_by_model(connection, place, answer.view, answer.configured, found)
     key = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": found.response}
     row: dict[str, Any] = {
         **key,
@@ -167,15 +170,34 @@ def _insert_response(
         "input_to": shown,
         "from_position": found.first,
         "to_position": found.last,
-        "view": None if answer.view is None else dumps(answer.view).decode(),
-        "config_hash": found.config_hash,
-        "tool_set_hash": found.tool_set_hash,
+        "view": view,
+        "config_hash": config_hash,
+        "tool_set_hash": tool_set_hash,
         "created_at": now,
         **answer.columns,
     }
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
     INSERT_RESPONSE.execute(connection, row)
     insert_body(connection, key, answer.body, now)
+    return tool_set_hash
+
+
+def seen_by_model(
+    connection: Connection, place: Place, view: JsonObject | None, asked: Configuration | None, found: Taken
+) -> tuple[str | None, Configuration]:
+    """The view of a request as JSON, and its options and tools, which may have changed since it was rendered.
+
+    Where these are stored no longer, the request cannot be replayed: it counts as not recorded.
+    """
+    text = None if view is None else dumps(view).decode()
+    current = (found.config_hash, found.tool_set_hash)
+    if asked is None or asked == current:
+        return text, current
+    for table, hash_ in ((configs, asked[0]), (tool_sets, asked[1])):
+        there = select(table.c.hash).where(table.c.tenant_id == place.scope.tenant, table.c.hash == hash_)
+        if hash_ is not None and connection.execute(there).first() is None:
+            return None, current
+    return text, asked
 
 
 def insert_body(connection: Connection, key: Mapping[str, int], body: bytes, now: datetime) -> None:

@@ -19,10 +19,10 @@ from threadkeep.store.actions import keys
 from threadkeep.store.actions.items import insert_items
 from threadkeep.store.actions.ledger import Attempt, insert_attempt
 from threadkeep.store.actions.numbers import ANYWHERE, INCOMPLETE, Amounts, Guard, Unfinished, lock, take, take_back
-from threadkeep.store.actions.responses import INSERT_RESPONSE, insert_body, unpacked
+from threadkeep.store.actions.responses import INSERT_RESPONSE, insert_body, seen_by_model, unpacked
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
-from threadkeep.store.place import Once, Place, Scope
+from threadkeep.store.place import Configuration, Once, Place, Scope
 
 IN_PROGRESS: Final = "in_progress"
 _COLUMNS: Final = ("provider_data", "error", "incomplete_details", "provider_response_id", "model", "finish_reason")
@@ -38,6 +38,7 @@ class Beginning:
     input_to: int
     notes: JsonObject  # what is to be known of the call when the recorder is gone
     view: JsonObject | None = None
+    configured: Configuration | None = None  # what the request was rendered with
     once: Once | None = None
     guard: Guard = ANYWHERE
 
@@ -77,6 +78,7 @@ def begin(connection: Connection, place: Place, wanted: Beginning) -> Begun:
     _check_key(connection, place, wanted)
     number, is_elsewhere = found.response, found.branch != place.branch
     expected = wanted.guard.expected_head if is_elsewhere else None
+    view, (config_hash, tool_set_hash) = seen_by_model(connection, place, wanted.view, wanted.configured, found)
     row = {
         "tenant_id": place.scope.tenant,
         "conversation_id": place.key,
@@ -85,9 +87,9 @@ def begin(connection: Connection, place: Place, wanted: Beginning) -> Begun:
         "input_to": min(wanted.input_to, found.first - 1 if expected is None else expected),
         "from_position": found.first,
         "to_position": found.last,
-        "view": None if wanted.view is None else dumps(wanted.view).decode(),
-        "config_hash": found.config_hash,
-        "tool_set_hash": found.tool_set_hash,
+        "view": view,
+        "config_hash": config_hash,
+        "tool_set_hash": tool_set_hash,
         "format": wanted.format,
         "status": IN_PROGRESS,
         "created_at": now,
@@ -226,7 +228,9 @@ def finish(connection: Connection, place: Place, number: int, token: bytes, what
         numbered = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": number}
         insert_body(connection, numbered, what.body, now)
     made = {"kind": "response", "number": number, "first": found.first, "branch": place.branch}
-    keys.record(connection, place.scope.tenant, place.key, what.once, now, **made)
+    if keys.outcome_of(connection, place.scope.tenant, place.key, what.once) is None:
+        keys.record(connection, place.scope.tenant, place.key, what.once, now, **made)
+    # else another recorder with the key, which was at work at the same time, was faster: what came here stays, too
     connection.execute(parts_removal(), {**key, "number": number})
     return Ended(found.first, found.revision, stream.input_to)
 
