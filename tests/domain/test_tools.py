@@ -210,7 +210,7 @@ def test_the_default_registry_can_be_reset() -> None:
 def test_registered_tools_keep_their_order_and_replace_in_place() -> None:
     session = Session()
     session.register_tool("a", "first")
-    session.register_tool("b", parameters=SCHEMA, strict=False, cache_point=True)
+    session.register_tool("b", None, SCHEMA, False, cache_point=True)  # as conversations and registries take it
     replaced = session.register_tool("a", description="second")
     assert replaced == FunctionTool("a", "second")
     assert session.tools == [

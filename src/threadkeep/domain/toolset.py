@@ -42,7 +42,6 @@ class ToolList:
         name: str,
         description: str | None = None,
         parameters: Mapping[str, Any] | None = None,
-        *,
         strict: bool | None = None,
         **extra: Any,
     ) -> FunctionTool:
