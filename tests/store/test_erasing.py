@@ -17,7 +17,7 @@ from sqlalchemy import Engine, inspect, text, update
 
 from tests.factories import a_call, a_picture, a_stream, an_answer, an_error, an_output, noise
 from threadkeep import InvalidOption, NotFound, ProviderError, Store
-from threadkeep.db.tables import conversations, response_bodies
+from threadkeep.db.tables import conversations, response_bodies, tool_sets
 
 FORMAT = "open_responses"
 CANARY = "canary-7f3a91"
@@ -268,6 +268,24 @@ def test_a_conversation_that_is_given_away_meanwhile_is_kept(stores: Any, tenant
 
     assert meanwhile(watching, give, lambda: store.erase_user(USER)).conversations == 0
     assert store.get_conversation(kept.id).user_id == "somebody"
+
+
+def test_tools_that_are_used_again_meanwhile_are_kept(stores: Any, tenant: str, watching: Engine) -> None:
+    """A definition that nothing names is named by a set that is not committed yet."""
+    store = stores.get("sync", "elsewhere").for_tenant(tenant)
+    tool, made = {"name": "look_up", "description": "finds"}, []
+    old = store.create_conversation(model="m", tools=[tool])
+    with watching.begin() as connection:
+        where = conversations.c.id == old._place.key
+        connection.execute(update(conversations).where(where).values(tool_set_hash=None))
+        connection.execute(tool_sets.delete().where(tool_sets.c.tenant_id == store._scope.tenant))
+
+    def use(connection: Any) -> None:
+        made.append(store.within(connection).create_conversation(model="m", tools=[tool], input="hi").id)
+
+    meanwhile(watching, use, lambda: store.retain(content=30))
+    seen = stores.get("sync").for_tenant(tenant).get_conversation(made[0])
+    assert [one["description"] for one in seen.request_payload(FORMAT)["tools"]] == ["finds"]
 
 
 @pytest.mark.parametrize("options", [{}, {"raw_bodies": -1}, {"content": "30d"}, {"content": True}])

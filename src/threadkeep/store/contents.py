@@ -16,7 +16,13 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes, insert_missing
-from threadkeep.db.queries.conversations import config_of, configs_of, tool_definitions_of, tool_set_of
+from threadkeep.db.queries.conversations import (
+    config_of,
+    configs_of,
+    kept_definitions,
+    tool_definitions_of,
+    tool_set_of,
+)
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import NotFound
@@ -175,12 +181,26 @@ def store_tools(connection: Connection, tenant: int, found: Sequence[ToolTexts],
     }
     rows = [definitions[hash_] for hash_ in sorted(definitions)]
     check_sizes(connection, rows, "a tool definition", ("definition",))
-    connection.execute(insert_missing(connection, tool_definitions), rows)
+    while rows:
+        connection.execute(insert_missing(connection, tool_definitions), rows)
+        rows = _without_kept(connection, tenant, rows)
     sets = {
         tools.set.hash: {"tenant_id": tenant, "hash": tools.set.hash, "definitions": tools.set.text, "created_at": now}
         for tools in found
     }
     connection.execute(insert_missing(connection, tool_sets), [sets[hash_] for hash_ in sorted(sets)])
+
+
+def _without_kept(connection: Connection, tenant: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that were collected right now; nobody collects the others before the end of this transaction.
+
+    A set names its tools in JSON, so no foreign key keeps them. Elsewhere the insertion itself has locked them.
+    """
+    if connection.dialect.name != "postgresql":
+        return []
+    wanted = {"tenant": tenant, "hashes": [row["hash"] for row in rows]}
+    kept = {bytes(hash_) for hash_ in connection.execute(kept_definitions(), wanted).scalars()}
+    return [row for row in rows if row["hash"] not in kept]
 
 
 def _short(value: object) -> str | None:

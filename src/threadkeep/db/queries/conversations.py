@@ -187,6 +187,14 @@ def tool_definitions_of() -> Select[Any]:
 
 
 @cache
+def kept_definitions() -> Select[Any]:
+    """Those of several hashes that are there, and stay there until the end of the transaction."""
+    table = tool_definitions.c
+    where = [table.tenant_id == bindparam("tenant"), table.hash.in_(bindparam("hashes", expanding=True))]
+    return select(table.hash).where(*where).order_by(table.hash).with_for_update(read=True, key_share=True)
+
+
+@cache
 def branch_of() -> Select[Any]:
     """A forked branch by its number."""
     return select(branches).where(

@@ -181,14 +181,23 @@ def _collect(connection: Connection, table: Table, tenant: int, reference: str) 
 
 
 def _collect_definitions(connection: Connection, tenant: int) -> int:
-    rows = connection.execute(select(tool_sets.c.definitions).where(tool_sets.c.tenant_id == tenant)).scalars()
-    used = {bytes.fromhex(text) for definitions in rows for text in loads(definitions)}
+    """Definitions that no set names. They are locked and looked at again, because a set may be written just now."""
     table = tool_definitions.c
-    found = set(connection.execute(select(table.hash).where(table.tenant_id == tenant)).scalars())
-    unused = sorted({bytes(hash_) for hash_ in found} - used)[:BATCH]
+    every = select(table.hash).where(table.tenant_id == tenant)
+    found = {bytes(hash_) for hash_ in connection.execute(every).scalars()}
+    unused = sorted(found - _named_definitions(connection, tenant))[:BATCH]
+    if unused:
+        locked = every.where(table.hash.in_(unused)).order_by(table.hash).with_for_update()
+        found = {bytes(hash_) for hash_ in connection.execute(locked).scalars()}
+        unused = sorted(found - _named_definitions(connection, tenant))
     if unused:
         connection.execute(delete(tool_definitions).where(table.tenant_id == tenant, table.hash.in_(unused)))
     return len(unused)
+
+
+def _named_definitions(connection: Connection, tenant: int) -> set[bytes]:
+    rows = connection.execute(select(tool_sets.c.definitions).where(tool_sets.c.tenant_id == tenant)).scalars()
+    return {bytes.fromhex(text) for definitions in rows for text in loads(definitions)}
 
 
 def _remove(connection: Connection, table: Table, tenant: int, unused: Sequence[ColumnElement[bool]]) -> int:
