@@ -156,6 +156,28 @@ def test_events_may_be_texts(conversation: Any) -> None:
     assert found.response.text == WORDS
 
 
+def test_events_may_hold_bytes(store: Any) -> None:
+    """The SDK of Bedrock gives bytes where base64 is on the wire."""
+    conversation = store.create_conversation(model="m", input="Think")
+    delta = {"reasoningContent": {"redactedContent": b"opaque"}}
+    with conversation.stream_response("converse") as recorder:
+        for event in (
+            {"messageStart": {"role": "assistant"}},
+            {"contentBlockDelta": {"contentBlockIndex": 0, "delta": delta}},
+            {"contentBlockStop": {"contentBlockIndex": 0}},
+            {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"text": "Done"}}},
+            {"messageStop": {"stopReason": "end_turn"}},
+        ):
+            recorder.feed(event)
+    assert (recorder.response.status, recorder.response.text) == ("completed", "Done")
+    assert b"b3BhcXVl" in conversation.response_body(0)
+    body = {
+        "output": {"message": {"role": "assistant", "content": [delta, {"text": "Done"}]}},
+        "stopReason": "end_turn",
+    }
+    assert conversation.add_response(body, "converse").output == recorder.response.output
+
+
 def test_what_is_no_event_leaves_the_stream(conversation: Any) -> None:
     with suppress(CannotParse), conversation.stream_response(FORMAT) as recorder:
         recorder.feed(a_stream(WORDS)[0])

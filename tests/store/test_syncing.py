@@ -164,6 +164,19 @@ def test_media_are_compared_by_their_bytes(store: Any) -> None:
     assert sync(conversation, *shown(url[:-40] + "A" * 40)).branched_at == -1
 
 
+@pytest.mark.parametrize("seen", ["one two", "one two three ", "one two three four", "one"])
+def test_of_an_answer_that_broke_off_a_client_may_have_seen_more_or_less(store: Any, seen: str) -> None:
+    """What the browser had shown when it left need not be what was stored."""
+    conversation = store.create_conversation(model="m", input="Count")
+    with conversation.stream_response("open_responses") as recorder:
+        for event in a_stream("one two three four five")[:5]:
+            recorder.feed(event)
+    result = sync(conversation, *said("Count", seen, "Go on"))
+    assert result == SyncResult(2, 1)
+    assert texts_of(conversation.transcript()) == ["Count", "one two three ", "Go on"]
+    assert sync(conversation, *said("Count", "two", "Go on")).branched_at == 0
+
+
 # Histories that were cut at the beginning
 
 

@@ -20,11 +20,12 @@ from threadkeep.store.actions.responses import Stored, record_attempt, store_ans
 from threadkeep.store.actions.syncing import Sync, Synced, sync
 from threadkeep.store.answers import Call, ParsedBody, answer_of, attempt_of, failure_of, parsed_body
 from threadkeep.store.handle import Handle
-from threadkeep.store.incoming import HeldHistory, input_reader, wire_text
+from threadkeep.store.incoming import HeldHistory, input_reader
 from threadkeep.store.place import MAX_POSITION, Place, once, whole
 from threadkeep.store.plans import Plan
 from threadkeep.store.recording import Recording
 from threadkeep.store.requests import How, append_of, guard_of
+from threadkeep.store.wire_values import wire_text
 
 
 class Writes(Handle):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import dumped
 from threadkeep.domain.session import Session
 from threadkeep.domain.wire import Call, Entry, get_format
 from threadkeep.formats.turns import CALLS, OUTPUTS, paired
@@ -17,27 +15,7 @@ from threadkeep.store.actions.syncing import News
 from threadkeep.store.drafts import drafted
 from threadkeep.store.matching import Match, Said, aligned, matched, said_in, without_leading_system
 from threadkeep.store.requests import author_of, turn_positions
-
-_SCALARS: Final = (str, int, float, bool, type(None))
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON: objects of SDKs, wherever they stand, as what they dump; bytes as base64, as they are sent."""
-    if isinstance(value, _SCALARS):
-        return value
-    if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    found = dumped(value)
-    return value if found is value else plain(found)
-
-
-def wire_text(value: Any) -> Any:
-    """A whole request, turn list or event: JSON text stays as it is, everything else becomes plain JSON."""
-    return value if isinstance(value, str | bytes | bytearray) else plain(value)
+from threadkeep.store.wire_values import wire_text
 
 
 def request_session(
@@ -117,11 +95,12 @@ class HeldHistory:
         self._items, self._turns = session.items, session.turns
         self._objects = [item.to_object() for item in session.items]
 
-    def __call__(self, entries: Sequence[Entry], *, is_aligned: bool = True) -> News:
+    def __call__(self, entries: Sequence[Entry], cut: Collection[int], *, is_aligned: bool = True) -> News:
         """What is new in it; see `actions.syncing.Compare`."""
         stored = [entry.item() for entry in entries]
+        places = {place for place, entry in enumerate(entries) if entry.position in cut}
         held = without_leading_system(said_in(self._resolved(stored)))
-        match = (aligned if is_aligned else from_beginning)(said_in(stored), held)
+        match = (aligned if is_aligned else from_beginning)(said_in(stored, places), held)
         rest = self._without_echoes(match.rest, held)
         if not match.is_all and all(one.is_optional for one in rest):  # it is only behind
             rest = []

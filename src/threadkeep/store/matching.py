@@ -7,7 +7,7 @@ calls by name and arguments, outputs, media.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -50,7 +50,8 @@ _WRAPPERS: Final = frozenset({"result", "output", "content", "text"})  # how for
 class Said:
     """One thing that is said: a text, a picture or file, a call, an output; `item` and `part` are its place.
 
-    What `is_optional` may be missing in the other history: reasoning, blocks of one format, system messages.
+    What `is_optional` may be missing in the other history: reasoning, blocks of one format, system messages. A text
+    that `is_cut` belongs to an answer that broke off: of its end the other history may have more or less.
     """
 
     kind: str
@@ -59,17 +60,20 @@ class Said:
     item: int
     part: int = 0
     is_optional: bool = False
+    is_cut: bool = False
 
     def equals(self, other: Said) -> bool:
         """Whether the other says the same."""
         return (self.kind, self.speaker, self.value) == (other.kind, other.speaker, other.value)
 
 
-def said_in(items: Sequence[JsonObject]) -> list[Said]:
-    """What items say, in order. References to items stand for these, if they are among `items`."""
+def said_in(items: Sequence[JsonObject], cut: Collection[int] = ()) -> list[Said]:
+    """What items say, in order; `cut` are the places of those that end answers that broke off."""
     found: list[Said] = []
     for place, item in enumerate(items):
         found += _said_by(item, place)
+        if place in cut and found and found[-1].item == place and found[-1].kind == TEXT:
+            found[-1] = replace(found[-1], is_cut=True)
     return found
 
 
@@ -273,7 +277,7 @@ class Walk:
     def _step_text(self, one: Said, other: Said) -> bool:
         """Go on in texts: one of them may go on in the next part of the other."""
         left, left_held = one.value[self._from :], other.value[self._from_held :]
-        if left == left_held:
+        if left == left_held or (one.is_cut and self._ends_here(left, left_held)):
             self._both(one)
         elif left_held.startswith(left):
             self._at, self._from, self._from_held = self._at + 1, 0, self._from_held + len(left)
@@ -282,6 +286,12 @@ class Walk:
         else:
             return False
         return True
+
+    def _ends_here(self, left: str, left_held: str) -> bool:
+        """Whether one text is the beginning of the other, and the held history has nothing more of its speaker."""
+        following = self.held[self._at_held + 1] if self._at_held + 1 < len(self.held) else None
+        is_last = following is None or following.kind != TEXT or following.speaker != ASSISTANT
+        return is_last and (left.startswith(left_held) or left_held.startswith(left))
 
     def _both(self, one: Said) -> None:
         self._at, self._at_held, self._from, self._from_held = self._at + 1, self._at_held + 1, 0, 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, select
@@ -39,8 +40,11 @@ class News:
 class Compare(Protocol):
     """Compares the held history with a stored one."""
 
-    def __call__(self, entries: Sequence[Entry], *, is_aligned: bool = True) -> News:
-        """What is new; `is_aligned`: the held history may have only the end of the stored one."""
+    def __call__(self, entries: Sequence[Entry], cut: Collection[int], *, is_aligned: bool = True) -> News:
+        """What is new; `cut` are the positions where answers broke off.
+
+        `is_aligned`: the held history may have only the end of the stored one.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +91,14 @@ def sync(connection: Connection, place: Place, what: Sync, contents: Contents) -
     _check_key(connection, place, what.once)
     place = replace(place, branch=locked.branch)
     entries = history(connection, place, what.known, contents)
-    start = _start(connection, place, what, entries)
-    news = what.compare(entries[start:], is_aligned=not start)
+    start, cut = _start(connection, place, what, entries), _cut(connection, place)
+    news = what.compare(entries[start:], cut, is_aligned=not start)
     if what.is_in_conversation and not news.is_all:  # the provider holds the history: all that is sent is new
-        start, news = len(entries), what.compare((), is_aligned=False)
+        start, news = len(entries), what.compare((), cut, is_aligned=False)
     branched_at = None
     if not news.is_all:
         kept = [*entries[:start], *entries[start : start + news.kept]]
-        place, news, branched_at = _elsewhere(connection, place, what, kept, news, now)
+        place, news, branched_at = _elsewhere(connection, place, partial(what.compare, cut=cut), kept, news, now)
     found = put(connection, place, news.new, now)
     made: JsonObject = {"first": found.first, "count": found.count, "branch": place.branch}
     told = {"matched": news.matched, "branched_at": branched_at}
@@ -103,12 +107,17 @@ def sync(connection: Connection, place: Place, what: Sync, contents: Contents) -
 
 
 def _elsewhere(
-    connection: Connection, place: Place, what: Sync, kept: Sequence[Entry], news: News, now: datetime
+    connection: Connection,
+    place: Place,
+    compare: Callable[[Sequence[Entry]], News],
+    kept: Sequence[Entry],
+    news: News,
+    now: datetime,
 ) -> tuple[Place, News, int | None]:
     """The branch on which a differing history goes on: one that it has all of, else a new one where it differs."""
     at = kept[-1].position if kept else -1
     for number, entries in _siblings(connection, place, at):
-        found = what.compare([*kept, *entries], is_aligned=True)
+        found = compare([*kept, *entries])
         if found.is_all:
             return replace(place, branch=number), found, None
     return replace(place, branch=fork(connection, place, at, now)), news, at
@@ -130,6 +139,17 @@ def _siblings(connection: Connection, place: Place, at: int) -> Iterator[tuple[i
         if number != place.branch and lineage.ranges(number, -1, at) == shared:
             parts = lineage.ranges(number, at, lineage.head)
             yield number, [entry for part in parts for entry in read_entries(connection, place, *part)]
+
+
+def _cut(connection: Connection, place: Place) -> set[int]:
+    """The last positions of answers that broke off: of these a client may have seen a little more or less."""
+    table = responses.c
+    statement = select(table.to_position).where(
+        table.tenant_id == place.scope.tenant,
+        table.conversation_id == place.key,
+        table.status.in_(("incomplete", "cancelled", "failed")),
+    )
+    return set(connection.execute(statement).scalars())
 
 
 def _start(connection: Connection, place: Place, what: Sync, entries: Sequence[Entry]) -> int:
