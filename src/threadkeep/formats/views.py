@@ -67,10 +67,13 @@ def layer(text: str, before: Entry) -> Entry:
 
 
 def trigger_start(entries: Sequence[Entry]) -> int:
-    """The index of what the model is to answer: what the user said last, or the calls whose outputs came last."""
+    """The index of what the model is to answer: what the user said last, or the calls whose outputs came last.
+
+    What the model said in one go is not taken apart: providers join it.
+    """
     end = len(entries) - 1
-    if entries[end].type not in OUTPUTS:
-        while end > 0 and is_said_by_user(entries[end]) and is_said_by_user(entries[end - 1]):
+    if is_said_by_user(entries[end]):
+        while end > 0 and is_said_by_user(entries[end - 1]):
             end -= 1
         return end
     calls = paired(entries).calls
@@ -79,19 +82,14 @@ def trigger_start(entries: Sequence[Entry]) -> int:
         call = calls.get(entries[end].position)
         first = min(end if call is None else entries.index(call), first)
         end -= 1
-    return _turn_start(entries, first)
+    while first > 0 and not is_said_by_user(entries[first - 1]) and entries[first - 1].type not in OUTPUTS:
+        first -= 1
+    return first
 
 
 def is_said_by_user(entry: Entry) -> bool:
     """Whether it is a message of the user."""
     return entry.type == "message" and entry.role == "user"
-
-
-def _turn_start(entries: Sequence[Entry], index: int) -> int:
-    turn = entries[index].turn
-    while index > 0 and turn is not None and entries[index - 1].turn == turn:
-        index -= 1
-    return index
 
 
 # Windows

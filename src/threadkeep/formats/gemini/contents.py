@@ -26,7 +26,7 @@ from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, told
+from threadkeep.formats.turns import LAYER, MISSING_OUTPUT, Pairing, is_layer, told
 
 LEADING_TEXT: Final = "..."
 _FUNCTION: Final = "functionCall"
@@ -64,9 +64,16 @@ class Writer:
             self._unsettled = None if self._unsettled is None else self._unsettled + 1
 
     def stable(self) -> int:
-        """How many contents no later append changes: the last may always get parts."""
-        last = max(len(self.contents) - 1, 0)
-        return last if self._unsettled is None else min(self._unsettled, last)
+        """How many contents no later append changes: the last may always get parts.
+
+        Those around a layer are joined where they are of one role, once it is no longer between them.
+        """
+        last, index = max(len(self.contents) - 1, 0), self._unsettled
+        if index is None:
+            return last
+        around = self.contents[max(index - 1, 0) : index + 2 : 2] if self.contents[index].turn == LAYER else []
+        is_parted = len(around) > 1 and around[0].role == around[1].role
+        return min(index - is_parted, last)
 
     def _is_as_it_came(self, position: int) -> bool:
         """Whether an item is one of an imported request of this format."""

@@ -1,0 +1,184 @@
+"""Properties of views: whatever a request shows of a conversation is valid, pure, and begins with a stable part."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats import validity_gemini
+from tests.formats.conversations import APPENDS, SETTINGS, TOOLS, Append, Conversation, grown
+from tests.formats.test_cross_rendering import faults
+from threadkeep.domain.options import DIALECTS
+from threadkeep.domain.wire import Rendered, RenderOptions, Snapshot, Turns, recorded_options
+from threadkeep.errors import CannotRender
+from threadkeep.formats import NAMES, get_format
+from threadkeep.formats.reports import LOSSES, REPAIRS
+from threadkeep.formats.turns import between_turns
+from threadkeep.formats.views import shown
+
+Json = dict[str, Any]
+
+TURNS = {"open_responses": "input", "gemini": "contents"}  # the others have messages
+MODELS = {
+    "open_responses": ["gpt-5.4"],
+    "chat_completion": ["gpt-5.4", "anthropic/claude-sonnet-4.5", "glm-5.2", "mimo-v2-flash"],
+    "messages": ["claude-sonnet-4-5", "claude-opus-4-8"],
+    "gemini": ["gemini-2.5-flash", "gemini-3-flash-preview"],
+    "converse": ["us.anthropic.claude-sonnet-4-6", "amazon.nova-2-lite-v1:0", "meta.llama", "tuned"],
+}
+VIEWS = st.builds(
+    RenderOptions,
+    vision=st.booleans(),
+    reasoning=st.booleans(),
+    cache=st.sampled_from([None, "auto"]),
+    window=st.sampled_from([None, None, Turns(1), Turns(2, step=2), Turns(3, step=4)]),
+    dynamic_context=st.sampled_from([None, {"time": "12:00"}]),
+    dynamic_context_at=st.sampled_from(["front", "tail"]),
+    dialect=st.sampled_from([None, *DIALECTS]),
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> Conversation:
+    """Conversations that were compacted now and then, and where that was taken back."""
+    appends: list[Append] = []
+    for append in draw(APPENDS):
+        appends.append(append)
+        word = draw(st.sampled_from(["", "", "", "", "compact", "undo"]))
+        made = grown({}, [], appends)
+        positions = [
+            entry.position for entry in made.entries if entry.type == "compaction" and b"summary" in rest(entry)
+        ]
+        if word == "compact" and (upto := between_turns(made.entries)) is not None:
+            appends.append(Append([{"type": "compaction", "upto": upto, "summary": "They talked."}]))
+        elif word == "undo" and positions:
+            appends.append(Append([{"type": "compaction_undone", "compaction": positions[-1]}]))
+    return grown(draw(SETTINGS), draw(TOOLS), appends)
+
+
+def rest(entry: Any) -> bytes:
+    return entry.rest or b""
+
+
+def turns_of(rendered: Rendered, format_name: str) -> list[Any]:
+    found: list[Any] = without_marks(rendered.payload[TURNS.get(format_name, "messages")])
+    return found
+
+
+def without_marks(thing: Any) -> Any:
+    """A value without cache marks."""
+    if isinstance(thing, list):
+        return [without_marks(one) for one in thing if not (isinstance(one, dict) and one.keys() == {"cachePoint"})]
+    if isinstance(thing, dict):
+        return {key: without_marks(value) for key, value in thing.items() if key != "cache_control"}
+    return thing
+
+
+def rendered(snapshot: Snapshot, format_name: str, options: RenderOptions) -> Rendered | None:
+    """The request; None where nothing is left to be sent, which is the one refusal."""
+    try:
+        return get_format(format_name).render(snapshot, options)
+    except CannotRender:
+        return None
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+@given(conversation=conversations(), options=VIEWS, data=st.data())
+def test_every_view_of_every_conversation_is_valid(
+    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+) -> None:
+    last = conversation.entries[-1].position if conversation.entries else 0
+    model = data.draw(st.sampled_from(MODELS[format_name]))
+    conversation.settings["model"] = model
+    options = replace(options, upto=data.draw(st.one_of(st.none(), st.integers(0, last))))
+    found = rendered(conversation.snapshot(), format_name, options)
+    if found is None:
+        return
+    if format_name == "gemini":
+        assert validity_gemini.refused(found.payload, model) == []
+    else:
+        assert faults(found.payload, format_name) == []
+    assert {loss.code for loss in found.losses} <= LOSSES.keys()
+    assert {repair.code for repair in found.repairs} <= REPAIRS.keys()
+    assert recorded_options(found.view) == options
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+@given(conversation=conversations(), options=VIEWS, data=st.data())
+def test_what_is_stable_stays_while_the_conversation_grows(
+    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+) -> None:
+    """As long as the window does not move and nothing is compacted."""
+    conversation.settings["model"] = data.draw(st.sampled_from(MODELS[format_name]))
+    renders = []
+    for end in conversation.ends:
+        snapshot = conversation.snapshot(end)
+        found = rendered(snapshot, format_name, options)
+        entries = shown(snapshot, options, format_name).entries
+        marks = [entry.position for entry in snapshot.entries if entry.type.startswith("compaction")]
+        beginning = entries[0].position if entries else None
+        if found is not None:
+            renders.append(((marks, beginning), turns_of(found, format_name), found.stable))
+    for (start, before, stable), (other, after, _) in pairwise(renders):
+        assert 0 <= stable <= len(before)
+        if start == other:
+            assert after[:stable] == before[:stable]
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+@given(conversation=conversations(), options=VIEWS, data=st.data())
+def test_a_view_of_an_earlier_time_stays_the_same(
+    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+) -> None:
+    ends = [end for end in conversation.ends if end]
+    if not ends:
+        return
+    conversation.settings["model"] = MODELS[format_name][0]
+    end = data.draw(st.sampled_from(ends))
+    then = rendered(conversation.snapshot(end), format_name, options)
+    upto = conversation.entries[end - 1].position
+    now = rendered(conversation.snapshot(), format_name, replace(options, upto=upto))
+    assert (then and then.body) == (now and now.body)
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+@given(conversation=conversations(), options=VIEWS)
+def test_a_view_changes_nothing_and_repeats_itself(
+    format_name: str, conversation: Conversation, options: RenderOptions
+) -> None:
+    before = copy.deepcopy(conversation)
+    first = rendered(conversation.snapshot(), format_name, options)
+    second = rendered(conversation.snapshot(), format_name, options)
+    assert conversation == before
+    if first is None or second is None:
+        assert first is second
+        return
+    assert first.body == second.body
+    assert json.loads(first.body) == first.payload
+    assert list(first.payload)[-1] == TURNS.get(format_name, "messages")
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+@given(conversation=conversations(), options=VIEWS, data=st.data())
+def test_what_a_store_remembers_changes_no_view(
+    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+) -> None:
+    """Handles keep what was rendered before, in whatever view."""
+    memo: Json = {}
+    shared: Json = {}
+    for end in conversation.ends:
+        snapshot = conversation.snapshot(end)
+        view = data.draw(st.sampled_from([options, RenderOptions(), RenderOptions(dialect="compatible")]))
+        plain = rendered(snapshot, format_name, view)
+        found = rendered(replace(snapshot, memo=memo, shared=shared), format_name, view)
+        assert (found and found.body) == (plain and plain.body)
+        assert (found and (found.losses, found.repairs, found.stable)) == (
+            plain and (plain.losses, plain.repairs, plain.stable)
+        )
