@@ -25,6 +25,7 @@ Mapper = Callable[[JsonObject, Context, str], Any]
 TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 # media type -> format of an audio part
 AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+CARRIED: Final = ("prompt_cache_breakpoint",)
 _PLAIN: Final = 2  # keys of a part that is only text: its type and the text
 _NO_FILES: Final = ("audio/", "video/")
 
@@ -34,8 +35,10 @@ def is_one_text(parts: Sequence[Any]) -> bool:
     return len(parts) == 1 and len(parts[0]) == _PLAIN and parts[0]["type"] in TEXTS
 
 
-def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[Any]:
-    """The parts of a message or tool output, by the mappers of its role."""
+def wire_parts(
+    parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str, carried: Sequence[str] = CARRIED
+) -> list[Any]:
+    """The parts of a message or tool output, by the mappers of its role; `carried` are keys that each may have."""
     if is_one_text(parts):
         return [{"type": "text", "text": parts[0]["text"]}]
     found = []
@@ -45,8 +48,8 @@ def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Contex
         if "native" in part:
             report_foreign(part, NAME, context, place)
             sent = merged(sent, native_keys(part, NAME))
-        if isinstance(sent, dict) and part.get("prompt_cache_breakpoint") is not None:
-            sent = {**sent, "prompt_cache_breakpoint": part["prompt_cache_breakpoint"]}
+        if isinstance(sent, dict):
+            sent = sent | {key: part[key] for key in carried if part.get(key) is not None}
         if sent is not None:
             found.append(sent)
     return found

@@ -18,7 +18,7 @@ from typing import Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry, Snapshot
 from threadkeep.formats.arguments import sent_arguments
-from threadkeep.formats.chat_completion.content import PARTS, is_one_text, wire_parts
+from threadkeep.formats.chat_completion.content import CARRIED, PARTS, is_one_text, wire_parts
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
 from threadkeep.formats.chat_completion.parts import OWN_PARTS
 from threadkeep.formats.chat_completion.shapes import (
@@ -41,6 +41,7 @@ from threadkeep.formats.chat_completion.spelling import (
     spelled,
 )
 from threadkeep.formats.dialects import STANDARD, Dialect
+from threadkeep.formats.marks import MARK
 from threadkeep.formats.names import hashed
 from threadkeep.formats.native import native_keys, own_block, report_foreign
 from threadkeep.formats.reports import Context
@@ -53,6 +54,7 @@ class Writer:
     def __init__(self, pairing: Pairing, context: Context, snapshot: Snapshot, dialect: Dialect) -> None:
         self.messages = instructions_message(snapshot, as_list=dialect.text == "parts")
         self._dialect = dialect
+        self._carried = (*CARRIED, MARK) if dialect.marks == "parts" else CARRIED
         imported, spelling = snapshot.imported, request_spelling(snapshot)
         self._as_string = spelling.get("content") == STRING
         self._as_it_came = imported.count if imported is not None and imported.format == NAME else 0  # … before that
@@ -148,7 +150,7 @@ class Writer:
             self._assistant(item, entry)
             return
         mappers = OWN_PARTS if is_own else PARTS[role]  # type: ignore[index]  # one of ROLES
-        content = wire_parts(item.get("content") or [], mappers, self._context, "content")
+        content = wire_parts(item.get("content") or [], mappers, self._context, "content", self._carried)
         if content:
             self.close()
             if self._unsettled is None and is_layer(entry):
@@ -167,7 +169,8 @@ class Writer:
         if is_own and not is_one_text(parts):
             parts, beside = own_keys(parts)
             keys.update(beside)
-        if content := wire_parts(parts, OWN_PARTS if is_own else PARTS["assistant"], self._context, "content"):
+        mappers = OWN_PARTS if is_own else PARTS["assistant"]
+        if content := wire_parts(parts, mappers, self._context, "content", self._carried):
             keys["content"] = content
         elif len(keys) == 1 and not native_keys(item, NAME):
             return

@@ -24,6 +24,7 @@ from threadkeep.formats.chat_completion.vendors import rows_of, vendor_body, ven
 from threadkeep.formats.dialects import CHAT, Dialect, dialect_of
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.fields import render_fields
+from threadkeep.formats.marks import MARK
 from threadkeep.formats.names import Names
 from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
@@ -96,7 +97,7 @@ def _body(snapshot: Snapshot, dialect: Dialect, context: Context) -> JsonObject:
     body = render_fields(rows_of(dialect, settings.get("model")), settings, context)
     if options := _stream_options(settings, context):
         body["stream_options"] = options
-    body |= _tool_keys(snapshot, context)
+    body |= _tool_keys(snapshot, context, (MARK,) if dialect.marks != "none" else ())
     if spelling := request_spelling(snapshot):
         body = spell_body(body, spelling)
     extra = settings.get("extra") or {}
@@ -115,10 +116,10 @@ def _stream_options(settings: JsonObject, context: Context) -> JsonObject | None
     return {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
 
 
-def _tool_keys(snapshot: Snapshot, context: Context) -> JsonObject:
-    """Tools, and the two settings that the service takes only with them."""
+def _tool_keys(snapshot: Snapshot, context: Context, carried: Sequence[str]) -> JsonObject:
+    """Tools, and the two settings that the service takes only with them; `carried` are further keys of tools."""
     found: JsonObject = {}
-    if tools := wire_tools(snapshot.tools, context):
+    if tools := wire_tools(snapshot.tools, context, carried):
         found["tools"] = tools
     choice = tool_choice(snapshot.settings.get("tool_choice"), context, has_tools=bool(tools))
     if choice is not None:

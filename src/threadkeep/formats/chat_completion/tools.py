@@ -15,13 +15,13 @@ from threadkeep.formats.tools import offered_name
 FUNCTION_KEYS: Final = ("description", "parameters", "strict")
 
 
-def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
-    """The tool definitions as the format sends them."""
-    sent = [_tool(tool, context, f"tools[{index}]") for index, tool in enumerate(tools)]
+def wire_tools(tools: Sequence[JsonObject], context: Context, carried: Sequence[str] = ()) -> list[Any]:
+    """The tool definitions as the format sends them; `carried` are keys of functions that the vendor takes, too."""
+    sent = [_tool(tool, context, f"tools[{index}]", carried) for index, tool in enumerate(tools)]
     return [tool for tool in sent if tool is not None]
 
 
-def _tool(tool: JsonObject, context: Context, path: str) -> Any:
+def _tool(tool: JsonObject, context: Context, path: str, carried: Sequence[str]) -> Any:
     kind = tool.get("type", "function")
     if kind == "provider_tool":
         return own_block(tool, NAME, context, path)
@@ -33,7 +33,8 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
     is_kept = isinstance(own, dict) and "name" in own
     function = {"name": tool.get("name") if is_kept else context.name(tool.get("name"), f"{path}.name")}
     function |= {key: tool[key] for key in FUNCTION_KEYS if tool.get(key) is not None}
-    sent: JsonObject = merged({"type": "function", "function": function}, native_keys(tool, NAME))
+    beside = {key: tool[key] for key in carried if tool.get(key) is not None}
+    sent: JsonObject = merged({"type": "function", "function": function, **beside}, native_keys(tool, NAME))
     return sent
 
 
