@@ -307,3 +307,52 @@ def test_json_mode_needs_the_word_in_the_input_of_requests_that_did_not_come_so(
     wanted = settings["text"] if sends else {"verbosity": "low"}
     assert rendered.payload["text"] == wanted
     assert codes(rendered) == ([], [] if sends else ["option"])
+
+
+CITATION = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (CITATION, [CITATION]),
+        ({**CITATION, "content": "the page"}, [CITATION]),
+        ({"type": "url_citation", "url": "u"}, []),
+        ({"type": "url_citation", "url_citation": {**CITATION, "content": "c"}}, [CITATION]),
+        ({"type": "elsewhere"}, []),
+    ],
+)
+def test_annotations_have_the_keys_of_their_type(annotation: dict[str, Any], expected: list[Any]) -> None:
+    part = {"type": "output_text", "text": "Hi", "annotations": [annotation]}
+    rendered = render(FORMAT, user("Hi"), {"type": "message", "role": "assistant", "content": [part]})
+    assert rendered.payload["input"][1]["content"][0]["annotations"] == expected
+    assert codes(rendered)[0] == ([] if annotation == CITATION else ["annotations"])
+
+
+def test_a_schema_without_a_name_gets_one_unless_the_request_came_without() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    form = {"type": "json_schema", "json_schema": {"schema": {}}}
+    session = get_format("chat_completion").parse_request({**body, "response_format": form})
+    assert session.request_payload(FORMAT)["text"]["format"] == {
+        "type": "json_schema",
+        "name": "response",
+        "schema": {},
+    }
+    assert session.request_payload("chat_completion")["response_format"] == form
+    payload = {"model": "m", "text": {"format": {"type": "json_schema", "schema": {}}}, "input": "Hi"}
+    assert get_format(FORMAT).parse_request(payload).request_payload(FORMAT) == payload
+
+
+@pytest.mark.parametrize("tier", ["standard", "standard_only", "unspecified", "reserved"])
+@pytest.mark.parametrize("format_name", ["open_responses", "chat_completion"])
+def test_service_tiers_of_other_apis_are_lost(format_name: str, tier: str) -> None:
+    rendered = render(format_name, user("Hi"), service_tier=tier)
+    assert "service_tier" not in rendered.payload
+    assert codes(rendered) == (["option"], [])
+
+
+def test_the_service_tier_of_one_server_goes_back_to_its_format_only() -> None:
+    payload = {"model": "m", "service_tier": "on_demand", "messages": [{"role": "user", "content": "Hi"}]}
+    session = get_format("chat_completion").parse_request(payload)
+    assert session.request_payload("chat_completion") == payload
+    assert "service_tier" not in session.request_payload(FORMAT)

@@ -13,6 +13,9 @@ from threadkeep.formats.reports import Context
 How = Callable[[Any, Context], Any]
 DEFAULTS: Final[tuple[Any, ...]] = (False, "", [], {})  # values that ask for nothing
 
+# service tiers that only other APIs than OpenAI's have, and that no server of its formats takes
+TIERS_ELSEWHERE: Final = frozenset({"standard", "standard_only", "unspecified", "reserved"})
+
 _METADATA_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
 _METADATA_RULE: Final = "the format takes 16 pairs of texts, keys to 64 and values to 512 characters"
 
@@ -135,6 +138,14 @@ def _without(body: JsonObject, path: list[str]) -> JsonObject:
     else:
         del found[key]
     return found
+
+
+def service_tier(value: Any, context: Context) -> Any:
+    """The service tier, unless it is one of another API than OpenAI's."""
+    if isinstance(value, str) and value in TIERS_ELSEWHERE:
+        context.lose("option", "service_tier", f"The format has no service tier {value!r}.")
+        return None
+    return value
 
 
 def metadata(value: Any, context: Context) -> Any:

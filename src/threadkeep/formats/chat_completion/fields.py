@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.fields import DEFAULTS, Dropped, Elsewhere, Field, Row, Spread, metadata
+from threadkeep.formats.fields import DEFAULTS, Dropped, Elsewhere, Field, Row, Spread, metadata, service_tier
 from threadkeep.formats.names import is_valid_name
 from threadkeep.formats.reports import Context
 
@@ -20,6 +20,7 @@ EXTRAS: Final = (
     "stop", "seed", "logit_bias", "n", "prediction", "web_search_options", "modalities", "audio",
 )  # fmt: skip
 STREAM_OPTIONS: Final = ("include_usage", "include_obfuscation")
+TIERS: Final = ("auto", "default", "flex", "scale", "priority", "fast")
 SCHEMA_KEYS: Final = ("name", "schema", "strict", "description")
 CHOICES: Final = frozenset({"auto", "none", "required"})
 # keys of an assistant message that have a canonical form, or say nothing when they are null
@@ -122,6 +123,11 @@ def _schema(schema: JsonObject, context: Context) -> JsonObject:
     return {**schema, "name": context.name(name, "text.format.name")}
 
 
+def _read_tier(tier: Any) -> Any:
+    """The service tier, where it is one of OpenAI's; other servers have tiers of their own."""
+    return tier if tier in TIERS else None
+
+
 def _only(option: str, keys: tuple[str, ...], value: Any, context: Context) -> JsonObject:
     if not isinstance(value, dict):
         return {}
@@ -145,7 +151,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("stream", "stream"),
     Elsewhere("stream_options", "stream_options, when stream is on"),
     Field("store", "store"),
-    Field("service_tier", "service_tier"),
+    Field("service_tier", "service_tier", service_tier, _read_tier),
     Field("safety_identifier", "safety_identifier"),
     Field("prompt_cache_key", "prompt_cache_key"),
     Field("prompt_cache_retention", "prompt_cache_retention"),

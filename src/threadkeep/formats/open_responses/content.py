@@ -73,10 +73,14 @@ def _annotations(annotations: list[Any], context: Context, path: str) -> list[Js
     found = []
     for one in annotations:
         kind = one.get("type") if isinstance(one, dict) else None
-        if isinstance(kind, str) and kind in ANNOTATIONS:
-            found.append({"type": kind, **one[kind]} if isinstance(one.get(kind), dict) else one)
-        else:
+        known = ANNOTATIONS.get(kind) if isinstance(kind, str) else None
+        flat = {"type": kind, **one[kind]} if known and isinstance(one.get(kind), dict) else one
+        if known is None or not known <= flat.keys():
             context.lose("annotations", path, f"An annotation of type {kind!r} was left out.")
+            continue
+        found.append({key: value for key, value in flat.items() if key in known})
+        if strange := ", ".join(sorted(flat.keys() - known)):
+            context.lose("annotations", path, f"Keys that the format does not have were left out: {strange}.")
     return found
 
 

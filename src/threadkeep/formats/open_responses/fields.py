@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.fields import Elsewhere, Field, Row, metadata
+from threadkeep.formats.fields import Elsewhere, Field, Row, metadata, service_tier
 from threadkeep.formats.names import is_valid_name
 from threadkeep.formats.reports import Context
 
@@ -72,7 +72,13 @@ INPUT_TYPES: Final = frozenset(
         "additional_tools", "configuration_update", "compaction_trigger",
     }
 )  # fmt: skip
-ANNOTATIONS: Final = frozenset({"url_citation", "file_citation", "container_file_citation", "file_path"})
+# kind of annotation -> its keys, all of which it needs
+ANNOTATIONS: Final = {
+    "url_citation": frozenset({"type", "url", "title", "start_index", "end_index"}),
+    "file_citation": frozenset({"type", "file_id", "filename", "index"}),
+    "container_file_citation": frozenset({"type", "container_id", "file_id", "filename", "start_index", "end_index"}),
+    "file_path": frozenset({"type", "file_id", "index"}),
+}
 
 # reasoning keys that other formats have
 FOREIGN_REASONING: Final = {"budget_tokens": "the effort says how much", "display": "use summary", "type": "use effort"}
@@ -121,6 +127,15 @@ def schema_name(schema: JsonObject, context: Context) -> JsonObject:
     return {"name": context.name(name, "text.format.name")}
 
 
+def with_schema_name(value: Any, context: Context) -> Any:
+    """Text settings with a name for the JSON schema, which the service needs and other servers do not."""
+    form = value.get("format") if isinstance(value, dict) else None
+    if not isinstance(form, dict) or form.get("type") != "json_schema" or form.get("name") is not None:
+        return value
+    context.mend("name", "text.format.name", "The schema of the answer got a name: the service needs one.")
+    return {**value, "format": {**form, "name": "response"}}
+
+
 def output_limit(value: Any, context: Context) -> Any:
     """The token limit, not below what the service takes."""
     if not isinstance(value, int | float) or value >= LEAST_OUTPUT_TOKENS:
@@ -156,7 +171,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("background", "background"),
     Field("store", "store"),
     Field("truncation", "truncation"),
-    Field("service_tier", "service_tier"),
+    Field("service_tier", "service_tier", service_tier),
     Field("safety_identifier", "safety_identifier"),
     Field("prompt_cache_key", "prompt_cache_key"),
     Field("prompt_cache_retention", "prompt_cache_retention"),

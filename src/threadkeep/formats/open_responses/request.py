@@ -25,7 +25,7 @@ from threadkeep.formats.entries import initial_state, snapshot_of
 from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
 from threadkeep.formats.native import report_imported
-from threadkeep.formats.open_responses.fields import FIELDS, NAME, stream_options
+from threadkeep.formats.open_responses.fields import FIELDS, NAME, stream_options, with_schema_name
 from threadkeep.formats.open_responses.input import input_of
 from threadkeep.formats.open_responses.plan import as_imported
 from threadkeep.formats.open_responses.settled import joined_input
@@ -111,6 +111,8 @@ def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, conte
         body["tools"] = tools
     if (choice := tool_choice(settings.get("tool_choice"), context)) is not None:
         body["tool_choice"] = choice
+    if "text" in body and not (snapshot.imported is not None and snapshot.imported.format == NAME):
+        body["text"] = with_schema_name(body["text"], context)
     native = (settings.get("extra") or {}).get(NAME)
     body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
     _check(body)
