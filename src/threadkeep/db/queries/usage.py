@@ -81,18 +81,28 @@ class Shape:
     is_limited: bool = False
 
 
-def sums_of(table: Table) -> list[Any]:
-    """The sums over a table, by name."""
-    columns = table.c
-    counted: dict[str, Any] = {}
-    if table is usage_records:
-        counted = {
-            "attempts": func.count(),
-            "costs": func.count(columns.cost_nano),
-            "latencies": func.count(columns.latency_ms),
-            "cache_known_tokens": func.sum(case((columns.cached_tokens.is_not(None), columns.input_tokens))),
-        }
-    return [(counted[name] if name in counted else func.sum(columns[name])).label(name) for name in SUMS]
+def sums_of(columns: Any, dialect: str) -> list[Any]:
+    """The sums over sums (of filled days, or of a subquery), by name."""
+    return [_sum(columns[name], dialect).label(name) for name in SUMS]
+
+
+def ledger_sums(dialect: str) -> list[Any]:
+    """The sums over attempts, by name."""
+    columns = usage_records.c
+    counted: dict[str, Any] = {
+        "attempts": func.count(),
+        "costs": func.count(columns.cost_nano),
+        "latencies": func.count(columns.latency_ms),
+        "cache_known_tokens": _sum(case((columns.cached_tokens.is_not(None), columns.input_tokens)), dialect),
+    }
+    return [(counted[name] if name in counted else _sum(columns[name], dialect)).label(name) for name in SUMS]
+
+
+def _sum(column: Any, dialect: str) -> Any:
+    """A sum as a 64-bit integer: those of the servers are decimals, which take longer to make and to read."""
+    if dialect == "postgresql":
+        return func.threadkeep_sum(column, type_=BigInteger)  # made by the revision v0_1_0_c
+    return cast(func.sum(column), BigInteger) if dialect in MYSQL else func.sum(column)
 
 
 @lru_cache(maxsize=256)
@@ -137,8 +147,7 @@ def key_width(shape: Shape) -> int:
 def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
     """Sums over the ledger."""
     keys = _keys(shape, usage_records, dialect)
-    sums = _whole(sums_of(usage_records), dialect)
-    return select(*keys, *sums).where(*_ledger_conditions(shape)).group_by(*_groups(keys))
+    return select(*keys, *ledger_sums(dialect)).where(*_ledger_conditions(shape)).group_by(*_groups(keys))
 
 
 def _with_filled(shape: Shape, dialect: str) -> Select[Any]:
@@ -154,7 +163,7 @@ def _with_filled(shape: Shape, dialect: str) -> Select[Any]:
     parts = union_all(daily, _of_ledger(shape, dialect)).subquery("parts")
     count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled))
     keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
-    sums = _whole([func.sum(parts.c[name]).label(name) for name in SUMS], dialect)
+    sums = sums_of(parts.c, dialect)
     statement = select(*keys, *sums, count.scalar_subquery().label("days")).group_by(*(key.element for key in keys))
     return _ordered(statement, shape, dialect)
 
@@ -171,7 +180,7 @@ def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
     named = {f"key_{place}": conversations.c.public_id}
     names = [f"key_{number}" for number in range(key_width(shape))]
     keys = [named.get(name, inner.c[name]).label(name) for name in names]
-    sums = _whole([func.sum(inner.c[name]).label(name) for name in SUMS], dialect)
+    sums = sums_of(inner.c, dialect)
     joined = inner.outerjoin(conversations, known)
     statement = select(*keys, *sums).select_from(joined).group_by(*(key.element for key in keys))
     return _ordered(statement, shape, dialect)
@@ -222,11 +231,6 @@ def _order_of(name: str, key: Any, dialect: str) -> list[Any]:
     if name in NEVER_NULL:
         return [column]
     return [column.is_(None), column] if dialect in MYSQL else [column.asc().nulls_last()]
-
-
-def _whole(sums: Sequence[Any], dialect: str) -> list[Any]:
-    """Sums as 64-bit integers: PostgreSQL and MySQL would give decimals, which take longer."""
-    return list(sums) if dialect == "sqlite" else [cast(one.element, BigInteger).label(one.name) for one in sums]
 
 
 def _ledger_conditions(shape: Shape) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 
 from threadkeep.db.dialects import insert_or_replace, is_mysql
-from threadkeep.db.queries.usage import KEYS, SUMS, sums_of
+from threadkeep.db.queries.usage import KEYS, SUMS, ledger_sums
 from threadkeep.db.tables import usage_daily, usage_days, usage_records
 
 SETTLED: Final = timedelta(hours=1)  # after its end a day is filled: time for transactions that began before
@@ -89,7 +89,7 @@ def _fill(connection: Connection, tenant: int, days: Sequence[date], now: dateti
     connection.execute(delete(usage_daily).where(usage_daily.c.tenant_id == tenant, usage_daily.c.day.in_(days)))
     numbers = dict.fromkeys(days, 0)
     rows = []
-    for row in _run(connection, _ledger_sums(tenant, days)):
+    for row in _run(connection, _ledger_sums(connection.dialect.name, tenant, days)):
         rows.append({"tenant_id": tenant, "number": numbers[row.day], **_values(row)})
         numbers[row.day] += 1
     if rows:
@@ -100,15 +100,18 @@ def _differing(connection: Connection, tenant: int, days: Sequence[date]) -> lis
     table = usage_daily.c
     kept = select(table.day, *(table[name] for name in (*KEYS, *SUMS)))
     kept = kept.where(table.tenant_id == tenant, table.day.in_(days))
-    ledger, daily = (_by_day(_run(connection, statement)) for statement in (_ledger_sums(tenant, days), kept))
+    ledger, daily = (
+        _by_day(_run(connection, statement))
+        for statement in (_ledger_sums(connection.dialect.name, tenant, days), kept)
+    )
     return [day for day in days if ledger.get(day) != daily.get(day)]
 
 
-def _ledger_sums(tenant: int, days: Sequence[date]) -> Select[Any]:
+def _ledger_sums(dialect: str, tenant: int, days: Sequence[date]) -> Select[Any]:
     table = usage_records.c
     keys = [table.day, *(table[name] for name in KEYS)]
     return (
-        select(*keys, *sums_of(usage_records))
+        select(*keys, *ledger_sums(dialect))
         .where(table.tenant_id == tenant, table.day >= days[0], table.day <= days[-1], table.day.in_(days))
         .group_by(*keys)
     )

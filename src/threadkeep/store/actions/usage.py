@@ -192,16 +192,16 @@ class _Asked:
                 return self._rows(shape, rows)
         return None
 
-    def _rows(self, shape: Shape, rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
-        width = key_width(shape)
-        end, readers = width + len(SUMS), [(name, _READERS.get(name, _name)) for name in shape.by]
-        if "hour" in shape.by:
-            rows = [_with_hour(row, shape) for row in rows]
-            width, end = len(shape.by), end - width + len(shape.by)
-        return [
-            UsageRow({name: read(value) for (name, read), value in zip(readers, row, strict=False)}, *row[width:end])
-            for row in rows
-        ]
+    def _rows(self, shape: Shape, rows: Sequence[Sequence[Any]]) -> list[UsageRow]:
+        """The rows of a report; column by column, because there can be many."""
+        width, by = key_width(shape), shape.by
+        if "hour" in by:
+            rows, width = [_with_hour(row, shape) for row in rows], len(by)
+        columns = list(zip(*rows, strict=True))
+        read = [map(_READERS.get(name, _name), column) for name, column in zip(by, columns, strict=False)]
+        keys = [dict(zip(by, found, strict=True)) for found in zip(*read, strict=True)] if by else [{} for _ in rows]
+        sums = columns[width : width + len(SUMS)]
+        return [tuple.__new__(UsageRow, found) for found in zip(keys, *sums, strict=True)] if rows else []
 
     def _filled(self, connection: Connection) -> Ranges:
         """The filled days among those that are wanted as a whole."""
