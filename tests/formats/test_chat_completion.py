@@ -263,3 +263,32 @@ def test_the_body_is_the_json_of_the_payload_whatever_is_in_it() -> None:
     item = call(arguments='{"a": "\\ud800"}')
     rendered = get_format(FORMAT).render(snapshot(item, output(text="\ud800"), metadata={}))
     assert b"\\ud800" in rendered.body
+
+
+def test_a_schema_without_a_name_gets_one_unless_the_request_came_without() -> None:
+    form = {"type": "json_schema", "structure": {"jsonSchema": {"schema": '{"type":"object"}'}}}
+    body = {"messages": [{"role": "user", "content": [{"text": "Hi"}]}], "outputConfig": {"textFormat": form}}
+    rendered = get_format(FORMAT).render(get_format("converse").parse_request(body, model="m"))
+    schema = {"schema": {"type": "object"}, "name": "response"}
+    assert rendered.payload["response_format"] == {"type": "json_schema", "json_schema": schema}
+    assert codes(rendered) == ([], ["name"])
+
+
+@pytest.mark.parametrize(
+    ("given", "sent", "losses"),
+    [
+        ({"mode": "explicit", "ttl": "30m"}, {"mode": "explicit", "ttl": "30m"}, 0),
+        ({"mode": "explicit", "ttl": "12h", "prewarm": True}, {"mode": "explicit"}, 2),
+        ({"comparison_response_id": "resp_1"}, None, 1),
+    ],
+)
+def test_wishes_for_the_cache_are_those_of_this_api(given: Any, sent: Any, losses: int) -> None:
+    rendered = render(FORMAT, user("Hi"), prompt_cache_options=given)
+    assert rendered.payload.get("prompt_cache_options") == sent
+    assert codes(rendered) == (["option"] * losses, [])
+
+
+def test_the_fastest_tier_is_one_of_responses_alone() -> None:
+    rendered = render(FORMAT, user("Hi"), service_tier="ultrafast")
+    assert "service_tier" not in rendered.payload
+    assert codes(rendered) == (["option"], [])

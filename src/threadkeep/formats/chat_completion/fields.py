@@ -20,6 +20,8 @@ EXTRAS: Final = (
     "stop", "seed", "logit_bias", "n", "prediction", "web_search_options", "modalities", "audio",
 )  # fmt: skip
 STREAM_OPTIONS: Final = ("include_usage", "include_obfuscation")
+_LONG: Final = "12h"
+_FASTEST: Final = "ultrafast"
 TIERS: Final = ("auto", "default", "flex", "scale", "priority", "fast")
 SCHEMA_KEYS: Final = ("name", "schema", "strict", "description")
 CHOICES: Final = frozenset({"auto", "none", "required"})
@@ -123,6 +125,33 @@ def _schema(schema: JsonObject, context: Context) -> JsonObject:
     return {**schema, "name": context.name(name, "text.format.name")}
 
 
+def prompt_cache_options(value: Any, context: Context) -> Any:
+    """What is wanted of the cache, as far as this API has it."""
+    if not isinstance(value, dict):
+        return value
+    found = _only("prompt_cache_options", ("mode", "ttl"), value, context)
+    if found.get("ttl") == _LONG:
+        context.lose("option", "prompt_cache_options.ttl", f"Chat Completions keeps nothing for {_LONG}.")
+        del found["ttl"]
+    return found or None
+
+
+def with_schema_name(form: Any, context: Context) -> Any:
+    """The form of the answer with a name for its schema, which the service needs and other formats do not."""
+    schema = form.get("json_schema") if isinstance(form, dict) else None
+    if not isinstance(schema, dict) or schema.get("name") is not None:
+        return form
+    context.mend("name", "text.format.name", "The schema of the answer got a name: the service needs one.")
+    return {**form, "json_schema": {**schema, "name": "response"}}
+
+
+def _tier(value: Any, context: Context) -> Any:
+    if value == _FASTEST:
+        context.lose("option", "service_tier", f"Chat Completions has no service tier {value!r}.")
+        return None
+    return service_tier(value, context)
+
+
 def _read_tier(tier: Any) -> Any:
     """The service tier, where it is one of OpenAI's; other servers have tiers of their own."""
     return tier if tier in TIERS else None
@@ -151,11 +180,11 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("stream", "stream"),
     Elsewhere("stream_options", "stream_options, when stream is on"),
     Field("store", "store"),
-    Field("service_tier", "service_tier", service_tier, _read_tier),
+    Field("service_tier", "service_tier", _tier, _read_tier),
     Field("safety_identifier", "safety_identifier"),
     Field("prompt_cache_key", "prompt_cache_key"),
     Field("prompt_cache_retention", "prompt_cache_retention"),
-    Field("prompt_cache_options", "prompt_cache_options"),
+    Field("prompt_cache_options", "prompt_cache_options", prompt_cache_options),
     Field("moderation", "moderation"),
     Field("user", "user"),
     Field("metadata", "metadata", metadata),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotRender
-from threadkeep.formats.chat_completion.fields import EXTRAS, NAME, STREAM_OPTIONS
+from threadkeep.formats.chat_completion.fields import EXTRAS, NAME, STREAM_OPTIONS, with_schema_name
 from threadkeep.formats.chat_completion.messages import Writer
 from threadkeep.formats.chat_completion.spelling import request_spelling, spell_body
 from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
@@ -102,6 +102,8 @@ def _body(snapshot: Snapshot, dialect: Dialect, context: Context) -> JsonObject:
         body = spell_body(body, spelling)
     extra = settings.get("extra") or {}
     body = vendor_body(body | {key: extra[key] for key in EXTRAS if key in extra}, dialect, context)
+    if "response_format" in body and not (snapshot.imported is not None and snapshot.imported.format == NAME):
+        body["response_format"] = with_schema_name(body["response_format"], context)
     native = extra.get(NAME)
     body |= {key: value for key, value in native.items() if key != "messages"} if isinstance(native, dict) else {}
     return body
