@@ -190,3 +190,19 @@ def test_clients_that_echo_make_no_branches(wire: str, has_answers: bool) -> Non
                 if link["by"] == "prefix":
                     again = conversation.sync_request(after["request"], wire)
                     assert (again.appended, again.branched_at) == (0, None), after["id"]
+
+
+@pytest.mark.parametrize("wire", NAMES)
+def test_a_stream_that_broke_off_anywhere_goes_on_in_every_format(wire: str) -> None:
+    with Store("sqlite://") as store:
+        for one in recorded(wire).values():
+            events = one["events"] or []
+            for end in {len(events) // 3, 2 * len(events) // 3} - {0}:
+                conversation = begun(store, one)
+                with conversation.stream_response(wire) as recorder:
+                    for event in events[:end]:
+                        recorder.feed(event)
+                assert recorder.response.is_final
+                conversation.user("Go on.")
+                for other in NAMES:
+                    assert conversation.render(other).body, (one["id"], end)

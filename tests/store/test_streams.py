@@ -386,6 +386,14 @@ def test_an_append_can_end_it(conversation: Any, tables: Tables) -> None:
     assert tables.counts()["stream_parts"] == 0
 
 
+def test_a_second_stream_can_end_it(conversation: Any, tables: Tables) -> None:
+    left(conversation, *beginning(WORDS))
+    second = streamed(conversation, *a_stream("again"), on_conflict="append")
+    assert second.response.stored == (0, 1)
+    assert [(row.status, row.from_position) for row in conversation.responses()] == [("cancelled", 0), ("completed", 1)]
+    assert len(tables.rows("usage_records", "id")) == 2
+
+
 def test_an_append_can_go_elsewhere(conversation: Any) -> None:
     conversation.user("Count")
     with conversation.stream_response(FORMAT) as recorder:
@@ -604,6 +612,17 @@ def test_two_recorders_with_one_key_lose_nothing(conversation: Any, elsewhere: A
     assert (first.response.stored, second.response.stored) == ((0, 0), (1, 1))
     assert texts_of(conversation.on_branch(1).transcript()) == ["Count", "other words"]
     assert streamed(conversation, idempotency_key="key").response.text == WORDS
+
+
+def test_an_erased_user_leaves_no_name_behind(store: Any, tables: Tables) -> None:
+    conversation = store.create_conversation(model="m", user_id="ann")
+    recorder = left(conversation, *beginning(WORDS))
+    store.erase_user("ann")
+    with pytest.raises(NotFound):
+        recorder.__exit__(None, None, None)
+    [row] = tables.rows("usage_records", "id")
+    assert (row["user_id"], row["status"]) == (None, "incomplete")
+    assert tables.counts()["stream_parts"] == 0
 
 
 def test_a_copy_has_what_was_stored(store: Any, conversation: Any) -> None:

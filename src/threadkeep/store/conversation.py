@@ -43,10 +43,11 @@ class Conversation(Writes, Views, Reads, Changes):
         """Append a user message: text, a content part, a dict, or a list of them.
 
         In `how`: `idempotency_key` (the same key and content writes once), `expected_head` (the position where the
-        branch must end, -1: empty), and `on_conflict`, for when it ends elsewhere ("raise", "append" or "branch").
+        branch must end, -1: empty), and `on_conflict` ("raise", "append" or "branch"), for when it ends elsewhere or
+        a response is in progress there, which "append" ends.
 
         Raises:
-            InvalidItem, InvalidOption, NotFound, HeadConflict, IdempotencyConflict, TooLarge: nothing was written.
+            InvalidItem, InvalidOption, NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict, TooLarge.
         """
         return self._run(self._saying("user", content, how, author_id))
 
@@ -63,10 +64,7 @@ class Conversation(Writes, Views, Reads, Changes):
         return self._run(self._saying("developer", content, how, author_id))
 
     def add_item(self, item: Any, *, author_id: str | None = None, **how: Unpack[How]) -> StoredItem:
-        """Append an item of any type: a typed item, or a dict in the way of Open Responses.
-
-        Options in `how` (`idempotency_key`, `expected_head`, `on_conflict`) and errors as `user`.
-        """
+        """Append an item of any type: a typed item, or a dict in the way of Open Responses. The rest is as `user`."""
         return self._run(self._adding_one(item, how, author_id))
 
     def add_items(self, items: Iterable[Any], *, author_id: str | None = None, **how: Unpack[How]) -> list[StoredItem]:
@@ -130,7 +128,7 @@ class Conversation(Writes, Views, Reads, Changes):
 
         Raises:
             ProviderError: the body is an error; its ledger row is written.
-            HeadConflict: the branch does not end at `expected_head`; the ledger row is written.
+            HeadConflict, ResponseInProgress: it cannot be appended there; the ledger row is written.
             UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
         """
         how: How = {"idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict}

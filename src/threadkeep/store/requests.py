@@ -29,7 +29,8 @@ class How(TypedDict, total=False):
 
     `idempotency_key`: the same key with the same content gives the first result, and writes nothing.
     `expected_head`: the position where the branch must end (-1: it must be empty).
-    `on_conflict`: when it ends elsewhere, "raise" HeadConflict, "append" all the same, or append on a new "branch".
+    `on_conflict`: when it ends elsewhere, or a response is in progress there, "raise" HeadConflict or
+    ResponseInProgress, "append" all the same (which ends that response), or append on a new "branch".
     """
 
     idempotency_key: str | None
