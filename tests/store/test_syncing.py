@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
-from tests.factories import a_picture, a_stream, an_answer, noise, texts_of
+from tests.factories import a_message, a_picture, a_stream, an_answer, noise, texts_of
 from tests.store.test_importing import CALLS, LISTS, REQUESTS, imported
 from tests.store.watching import Tables
 from threadkeep import CannotParse, HeadConflict, ResponseInProgress, SyncResult, UnknownFormat
@@ -316,3 +318,23 @@ def test_what_is_no_request_is_refused(talk: Any, tables: Tables) -> None:
     with pytest.raises(UnknownFormat):
         talk.sync_request({"messages": []}, "nonsense")
     assert written() == {}
+
+
+def test_a_host_that_sees_an_old_state_appends_nothing_twice(stores: Any, tenant: str, watching: Engine) -> None:
+    """REPEATABLE READ is what MySQL does unless it is told; on PostgreSQL the host is told to begin anew."""
+    if watching.dialect.name == "sqlite":
+        pytest.skip("one writer at a time")
+    store = stores.get("sync").for_tenant(tenant)
+    talk = store.create_conversation(input="one")
+    with watching.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        seen = store.within(connection).get_conversation(talk.id)
+        talk.add_items([a_message("1", "assistant"), a_message("two")])
+        payload = {"messages": said("one", "1", "two", "2", "three")}
+        if watching.dialect.name == "postgresql":
+            with pytest.raises(DBAPIError, match="serialize"):
+                seen.sync_request(payload, WIRE)
+        else:
+            assert seen.sync_request(payload, WIRE).appended == 2
+            assert seen.compact(summary="They spoke.").item.extra["upto"] == 4
+            connection.commit()
+            assert texts_of(talk.transcript())[:5] == ["one", "1", "two", "2", "three"]

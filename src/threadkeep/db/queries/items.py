@@ -11,6 +11,7 @@ from sqlalchemy.types import NullType
 from threadkeep.db.prepared import Prepared, Reader
 from threadkeep.db.queries.conversations import visible
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
+from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; the texts are read as bytes where the database can.
 _ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec")
@@ -44,11 +45,20 @@ def _of_branch() -> list[Any]:
     ]
 
 
+def _latest(statement: Select[Any], dialect: str) -> Select[Any]:
+    """What is committed now, for who holds the lock of the conversation.
+
+    Where the caller's transaction is one of REPEATABLE READ, MySQL shows the state of its first statement to all
+    statements but those that lock; PostgreSQL refuses to take the lock then.
+    """
+    return statement.with_for_update(read=True) if dialect in MYSQL else statement
+
+
 @cache
-def news_of(dialect: str, *, scoped: bool) -> Prepared:
+def news_of(dialect: str, *, scoped: bool, latest: bool = False) -> Prepared:
     """A conversation's revision and next position, with its items on one branch after a position; one row without any.
 
-    One statement sees one state of the database: no item is missed below the next position.
+    One statement sees one state of the database: no item is missed below the next position. `latest`: see `_latest`.
     """
     table = conversations.c
     joined = conversations.outerjoin(
@@ -63,14 +73,15 @@ def news_of(dialect: str, *, scoped: bool) -> Prepared:
     where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
     columns = [*_entry_columns(dialect), table.revision, table.next_position]
     statement = select(*columns).select_from(joined).where(*where).order_by(items.c.position)
-    return Prepared(statement, gives_bytes=True)
+    return Prepared(_latest(statement, dialect) if latest else statement, gives_bytes=True)
 
 
 @cache
-def entries_of(dialect: str) -> Prepared:
+def entries_of(dialect: str, *, latest: bool = False) -> Prepared:
     """The items of one branch after one position and up to another, as the formats read them."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
-    return Prepared(select(*_entry_columns(dialect)).where(*where).order_by(items.c.position), gives_bytes=True)
+    statement = select(*_entry_columns(dialect)).where(*where).order_by(items.c.position)
+    return Prepared(_latest(statement, dialect) if latest else statement, gives_bytes=True)
 
 
 @cache
@@ -100,10 +111,10 @@ def position_of() -> Select[Any]:
 
 
 @cache
-def blobs_of() -> Select[Any]:
+def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
     """The media of items in a range of positions, in the order in which it is spliced in."""
     joined = item_blobs.join(blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash))
-    return (
+    statement = (
         select(item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, blobs.c.content)
         .select_from(joined)
         .where(
@@ -114,3 +125,4 @@ def blobs_of() -> Select[Any]:
         )
         .order_by(item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
     )
+    return _latest(statement, dialect) if latest else statement

@@ -78,7 +78,7 @@ def _check_key(connection: Connection, place: Place, once: Once | None) -> None:
 def _entries(connection: Connection, place: Place, found: Taken) -> list[Entry]:
     lineage = lineage_of(connection, place, facts_at(connection, place))
     parts = lineage.ranges(place.branch, -1, found.first - 1)
-    return [entry for part in parts for entry in read_entries(connection, place, *part)]
+    return [entry for part in parts for entry in read_entries(connection, place, *part, is_latest=True)]
 
 
 def _covered(entries: Sequence[Entry], upto: int | None) -> int:

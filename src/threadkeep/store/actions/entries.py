@@ -91,14 +91,16 @@ def lineage_of(connection: Connection, place: Place, facts: Record) -> Lineage:
     return Lineage(tuple((number, end) for number, end in loads(row.lineage)), row.head_position)
 
 
-def read_entries(connection: Connection, place: Place, branch: int, after: int, upto: int) -> list[Entry]:
-    """The items of one range, media in place."""
+def read_entries(
+    connection: Connection, place: Place, branch: int, after: int, upto: int, *, is_latest: bool = False
+) -> list[Entry]:
+    """The items of one range, media in place; `is_latest`: for who holds the lock of the conversation."""
     parameters = {"tenant": place.scope.tenant, "key": place.key, "branch": branch, "after": after, "upto": upto}
-    rows = entries_of(connection.dialect.name).rows(connection, parameters)
-    return entries_from(connection, place, rows)
+    rows = entries_of(connection.dialect.name, latest=is_latest).rows(connection, parameters)
+    return entries_from(connection, place, rows, is_latest=is_latest)
 
 
-def entries_from(connection: Connection, place: Place, rows: Sequence[Row]) -> list[Entry]:
+def entries_from(connection: Connection, place: Place, rows: Sequence[Row], *, is_latest: bool = False) -> list[Entry]:
     """Entries of rows with the columns of one, as the driver gives them; media in place."""
     if is_mysql(connection.dialect):
         found = [_decoded(row) for row in rows]
@@ -108,7 +110,7 @@ def entries_from(connection: Connection, place: Place, rows: Sequence[Row]) -> l
         return found
     flagged = [entry.position for entry in found if entry.codec & SPLICED]
     parameters = {"tenant": place.scope.tenant, "key": place.key, "after": min(flagged) - 1, "upto": max(flagged)}
-    return spliced(found, connection.execute(blobs_of(), parameters))
+    return spliced(found, connection.execute(blobs_of(connection.dialect.name, latest=is_latest), parameters))
 
 
 # An Entry, without a check of its width

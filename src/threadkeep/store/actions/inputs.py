@@ -89,8 +89,8 @@ def history(connection: Connection, place: Place, known: Known, contents: Conten
     """The items of a branch; only what a handle does not know yet is read."""
     if place.branch != known.found.branch:
         found = get(connection, place.scope, "id", place.key, contents, place.branch)
-        return load(connection, place, contents, found, 0).entries
-    loaded = load(connection, place, contents, known.found, known.next_position)
+        return load(connection, place, contents, found, 0, is_latest=True).entries
+    loaded = load(connection, place, contents, known.found, known.next_position, is_latest=True)
     return [*known.entries, *loaded.entries] if loaded.since else loaded.entries
 
 

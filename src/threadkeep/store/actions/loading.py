@@ -26,13 +26,17 @@ class Loaded:
     state: ServerState | None
 
 
-def load(connection: Connection, place: Place, contents: Contents, found: Opened, since: int) -> Loaded:
+def load(
+    connection: Connection, place: Place, contents: Contents, found: Opened, since: int, *, is_latest: bool = False
+) -> Loaded:
     """Read what is new of a conversation: one statement while its options are the same.
+
+    `is_latest`: for who holds the lock of the conversation, and is to see what was committed before.
 
     Raises:
         NotFound: it is not there any more.
     """
-    statement = news_of(connection.dialect.name, scoped=place.scope.is_scoped)
+    statement = news_of(connection.dialect.name, scoped=place.scope.is_scoped, latest=is_latest)
     rows = statement.rows(connection, place.scope.bound(key=place.key, branch=place.branch, after=since - 1))
     if not rows:
         raise place.missing()
@@ -40,11 +44,11 @@ def load(connection: Connection, place: Place, contents: Contents, found: Opened
     if revision != found.facts.revision:
         found = get(connection, place.scope, "id", place.key, contents, place.branch)
         if since:  # a change may concern what was read before
-            return load(connection, place, contents, found, 0)
+            return load(connection, place, contents, found, 0, is_latest=is_latest)
     own = () if rows[0][0] is None else [row[:WIDTH] for row in rows]
-    entries = entries_from(connection, place, own)
+    entries = entries_from(connection, place, own, is_latest=is_latest)
     if not since:
-        entries = [*_inherited(connection, place, found.lineage), *entries]
+        entries = [*_inherited(connection, place, found.lineage, is_latest=is_latest), *entries]
     state = None
     if any(found.settings.get(name) for name in SERVER_STATE):
         lineage = Lineage(found.lineage.parts, next_position - 1)
@@ -52,9 +56,9 @@ def load(connection: Connection, place: Place, contents: Contents, found: Opened
     return Loaded(found, entries, since, next_position, state)
 
 
-def _inherited(connection: Connection, place: Place, lineage: Lineage) -> list[Entry]:
+def _inherited(connection: Connection, place: Place, lineage: Lineage, *, is_latest: bool) -> list[Entry]:
     """The items that a branch shares with those it was forked from; they never change."""
     if not lineage.parts:
         return []
     before = lineage.ranges(place.branch, -1, lineage.parts[-1][1])
-    return [entry for part in before for entry in read_entries(connection, place, *part)]
+    return [entry for part in before for entry in read_entries(connection, place, *part, is_latest=is_latest)]

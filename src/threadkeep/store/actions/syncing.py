@@ -138,7 +138,7 @@ def _siblings(connection: Connection, place: Place, at: int) -> Iterator[tuple[i
     for number, lineage in lineages.items():
         if number != place.branch and lineage.ranges(number, -1, at) == shared:
             parts = lineage.ranges(number, at, lineage.head)
-            yield number, [entry for part in parts for entry in read_entries(connection, place, *part)]
+            yield number, [entry for part in parts for entry in read_entries(connection, place, *part, is_latest=True)]
 
 
 def _cut(connection: Connection, place: Place) -> set[int]:
