@@ -13,6 +13,7 @@ from threadkeep import Response, Store
 from threadkeep.cli.demo_data import PROVIDERS, body_of, script
 from threadkeep.domain.content import InputImage
 from threadkeep.domain.items import FunctionCall, Reasoning
+from threadkeep.formats import NAMES
 
 
 @pytest.fixture
@@ -26,7 +27,8 @@ def test_the_demo_runs_in_two_processes(demo: Cli, tmp_path: Path) -> None:
     assert len(set(re.findall(r"Process (\d+)", shown.out))) == 2
     assert len(set(re.findall(r"conv_[0-9a-f]{32}", shown.out))) == 1
     for part in ("[image: image/png, ", "call soil_moisture", "#1 reasoning", "The next request in open_responses",
-                 "The next request in chat_completion", "image_url", "loss: ", "cached", "total"):  # fmt: skip
+                 "The next request in chat_completion", "image_url", "loss: ", "cached", "total",
+                 "  messages: ", "  gemini: ", "  converse: "):  # fmt: skip
         assert part in shown.out
     assert "\x1b" not in shown.out
     assert len(shown.out.splitlines()) < 120
@@ -41,7 +43,7 @@ def test_the_demo_on_a_terminal(demo: Cli) -> None:
 
 def test_the_demo_as_json(demo: Cli) -> None:
     found = demo.spawn("demo", "--json").json
-    assert set(found["requests"]) == set(PROVIDERS)
+    assert set(found["requests"]) == set(NAMES)
     assert [message["role"] for message in found["requests"]["chat_completion"]["payload"]["messages"]] == [
         "system", "user", "assistant", "tool", "tool", "assistant", "user",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""``threadkeep demo``: one conversation, two providers, two processes.
+"""``threadkeep demo``: one conversation, two providers, two processes, five formats.
 
 What the user, the tools and the providers say is in ``data/``; nothing is sent anywhere.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from threadkeep.cli.demo_data import OPEN_RESPONSES, PROVIDERS, Script, body_of, script
+from threadkeep.cli.demo_data import OPEN_RESPONSES, OTHERS, PROVIDERS, Script, body_of, script
 from threadkeep.cli.outline import outline
 from threadkeep.cli.output import is_terminal, note, print_json, print_text
 from threadkeep.cli.place import AsJson, place_of
@@ -50,8 +50,8 @@ def demo(
     """Show an exchange with tools and two providers.
 
     A question with a picture, calls and their outputs, the final answer of another provider; then a second process
-    resumes the conversation by its id. It works on a SQLite file of its own, and sends nothing: the providers' answers
-    come with the package.
+    resumes the conversation by its id and renders it for everybody. It works on a SQLite file of its own, and sends
+    nothing: the providers' answers come with the package.
     """
     is_json = place_of(context, None, None, is_json=as_json).is_json
     if resume is not None:
@@ -136,12 +136,12 @@ def run_second_half(file: Path, id: str, *, is_json: bool) -> None:
 
 
 def second_half(file: Path, id: str, *, is_json: bool) -> None:
-    """Resume by id, ask one more question, and show the requests for both providers and what all of it used."""
+    """Resume by id, ask one more question, and show the requests for all providers and what all of it used."""
     given, requests = script(), {}
     with store_of(file) as store:
         conversation = store.get_conversation(id)
         asked = conversation.user(given["follow_up"])
-        for wire, model in given["models"].items():
+        for wire, model in {**OTHERS, **given["models"]}.items():
             conversation.update(model=model)
             requests[wire] = conversation.render(wire)
         rows = store.usage(by=BY)
@@ -152,8 +152,11 @@ def second_half(file: Path, id: str, *, is_json: bool) -> None:
         return
     headline(f"Process {os.getpid()} resumes {id} and asks on")
     print_item(asked)
-    for wire, rendered in requests.items():
-        print_request(wire, rendered)
+    for wire in given["models"]:
+        print_request(wire, requests[wire])
+    headline("And in the other formats, in short; `threadkeep render` prints them")
+    for wire in OTHERS:
+        print_report(wire, requests[wire])
     headline("What it used, by `threadkeep usage --by provider,model,format`")
     print_text("")
     print_usage(BY, rows, total, is_aligned=True)
@@ -171,6 +174,14 @@ def print_request(format: str, rendered: Rendered) -> None:
     )
     print_text("")
     print_text("\n".join(f"  {line}" for line in outline(rendered.payload)))
+    for line in report_of(rendered):
+        print_text(f"  {line}", is_dim=True)
+
+
+def print_report(format: str, rendered: Rendered) -> None:
+    """Print how large a request is, and what it does not say."""
+    print_text("")
+    print_text(f"  {format}: {len(rendered.body):,} bytes, its first {rendered.stable} turns are settled")
     for line in report_of(rendered):
         print_text(f"  {line}", is_dim=True)
 

@@ -15,6 +15,13 @@ PROVIDERS: Final[dict[str, dict[str, Any]]] = {
     "chat_completion": {"provider": "openrouter", "latency_ms": 1_020},
 }
 
+# wire format that nobody answers in -> the model that would be asked
+OTHERS: Final = {
+    "messages": "claude-sonnet-4-5",
+    "gemini": "gemini-3-pro-preview",
+    "converse": "us.amazon.nova-2-lite-v1:0",
+}
+
 
 class Script(TypedDict):
     """What everybody but the providers says."""

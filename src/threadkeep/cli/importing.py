@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 STDIN: Final = "-"
+_TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys of requests that no session has
 Read = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
 
@@ -88,15 +89,27 @@ def reader_of(format: str | None, model: str | None) -> Read:
         UnknownFormat: there is no format of that name.
         InvalidOption: a model was given without a format.
     """
-    from threadkeep.domain.session import Session
     from threadkeep.formats import get_format
 
     if format is None:
         if model is not None:
             raise InvalidOption("--model is for requests: say with --format what they are.")
-        return Session.from_dict
+        return _session_of
     wire = get_format(format)
     return lambda value: wire.parse_request(value, model=model)
+
+
+def _session_of(value: Any) -> Session:
+    """The session that `Session.to_dict` wrote.
+
+    Raises:
+        InvalidOption, InvalidItem: it is none.
+    """
+    from threadkeep.domain.session import Session
+
+    if isinstance(value, dict) and not _TURN_LISTS.isdisjoint(value):
+        raise InvalidOption("That is a provider's request, and no session. Say with --format of which wire format.")
+    return Session.from_dict(value)
 
 
 def counted(sources: Sequence[Source], read: Read, advance: Any) -> Iterator[Session]:
