@@ -18,6 +18,7 @@ from sqlalchemy import Engine, inspect, text, update
 from tests.factories import a_call, a_picture, a_stream, an_answer, an_error, an_output, noise
 from threadkeep import InvalidOption, NotFound, ProviderError, Store
 from threadkeep.db.tables import conversations, response_bodies, tool_sets
+from threadkeep.store.sweeping import scrub
 
 FORMAT = "open_responses"
 CANARY = "canary-7f3a91"
@@ -106,6 +107,22 @@ def test_the_files_of_sqlite_hold_nothing_either(tmp_path: Path) -> None:
             assert MEDIA[:200] in path.read_bytes(), "the other user's picture is there"
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+def test_a_writer_who_does_not_end_holds_up_the_last_step_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threadkeep.store.engines.BUSY_SECONDS", 1)
+    with Store(f"sqlite:///{tmp_path / 'chat.db'}") as store, closing(sqlite3.connect(tmp_path / "chat.db")) as other:
+        plant(store, USER, CANARY)
+
+        def scrub_meanwhile(connection: Any) -> bool | None:
+            other.execute("BEGIN IMMEDIATE")
+            return scrub(connection)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("threadkeep.store.sweeping.scrub", scrub_meanwhile)
+            assert store.erase_user(USER).is_scrubbed is False
+        other.rollback()
+        assert store.erase_user(USER).is_scrubbed is True
 
 
 class Interrupted(Exception):

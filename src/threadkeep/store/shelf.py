@@ -149,8 +149,9 @@ class Shelf:
 
     def _erasing(self, user_id: str, progress: Progress | None, *, scrubs: bool) -> Steps[Erased]:
         user = self._user_scope(user_id).user or ""
+        found = yield from erasing(self._scope.tenant, user, progress or no_progress, scrubs=scrubs)
         self._contents.forget()
-        return erasing(self._scope.tenant, user, progress or no_progress, scrubs=scrubs)
+        return found
 
     def _retaining(
         self, raw_bodies: object, content: object, progress: Progress | None, *, is_dry: bool

@@ -6,6 +6,7 @@ and the async store follow the same steps. Every step can be repeated, and what 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -181,7 +182,12 @@ def scrub(connection: Connection) -> bool | None:
     for (name,) in driver.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%USING fts5%'").fetchall():
         driver.execute(f"INSERT INTO {name}({name}) VALUES ('optimize')")  # noqa: S608 - a table of the schema
         driver.commit()
-    driver.execute("VACUUM")
+    try:
+        driver.execute("VACUUM")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        return False  # somebody writes all the time; all rows are gone, and the call can be repeated
     return any(driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0 for _ in range(CHECKPOINTS))
 
 
