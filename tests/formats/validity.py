@@ -246,6 +246,12 @@ def json_is_asked_for_by_its_name(payload: Json) -> Iterator[str]:
             yield "openai.json-word"
 
 
+def json_mode_is_in_the_input(payload: Json) -> Iterator[str]:
+    form = (payload.get("text") or {}).get("format") or {}
+    if form.get("type") == "json_object" and "json" not in json.dumps(payload.get("input", "")).lower():
+        yield "openai.json-word"
+
+
 def files_are_whole(payload: Json) -> Iterator[str]:
     for part in _parts(payload):
         file = part.get("file", {})
@@ -286,6 +292,7 @@ RESPONSES: list[Rule] = [
     wishes_for_compaction_come_last,
     settings_are_within_limits,
     requests_are_whole,
+    json_mode_is_in_the_input,
 ]
 CHAT: list[Rule] = [
     *_BOTH,
