@@ -11,9 +11,9 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.cli.figures import NANO, key_text, short
+from threadkeep.cli.figures import NANO, cost_decimals, dollars, key_text, short
 from threadkeep.cli.output import printable
-from threadkeep.cli.usage_table import COST, FIGURES, measure_of
+from threadkeep.cli.usage_table import COST, FIGURES, Figure, measure_of
 from threadkeep.errors import InvalidOption, MissingExtra
 
 if TYPE_CHECKING:
@@ -278,10 +278,16 @@ def _page(picture: Picture, by: Sequence[str], rows: Sequence[UsageRow], svg: st
     """A page of its own: the picture, and the report as a table below."""
     figures = [one for one in FIGURES if one.always or any(getattr(row, one.name) for row in rows)]
     heads = [f'<th class="key">{_text(name)}</th>' for name in by] + [f"<th>{_text(one.title)}</th>" for one in figures]
+    decimals = cost_decimals(max((row.cost_nano or 0 for row in rows), default=0))
+
+    def cell(row: UsageRow, one: Figure) -> str:
+        value = getattr(row, one.name)
+        return _text(dollars(value, decimals=decimals) if one.name == COST else one.shown(value))
+
     lines = [
         "".join(
             [f'<td class="key">{_text(_readable(row.keys[name]))}</td>' for name in by]
-            + [f"<td>{_text(one.shown(getattr(row, one.name)))}</td>" for one in figures]
+            + [f"<td>{cell(row, one)}</td>" for one in figures]
         )
         for row in rows
     ]
