@@ -215,6 +215,11 @@ def test_a_store_has_prices_of_its_own(tmp_path: Path) -> None:
             with conversation.stream_response("open_responses") as recorder:
                 recorder.feed({"type": "response.completed", "response": an_answer("Hi", model="mine")})
             assert conversation.usage().cost_nano == 2 * (10 * 500 + 5 * 1_000)
+            left = conversation.stream_response("open_responses")
+            left.__enter__()
+            left.feed({"type": "response.completed", "response": an_answer("Hi", model="mine")})
+            with conversation.stream_response("open_responses", on_conflict="append"):
+                assert conversation.usage().cost_nano == 3 * (10 * 500 + 5 * 1_000), "the next writer ended it"
 
 
 # Recorded answers

@@ -15,8 +15,9 @@ from threadkeep.errors import FormatError
 from threadkeep.formats.streams import BROKEN_OFF
 from threadkeep.store.actions.numbers import CANCELLED, INCOMPLETE
 from threadkeep.store.actions.streams import Ending, Kept, Left
-from threadkeep.store.answers import Call, attempt_of, columns_of, drafts_of
+from threadkeep.store.answers import DEFAULT_PRICES, Call, attempt_of, columns_of, drafts_of
 from threadkeep.store.place import Once
+from threadkeep.store.prices import PriceBook
 
 LEAVING: Final = (asyncio.CancelledError, GeneratorExit)  # how a task or generator is told to stop: no failure
 
@@ -61,21 +62,30 @@ def _columns(response: Response, call: Call, asked: str | None, error: Any) -> t
 
 
 class LeftBehind:
-    """Makes an ending of what a recorder left that was not heard of any more, or that somebody else ends."""
+    """Makes an ending of what a recorder left that was not heard of any more, or that somebody else ends.
+
+    `prices` are those of the store that ends it.
+    """
+
+    def __init__(self, prices: PriceBook = DEFAULT_PRICES) -> None:
+        self._prices = prices
 
     def of(self, left: Left) -> Ending:
         """The ending with all that came."""
         assembler = _assembled(left)
         response = told_of(assembler.response, None, is_cancelled=left.status == CANCELLED)
         body = dumps(assembler.body) if left.events else None
-        found = ending_of(response, body, _call(left.notes), asked=left.notes.get("model"))
+        found = ending_of(response, body, self._call(left.notes), asked=left.notes.get("model"))
         return replace(found, keeps_token=False)
 
     def without_items(self, left: Left, error: Exception) -> Ending:
         """The ending where the items cannot be stored."""
         response = _assembled(left).response
-        found = ending_without_items(response, _call(left.notes), asked=left.notes.get("model"), error=error)
+        found = ending_without_items(response, self._call(left.notes), asked=left.notes.get("model"), error=error)
         return replace(found, keeps_token=False)
+
+    def _call(self, notes: Mapping[str, Any]) -> Call:
+        return {"provider": notes.get("provider"), "prices": self._prices}
 
 
 def _assembled(left: Left) -> Assembler:
@@ -84,10 +94,6 @@ def _assembled(left: Left) -> Assembler:
         for event in left.events:
             assembler.feed(event)
     return assembler
-
-
-def _call(notes: Mapping[str, Any]) -> Call:
-    return {"provider": notes.get("provider")}
 
 
 def kept_response(format: str, kept: Kept) -> Response:

@@ -14,6 +14,7 @@ from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.contents import Contents
+from threadkeep.store.endings import LeftBehind
 from threadkeep.store.place import Place
 from threadkeep.store.plans import Plan, as_it_is
 from threadkeep.store.state import State
@@ -134,4 +135,5 @@ class Handle(OptionAttributes):
     def _writing(
         self, action: Callable[..., Any], *arguments: Any, finish: Callable[[Any], T] = as_it_is, is_keyed: bool = False
     ) -> Plan[T]:
-        return Plan(action, (self._place, *arguments), finish, is_write=True, is_keyed=is_keyed)
+        endings = LeftBehind(self._contents.prices)
+        return Plan(action, (self._place, *arguments), finish, is_write=True, is_keyed=is_keyed, endings=endings)

@@ -11,12 +11,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from threadkeep.errors import Conflict
 from threadkeep.store.actions.numbers import Unfinished
-from threadkeep.store.actions.streams import settle
+from threadkeep.store.actions.streams import Endings, settle
 from threadkeep.store.database import AsyncRunner, SyncRunner
 from threadkeep.store.endings import LeftBehind
 
 T = TypeVar("T")
 
+DEFAULT_ENDINGS: Final = LeftBehind()
 SETTLED_AT_MOST: Final = 10  # how often a use case ends responses in progress before it gives up
 
 
@@ -34,6 +35,7 @@ class Plan(Generic[T]):
     finish: Callable[[Any], T] = as_it_is
     is_write: bool = False
     is_keyed: bool = False  # can be repeated even when a connection is lost during COMMIT
+    endings: Endings = DEFAULT_ENDINGS  # of a response in progress that is in the way
 
     def run(self, runner: SyncRunner) -> T:
         """Run the action and wait for it."""
@@ -43,7 +45,7 @@ class Plan(Generic[T]):
             try:
                 return self.finish(runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
             except Unfinished as found:
-                runner.write(settle, *_settling(found), is_keyed=True)
+                runner.write(settle, *_settling(found, self.endings), is_keyed=True)
         raise _never_free()
 
     async def run_async(self, runner: AsyncRunner) -> T:
@@ -54,7 +56,7 @@ class Plan(Generic[T]):
             try:
                 return self.finish(await runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
             except Unfinished as found:
-                await runner.write(settle, *_settling(found), is_keyed=True)
+                await runner.write(settle, *_settling(found, self.endings), is_keyed=True)
         raise _never_free()
 
 
@@ -84,9 +86,9 @@ async def follow_async(steps: Steps[T], runner: AsyncRunner) -> T:
         return found
 
 
-def _settling(found: Unfinished) -> tuple[Any, ...]:
+def _settling(found: Unfinished, endings: Endings) -> tuple[Any, ...]:
     """The arguments of `settle`."""
-    return found.place, found.number, found.status, LeftBehind()
+    return found.place, found.number, found.status, endings
 
 
 def _never_free() -> Conflict:

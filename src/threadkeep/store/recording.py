@@ -15,8 +15,8 @@ from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.wire import Rendered, get_format
 from threadkeep.errors import InvalidItem, InvalidOption, TooLarge
 from threadkeep.store.actions.streams import Beginning, Begun, Ended, Ending, Part, begin, finish, write_part
-from threadkeep.store.answers import Call, asked_with, attempt_of
-from threadkeep.store.endings import ending_of, ending_without_items, kept_response, told_of
+from threadkeep.store.answers import DEFAULT_PRICES, Call, asked_with, attempt_of
+from threadkeep.store.endings import LeftBehind, ending_of, ending_without_items, kept_response, told_of
 from threadkeep.store.place import Once, Place, once
 from threadkeep.store.plans import Plan
 from threadkeep.store.requests import How, guard_of
@@ -149,7 +149,8 @@ class Recording:
         self, action: Callable[..., Any], argument: Any, *, finish: Callable[[Any], None] = lambda _: None,
         is_keyed: bool = False,
     ) -> Plan[None]:  # fmt: skip
-        return Plan(action, (self._place, argument), finish, is_write=True, is_keyed=is_keyed)
+        endings = LeftBehind(self._call.get("prices", DEFAULT_PRICES))
+        return Plan(action, (self._place, argument), finish, is_write=True, is_keyed=is_keyed, endings=endings)
 
 
 def _once(format: str, how: How) -> Once | None:
