@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
     from threadkeep.domain.statistics import LargeConversation, Statistics
-    from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
+    from threadkeep.domain.stored import Branch, Page, SearchResult, StoredItem, StoredResponse, SyncResult
     from threadkeep.domain.tools import ToolRegistry, default_registry, register_tool, reset_default_registry
     from threadkeep.domain.usage import Reconciled, ToolUsage, Usage, UsageRow
     from threadkeep.domain.wire import Loss, Rendered, Repair, Turns
@@ -82,6 +82,7 @@ __all__ = [
     "SchemaMissing",
     "SchemaOutOfDate",
     "SchemaTooNew",
+    "SearchResult",
     "Session",
     "Statistics",
     "Store",
@@ -113,7 +114,7 @@ _NAMES: Final = {
     "domain.response": ("Response",),
     "domain.session": ("Session",),
     "domain.statistics": ("LargeConversation", "Statistics"),
-    "domain.stored": ("Branch", "Page", "StoredItem", "StoredResponse", "SyncResult"),
+    "domain.stored": ("Branch", "Page", "SearchResult", "StoredItem", "StoredResponse", "SyncResult"),
     "domain.tools": ("ToolRegistry", "default_registry", "register_tool", "reset_default_registry"),
     "domain.usage": ("Reconciled", "ToolUsage", "Usage", "UsageRow"),
     "domain.wire": ("Loss", "Rendered", "Repair", "Turns"),

@@ -22,7 +22,7 @@ BUILDERS = [
     builder
     for module in (conversations, items, keys, tool_calls)
     for name, builder in inspect.getmembers(module, callable)
-    if not name.startswith("_") and builder.__module__ == module.__name__ and name != "visible"
+    if not name.startswith("_") and builder.__module__ == module.__name__ and name not in {"visible", "labelled"}
 ]
 CHOICES: dict[str, list[Any]] = {"bool": [False, True], "int": [0, 2]}
 

@@ -64,6 +64,7 @@ def test_a_filled_database_is_upgraded(
         assert (schema.current(engine), has_mood(engine)) == (NEXT, True)
         assert (counts(engine), bodies(empty_database.url, filled)) == (before, rendered)
     with Store(empty_database.url) as store:
+        assert [found.conversation_id for found in store.search('"Hi 5"')] == [filled[5]]
         store.get_conversation(filled[0]).user("goes on")
         store.delete_conversation(filled[1])
     schema.downgrade(engine, HEAD)

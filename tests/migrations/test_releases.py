@@ -13,8 +13,9 @@ from threadkeep.db.schema import HEAD, REVISIONS
 OLDER = REVISIONS[:-1]
 # tables that an older revision has not, by revision
 NEW_SINCE = {
-    "v0_1_0_a": {"stream_parts", "usage_days", "usage_daily"},
-    "v0_1_0_b": {"usage_days", "usage_daily"},
+    "v0_1_0_a": {"stream_parts", "usage_days", "usage_daily", "search_documents"},
+    "v0_1_0_b": {"usage_days", "usage_daily", "search_documents"},
+    "v0_1_0_c": {"search_documents"},
 }
 
 
@@ -39,6 +40,7 @@ def test_a_filled_database_is_upgraded(
     with Store(empty_database.url) as store:
         conversation = store.get_conversation(filled[0])
         assert conversation.user("goes on").position == conversation.head
+        assert [found.conversation_id for found in store.search('"Hi 3"')] == [filled[3]]
 
 
 @pytest.mark.parametrize("revision", OLDER)

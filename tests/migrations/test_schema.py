@@ -34,6 +34,12 @@ def table_names(engine: Engine) -> set[str]:
     return set(inspect(engine).get_table_names())
 
 
+def full_text_tables(engine: Engine) -> set[str]:
+    """The tables of SQLite's index: its own, and those that it keeps behind it."""
+    shadows = {"search_index", *(f"search_index_{name}" for name in ("config", "data", "docsize", "idx"))}
+    return shadows if engine.dialect.name == "sqlite" else set()
+
+
 def set_version(engine: Engine, revision: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = :revision"), {"revision": revision})
@@ -67,7 +73,7 @@ def test_a_difference_would_be_seen(engine: Engine) -> None:
 def test_upgrading_again_changes_nothing(engine: Engine) -> None:
     for _ in range(2):
         schema.upgrade(engine)
-        assert table_names(engine) == TABLES | {VERSION_TABLE}
+        assert table_names(engine) == TABLES | {VERSION_TABLE} | full_text_tables(engine)
         assert schema.current(engine) == HEAD
         schema.check(engine)
 

@@ -83,6 +83,7 @@ def fill(url: str, engine: Engine) -> list[str]:
         connection.execute(text("UPDATE usage_records SET day = '2026-01-01', occurred_at = '2026-01-01 12:00:00'"))
     with Store(url) as store:
         store.fill_usage_days()
+        store.reindex()
     return ids
 
 

@@ -14,7 +14,7 @@ from threadkeep.store.actions.purging import purge_batch
 
 OF_A_CONVERSATION = {
     "conversations", "conversation_labels", "branches", "items", "item_blobs", "responses", "response_bodies",
-    "stream_parts",
+    "stream_parts", "search_documents",
 }  # fmt: skip
 
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
@@ -33,6 +33,7 @@ def full(store: Any) -> Any:
     conversation.user([a_picture(noise(20_000))], idempotency_key="key")
     conversation.add_response(an_answer("Hello"), "open_responses")
     conversation.fork().user("more")
+    store.reindex()
     conversation.on_branch(1).stream_response("open_responses").__enter__()  # its recorder is not heard of any more
     return conversation
 

@@ -73,7 +73,8 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 OTHERS = {
     "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
     "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "purge_deleted",
-    "reconcile_usage", "retain", "save", "save_many", "statistics", "tool_usage", "usage", "within",
+    "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics", "tool_usage", "usage",
+    "within",
 }  # fmt: skip
 
 
@@ -155,6 +156,8 @@ def test_what_others_have_is_not_shown(store: Any, full: Any, stranger: Any) -> 
         assert not list(other.list_conversations(status=None))
         assert not list(other.list_conversations(user_id="ann"))
         assert not list(other.list_conversations(labels={"a": "b"}))
+        assert not list(other.search("Hello"))
+        assert not list(other.search("Hello", conversation_id=full.id, status=None))
         assert other.usage(by=("model",)) == []
         assert other.usage(by=("model",), user_id="ann") == []
         assert other.usage(by=("model",), conversation_id=full.id) == []

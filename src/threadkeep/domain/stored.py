@@ -117,6 +117,35 @@ class SyncResult:
     replayed: bool = field(default=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """An item or a title that was found.
+
+    Attributes:
+        conversation_id: where it is.
+        position, branch: its place there; None for a title.
+        type: the type of the item, or ``title``.
+        role: of a message.
+        title, user_id: of the conversation.
+        snippet: the piece of its text around the first match, on one line.
+        marks: where in the snippet the matches are, as (start, end).
+        score: how well it fits, to be compared within one search only.
+        created_at: when the item was stored, or the conversation created; aware, in UTC.
+    """
+
+    conversation_id: str
+    position: int | None
+    branch: int | None
+    type: str
+    role: str | None
+    title: str | None
+    user_id: str | None
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
+    score: float
+    created_at: datetime
+
+
 @dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11
 class Page(Generic[T]):
     """One page of a listing: iterate over it, and pass `next` as ``after=`` for the page behind it.

@@ -29,13 +29,15 @@ from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
 from threadkeep.store.plans import Plan, Steps, follow_async
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
-from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
+from threadkeep.store.search_faces import AsyncSearches
+from threadkeep.store.shelf import DEFAULT_TENANT, in_batches, must_be_set_up
 from threadkeep.store.sweeping import Erased, Progress, Retained
+from threadkeep.store.upkeep import Upkeep
 
 T = TypeVar("T")
 
 
-class AsyncStore(Shelf):
+class AsyncStore(AsyncSearches):
     """Conversations in a database; the methods of `Store` as coroutines.
 
     The database is looked at when the first method is awaited, or on ``async with``: errors as `Store`. On SQLite each
@@ -49,6 +51,7 @@ class AsyncStore(Shelf):
         tenants: bool = False,
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
+        search: bool = True,
     ) -> None:
         if is_sqlite(url) and not isinstance(url, AsyncEngine):
             database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
@@ -58,8 +61,9 @@ class AsyncStore(Shelf):
         else:
             self._runner = AsyncDatabase(async_engine_for(url), is_owned=not isinstance(url, AsyncEngine))
         self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION), PriceBook(prices))
-        self._has_tenants = tenants
+        self._has_tenants, self._searches = tenants, search
         self._scope_found = None
+        self._runner.upkeep = Upkeep() if search else None
         self._parent: AsyncStore | None = None  # of a store that was made of this one before it was ready
         self._user: str | None = None
         self._is_ready = False
@@ -299,6 +303,7 @@ class AsyncStore(Shelf):
     def _sibling(self, scope: Scope | None, runner: AsyncRunner, user: str | None = None) -> AsyncStore:
         made = object.__new__(type(self))
         made._runner, made._contents, made._has_tenants, made._scope_found = runner, self._contents, False, scope
+        made._searches = self._searches
         made._parent, made._user, made._is_ready, made._opening = self, user, False, asyncio.Lock()
         return made
 

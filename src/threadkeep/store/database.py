@@ -26,6 +26,7 @@ from threadkeep.db.dialects import is_mysql, is_transient
 from threadkeep.db.prepared import Prepared
 from threadkeep.errors import Conflict
 from threadkeep.store.engines import is_sqlite_file
+from threadkeep.store.upkeep import Kept, Upkeep
 
 T = TypeVar("T")
 
@@ -160,6 +161,7 @@ class SyncRunner(Protocol):
     """Runs actions and returns their results; `remembers`: what was read cannot be taken back by a caller."""
 
     remembers: bool
+    upkeep: Upkeep | None
 
     def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """Run an action that only reads."""
@@ -175,6 +177,7 @@ class AsyncRunner(Protocol):
     """Like `SyncRunner`, without blocking the event loop."""
 
     remembers: bool
+    upkeep: Upkeep | None
 
     async def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
@@ -225,7 +228,7 @@ class Connections:
             self._kept.pop().close()
 
 
-class Database:
+class Database(Kept):
     """Runs actions in transactions of their own and repeats them where that is safe."""
 
     remembers = True
@@ -270,7 +273,7 @@ class Database:
             self.engine.dispose()
 
 
-class HostDatabase:
+class HostDatabase(Kept):
     """Runs actions inside a transaction that the caller began and will end: no commit, no repetition."""
 
     remembers = False
@@ -293,7 +296,7 @@ class HostDatabase:
         """The caller's connection is the caller's."""
 
 
-class AsyncDatabase:
+class AsyncDatabase(Kept):
     """Like `Database`, through AsyncConnection.run_sync."""
 
     remembers = True
@@ -334,7 +337,7 @@ class AsyncDatabase:
             await self.engine.dispose()
 
 
-class ThreadedDatabase:
+class ThreadedDatabase(Kept):
     """SQLite under asyncio: each use case as a whole in a worker thread, which is faster than a hop per statement."""
 
     remembers = True
@@ -355,7 +358,7 @@ class ThreadedDatabase:
         self.database.close()
 
 
-class AsyncHostDatabase:
+class AsyncHostDatabase(Kept):
     """Runs actions inside the caller's async transaction: no commit, no repetition."""
 
     remembers = False

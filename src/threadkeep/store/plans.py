@@ -5,12 +5,14 @@ The sync and the async faces run the same plans; only the waiting differs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from threadkeep.errors import Conflict
 from threadkeep.store.actions.numbers import Unfinished
+from threadkeep.store.actions.searching import see_batch
 from threadkeep.store.actions.streams import Endings, settle
 from threadkeep.store.database import AsyncRunner, SyncRunner
 from threadkeep.store.endings import LeftBehind
@@ -18,6 +20,7 @@ from threadkeep.store.endings import LeftBehind
 T = TypeVar("T")
 
 DEFAULT_ENDINGS: Final = LeftBehind()
+LOG: Final = logging.getLogger("threadkeep.search")
 SETTLED_AT_MOST: Final = 10  # how often a use case ends responses in progress before it gives up
 
 
@@ -43,9 +46,16 @@ class Plan(Generic[T]):
             return self.finish(runner.read(self.action, *self.arguments))
         for _ in range(SETTLED_AT_MOST):
             try:
-                return self.finish(runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
+                result = runner.write(self.action, *self.arguments, is_keyed=self.is_keyed)
             except Unfinished as found:
                 runner.write(settle, *_settling(found, self.endings), is_keyed=True)
+                continue
+            if self._leaves_work(runner):
+                try:
+                    runner.write(see_batch, self.arguments[0].scope.tenant, is_keyed=True)
+                except Exception as error:  # noqa: BLE001 - what was written is written
+                    complain(error)
+            return self.finish(result)
         raise _never_free()
 
     async def run_async(self, runner: AsyncRunner) -> T:
@@ -54,10 +64,21 @@ class Plan(Generic[T]):
             return self.finish(await runner.read(self.action, *self.arguments))
         for _ in range(SETTLED_AT_MOST):
             try:
-                return self.finish(await runner.write(self.action, *self.arguments, is_keyed=self.is_keyed))
+                result = await runner.write(self.action, *self.arguments, is_keyed=self.is_keyed)
             except Unfinished as found:
                 await runner.write(settle, *_settling(found, self.endings), is_keyed=True)
+                continue
+            if self._leaves_work(runner):
+                try:
+                    await runner.write(see_batch, self.arguments[0].scope.tenant, is_keyed=True)
+                except Exception as error:  # noqa: BLE001 - as above
+                    complain(error)
+            return self.finish(result)
         raise _never_free()
+
+    def _leaves_work(self, runner: SyncRunner | AsyncRunner) -> bool:
+        """Whether it is time to let the search see what is new."""
+        return runner.upkeep is not None and runner.upkeep.is_due(self.arguments)
 
 
 # Work of many plans: yields what is to be run next, is sent its result, and returns what came of it all
@@ -69,7 +90,12 @@ def follow(steps: Steps[T], runner: SyncRunner) -> T:
     try:
         plan = next(steps)
         while True:
-            plan = steps.send(plan.run(runner))
+            try:
+                result = plan.run(runner)
+            except Exception as error:  # noqa: BLE001 - it is the work's, which may go on without this plan
+                plan = steps.throw(error)
+            else:
+                plan = steps.send(result)
     except StopIteration as end:
         found: T = end.value
         return found
@@ -80,7 +106,12 @@ async def follow_async(steps: Steps[T], runner: AsyncRunner) -> T:
     try:
         plan = next(steps)
         while True:
-            plan = steps.send(await plan.run_async(runner))
+            try:
+                result = await plan.run_async(runner)
+            except Exception as error:  # noqa: BLE001 - as above
+                plan = steps.throw(error)
+            else:
+                plan = steps.send(result)
     except StopIteration as end:
         found: T = end.value
         return found
@@ -89,6 +120,11 @@ async def follow_async(steps: Steps[T], runner: AsyncRunner) -> T:
 def _settling(found: Unfinished, endings: Endings) -> tuple[Any, ...]:
     """The arguments of `settle`."""
     return found.place, found.number, found.status, endings
+
+
+def complain(error: Exception) -> None:
+    """Log why the search does not see what is new; nothing else is wrong."""
+    LOG.warning("The search does not see what is new: %s", error)
 
 
 def _never_free() -> Conflict:

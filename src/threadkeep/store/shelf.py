@@ -59,6 +59,7 @@ class Shelf:
 
     _scope_found: Scope | None
     _has_tenants: bool
+    _searches: bool
     _contents: Contents
 
     @property
@@ -67,6 +68,12 @@ class Shelf:
             self._not_with_tenants()
             raise InvalidOption("This store is not open yet: use it with `async with`, or await one of its methods.")
         return self._scope_found
+
+    @property
+    def _searched_scope(self) -> Scope:
+        if not self._searches:
+            raise InvalidOption("This store was opened with search=False. Open it without, and what it has is found.")
+        return self._scope
 
     def _user_scope(self, user_id: str) -> Scope:
         user = identifier("user_id", user_id)

@@ -28,13 +28,15 @@ from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
 from threadkeep.store.plans import Plan, Steps, follow
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
-from threadkeep.store.shelf import DEFAULT_TENANT, Shelf, in_batches, must_be_set_up
+from threadkeep.store.search_faces import Searches
+from threadkeep.store.shelf import DEFAULT_TENANT, in_batches, must_be_set_up
 from threadkeep.store.sweeping import Erased, Progress, Retained
+from threadkeep.store.upkeep import Upkeep
 
 T = TypeVar("T")
 
 
-class Store(Shelf):
+class Store(Searches):
     """Conversations in a database.
 
     Args:
@@ -45,6 +47,8 @@ class Store(Shelf):
             only what is new of it; 0 keeps nothing.
         prices: prices of your own; the first that is for an answer counts. They come before those of genai-prices (the
             extra `prices`), and after what a provider itself reports.
+        search: False: keep no texts for the search. What is stored meanwhile can be found later, by a store that
+            searches.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
@@ -58,12 +62,14 @@ class Store(Shelf):
         tenants: bool = False,
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
+        search: bool = True,
     ) -> None:
         database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
         self._runner: SyncRunner = database
         self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION), PriceBook(prices))
-        self._has_tenants = tenants
+        self._has_tenants, self._searches = tenants, search
         self._scope_found = None
+        database.upkeep = Upkeep() if search else None
         try:
             if database.read(must_be_set_up):
                 schema.upgrade(database.engine)
@@ -350,6 +356,7 @@ class Store(Shelf):
     def _sibling(self, scope: Scope | None, runner: SyncRunner) -> Store:
         made = object.__new__(type(self))
         made._runner, made._contents, made._has_tenants, made._scope_found = runner, self._contents, False, scope
+        made._searches = self._searches
         return made
 
     def _created(self, plan: Plan[tuple[Opened, bool]]) -> Conversation:

@@ -10,6 +10,7 @@ from threadkeep.db.models.conversations import (
 )
 from threadkeep.db.models.items import BlobRow, ItemBlobRow, ItemRow
 from threadkeep.db.models.responses import AppendRow, ResponseBodyRow, ResponseRow, StreamPartRow
+from threadkeep.db.models.search import SearchDocumentRow
 from threadkeep.db.models.tools import ToolDefinitionRow, ToolSetRow
 from threadkeep.db.models.usage import UsageDailyRow, UsageDayRow, UsageRecordRow
 
@@ -25,6 +26,7 @@ __all__ = [
     "ItemRow",
     "ResponseBodyRow",
     "ResponseRow",
+    "SearchDocumentRow",
     "StreamPartRow",
     "TenantRow",
     "ToolDefinitionRow",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from threadkeep.db.base import (
@@ -62,6 +62,14 @@ class ConversationRow(Base):
         UniqueConstraint("tenant_id", "external_id"),
         Index("ix_conversations_activity", "tenant_id", "status", "last_activity_at", "id"),
         Index("ix_conversations_user_activity", "tenant_id", "user_id", "status", "last_activity_at", "id"),
+        Index(
+            "ix_conversations_search",
+            "tenant_id",
+            "search_from",
+            "id",
+            postgresql_where=text("search_from IS NOT NULL"),
+            sqlite_where=text("search_from IS NOT NULL"),
+        ),
     )
 
     tenant_id: Mapped[Tenant]
@@ -83,6 +91,7 @@ class ConversationRow(Base):
     created_at: Mapped[Moment]
     last_activity_at: Mapped[Moment]
     streams: Mapped[Count | None]  # how many responses are in progress, on all branches; NULL for none
+    search_from: Mapped[BigNumber | None]  # first position that the search has not seen; NULL when it has seen all
 
 
 class ConversationLabelRow(Base):

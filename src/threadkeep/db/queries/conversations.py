@@ -59,6 +59,9 @@ TAKEN: Final = (
     conversations.c.tool_set_hash,
 )
 
+# Where the search goes on: at the first item that it has not seen; also for a new title.
+UNSEARCHED: Final = func.coalesce(conversations.c.search_from, conversations.c.next_position)
+
 FACTS_READER: Final = Reader(FACTS)
 TAKEN_READER: Final = Reader(TAKEN)
 
@@ -108,6 +111,7 @@ def reservation(
         zero: ColumnElement[int] = literal_column("0", Integer)
         count = func.coalesce(table.c.streams, zero) + bindparam("streams")
         values.append((table.c.streams, func.nullif(count, zero)))
+    values.insert(0, (table.c.search_from, UNSEARCHED))
     if root:
         values.insert(0, (table.c.head_position, table.c.next_position + bindparam("items") - 1))
     statement = update(table).where(*where).ordered_values(*values)
@@ -120,6 +124,8 @@ def changing(*columns: str, scoped: bool, returning: bool) -> Prepared:
     table = conversations
     where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
+    if "title" in columns:
+        values["search_from"] = UNSEARCHED
     statement = update(table).where(*where).values(revision=table.c.revision + 1, **values)
     return Prepared(statement.returning(*FACTS) if returning else statement)
 
@@ -145,7 +151,10 @@ def listing(*, user: bool, statuses: bool, labels: int, after: bool) -> Prepared
     where.append(
         table.c.status == bindparam("status") if statuses else or_(table.c.status == ACTIVE, table.c.status == ARCHIVED)
     )
-    where += [table.c.id.in_(_labelled(number)) for number in range(labels)]
+    where += [
+        table.c.id.in_(labelled(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}")))
+        for number in range(labels)
+    ]
     if after:
         at, key = table.c.last_activity_at, table.c.id
         where.append(and_(at <= bindparam("after_at"), or_(at < bindparam("after_at"), key < bindparam("after_id"))))
@@ -235,13 +244,10 @@ def branch_head(*, expected: bool) -> Prepared:
     return Prepared(update(branches).where(*where).values(head_position=moved))
 
 
-def _labelled(number: int) -> Select[Any]:
+def labelled(tenant: Any, key: Any, value: Any) -> Select[Any]:
     """The conversations with one label."""
-    return select(conversation_labels.c.conversation_id).where(
-        conversation_labels.c.tenant_id == bindparam("tenant"),
-        conversation_labels.c.key == bindparam(f"key_{number}"),
-        conversation_labels.c.value == bindparam(f"value_{number}"),
-    )
+    label = conversation_labels.c
+    return select(label.conversation_id).where(label.tenant_id == tenant, label.key == key, label.value == value)
 
 
 def visible(*, scoped: bool) -> list[ColumnElement[bool]]:

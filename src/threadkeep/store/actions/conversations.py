@@ -101,6 +101,7 @@ def _prepared(scope: Scope, new: NewConversation, now: datetime) -> _Prepared:
         "created_at": now,
         "last_activity_at": now,
         "streams": None,
+        "search_from": 0 if count or new.title is not None else None,
     }
     place = {"tenant_id": scope.tenant, "conversation_id": key, "branch": 0, "seen": None, "created_at": now}
     turns = new.turns or [None] * count

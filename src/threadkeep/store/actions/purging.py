@@ -19,6 +19,7 @@ from threadkeep.db.tables import (
     responses,
     stream_parts,
 )
+from threadkeep.store.actions.searching import forget_batch
 from threadkeep.store.actions.streams import account_unfinished
 
 BATCH: Final = 1_000  # rows in one transaction
@@ -50,9 +51,12 @@ def purge_batch(connection: Connection, tenant: int, key: int) -> bool:
     if connection.execute(_still_deleted(tenant, key)).one_or_none() is None:
         return False
     account_unfinished(connection, tenant, key)
+    forgotten = forget_batch(connection, tenant, key, BATCH)
     for table, order, size in _NUMBERED:
         if _remove_lowest(connection, table, order, size, tenant, key):
             return True
+    if forgotten == BATCH:  # there may be more of them
+        return True
     for table in _WHOLE:
         connection.execute(delete(table).where(*_of(table, tenant, key)))
     connection.execute(delete(conversations).where(conversations.c.tenant_id == tenant, conversations.c.id == key))

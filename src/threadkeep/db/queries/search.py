@@ -1,0 +1,325 @@
+"""Statements of the search: each database has an index of its own, and a language of its own to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Delete,
+    Double,
+    FromClause,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    cast,
+    column,
+    delete,
+    func,
+    literal,
+    literal_column,
+    not_,
+    or_,
+    select,
+    table,
+    text,
+    update,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.postgresql import TSQUERY
+
+from threadkeep.db.queries.conversations import ACTIVE, DELETED, labelled
+from threadkeep.db.tables import conversations, items, search_documents
+from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term, segmented, words_of
+
+SCORE_PARTS: Final = (
+    1_000_000_000  # scores are whole numbers of so many parts: equal ones are equal on the next page, too
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for, where, and which page of it."""
+
+    terms: Sequence[Term]
+    user: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    status: str | None = ACTIVE  # None: active and archived
+    conversation: bytes | None = None  # its public id
+    type: str | None = None
+    role: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    after: tuple[int, int] | None = None  # score and id of the last document of the page before
+    limit: int = 20
+
+
+# SQLite's index is a table of its own, kept beside the documents. It holds no text, so it is told again what to forget.
+INDEX: Final = "search_index"
+CREATE_INDEX: Final = text(
+    f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} "
+    "USING fts5(words, content='', tokenize='unicode61 remove_diacritics 2')"
+)
+DROP_INDEX: Final = text(f"DROP TABLE IF EXISTS {INDEX}")
+HAS_INDEX: Final = text(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'")  # noqa: S608 - a constant
+_DOCUMENTS: Final = "FROM search_documents WHERE tenant_id = :tenant AND id IN :ids"
+_IDS: Final[BindParameter[Any]] = bindparam("ids", expanding=True)
+INDEX_DOCUMENTS: Final = text(
+    f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) {_DOCUMENTS}"
+).bindparams(_IDS)
+UNINDEX_DOCUMENTS: Final = text(
+    f"INSERT INTO {INDEX} ({INDEX}, rowid, words) SELECT 'delete', id, coalesce(words, text) {_DOCUMENTS}"
+).bindparams(_IDS)
+INDEX_ALL: Final = text(f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) FROM search_documents")  # noqa: S608 - a constant
+
+
+def indexed_words(dialect: str, given: str) -> str | None:
+    """The words of a text as the column `words` of that database takes them."""
+    if dialect == "sqlite":
+        return segmented(given)
+    if dialect == "postgresql":  # as its type writes them, each with its place
+        return " ".join(f"{word}:{place}" for place, word in enumerate(words_of(given), 1))
+    return " ".join(map(_mysql_word, words_of(given)))
+
+
+def _mysql_word(word: str) -> str:
+    """A word that MySQL takes for no stop word, and for long enough (four letters, as MyISAM wants it)."""
+    return word.ljust(3, "_") + "_"
+
+
+def _fts5(terms: Sequence[Term]) -> str:
+    """A question in SQLite's language, whose tokenizer splits and folds by itself."""
+    wanted, excluded = (
+        ['"' + term.spelled.replace('"', '""') + ('" *' if term.is_prefix else '"') for term in some]
+        for some in _parted(terms)
+    )
+    found = f"({' AND '.join(wanted)})"
+    return f"{found} NOT ({' OR '.join(excluded)})" if excluded else found
+
+
+def _tsquery(terms: Sequence[Term]) -> str:
+    """A question as PostgreSQL writes the type of that name."""
+    wanted, excluded = (
+        [" <-> ".join(term.words) + (":*" if term.is_prefix else "") for term in some] for some in _parted(terms)
+    )
+    return " & ".join([*(f"({term})" for term in wanted), *(f"!({term})" for term in excluded)])
+
+
+def _boolean(term: Term) -> str:
+    """A term in boolean mode. MariaDB trips over brackets and over quotes around one word; phrases are whole words."""
+    words = [_mysql_word(word) for word in term.words]
+    beginning = [f"+{term.words[-1]}*"] if term.is_prefix else []
+    phrase = words[:-1] if term.is_prefix else words
+    whole = [f'+"{" ".join(phrase)}"'] if len(phrase) > 1 else [f"+{word}" for word in phrase]
+    return " ".join([*whole, *beginning])
+
+
+def _parted(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
+    """The terms that are wanted, and those that are not."""
+    return [term for term in terms if not term.is_excluded], [term for term in terms if term.is_excluded]
+
+
+def found_documents(dialect: str, tenant: int, scope_user: str | None, question: Question) -> Select[Any]:
+    """A page of documents, best first, then the newest; with what is told of their conversations."""
+    ranked = _ranked(dialect, tenant, scope_user, question).subquery("ranked")
+    page = select(ranked)
+    if question.after is not None:
+        score, key = question.after
+        page = page.where(ranked.c.score <= score, or_(ranked.c.score < score, ranked.c.id < key))
+    best = page.order_by(ranked.c.score.desc(), ranked.c.id.desc()).limit(question.limit).subquery("best")
+    documents, talks = search_documents.c, conversations.c
+    return (
+        select(
+            best.c.score, documents.id, documents.position, documents.branch, documents.type, documents.role,
+            documents.created_at, documents.text, talks.public_id, talks.title, talks.user_id,
+        )
+        .select_from(best)
+        .join(search_documents, and_(documents.tenant_id == tenant, documents.id == best.c.id))
+        .join(conversations, and_(talks.tenant_id == tenant, talks.id == documents.conversation_id))
+        .order_by(best.c.score.desc(), best.c.id.desc())
+    )  # fmt: skip
+
+
+def _ranked(dialect: str, tenant: int, scope_user: str | None, question: Question) -> Select[Any]:
+    """All documents that match, with their scores."""
+    documents, talks = search_documents.c, conversations.c
+    source, match, score = _MATCHES.get(dialect, _mysql_match)(question.terms)
+    source = source.join(
+        conversations, and_(talks.tenant_id == documents.tenant_id, talks.id == documents.conversation_id)
+    )
+    where = [documents.tenant_id == tenant, match, talks.status != DELETED, *_filters(tenant, question)]
+    if scope_user is not None:
+        where.append(talks.user_id == scope_user)
+    parts = cast(func.round(score * SCORE_PARTS), BigInteger).label("score")
+    return select(documents.id, parts).select_from(source).where(*where)
+
+
+# what is read, what matches, and how well
+Match = tuple[FromClause, ColumnElement[bool], ColumnElement[Any]]
+
+
+def _fts5_match(terms: Sequence[Term]) -> Match:
+    name: ColumnElement[Any] = literal_column(INDEX)
+    index = table(INDEX, column("rowid", BigInteger))
+    source = index.join(search_documents, search_documents.c.id == index.c.rowid)
+    return source, name.op("MATCH", is_comparison=True)(literal(_fts5(terms))), -func.bm25(name)
+
+
+def _tsvector_match(terms: Sequence[Term]) -> Match:
+    words, query = search_documents.c.words, cast(literal(_tsquery(terms)), TSQUERY)
+    wanted, _ = _parted(terms)  # ts_rank gives nothing for what is not there
+    rank = cast(func.ts_rank(words, cast(literal(_tsquery(wanted)), TSQUERY), _BY_LENGTH), Double)
+    return search_documents, words.op("@@", is_comparison=True)(query), rank
+
+
+def _mysql_match(terms: Sequence[Term]) -> Match:
+    """What is not wanted is asked for apart: MariaDB forgets a minus beside a phrase."""
+    words = search_documents.c.words
+    wanted, excluded = _parted(terms)
+    score = mysql.match(words, against=" ".join(map(_boolean, wanted))).in_boolean_mode()
+    others = [
+        not_(and_(mysql.match(words, against=_boolean(term)).in_boolean_mode(), *_side_by_side([term])))
+        for term in excluded
+    ]
+    return search_documents, and_(score, *_side_by_side(wanted), *others), score
+
+
+def _side_by_side(terms: Sequence[Term]) -> list[ColumnElement[bool]]:
+    """Phrases whose last word may go on; MySQL has no such thing, so they are looked for in what it found."""
+    texts = [
+        " ".join(["", *map(_mysql_word, term.words[:-1]), term.words[-1]])
+        for term in terms
+        if term.is_prefix and len(term.words) > 1
+    ]
+    return [func.locate(found, func.concat(" ", search_documents.c.words)) > 0 for found in texts]
+
+
+_BY_LENGTH: Final = 1  # ts_rank divides by 1 + the logarithm of the number of words
+_MATCHES: Final[Mapping[str, Callable[[Sequence[Term]], Match]]] = {
+    "sqlite": _fts5_match,
+    "postgresql": _tsvector_match,
+}
+
+
+def _filters(tenant: int, question: Question) -> list[ColumnElement[bool]]:
+    documents, talks = search_documents.c, conversations.c
+    wanted: list[tuple[Any, Any]] = [
+        (talks.user_id, question.user),
+        (talks.status, question.status),
+        (talks.public_id, question.conversation),
+        (documents.type, question.type),
+        (documents.role, question.role),
+    ]
+    where: list[ColumnElement[bool]] = [found == value for found, value in wanted if value is not None]
+    if question.since is not None:
+        where.append(documents.created_at >= question.since)
+    if question.until is not None:
+        where.append(documents.created_at < question.until)
+    return where + [talks.id.in_(labelled(tenant, name, value)) for name, value in question.labels.items()]
+
+
+@cache
+def unsearched() -> Select[Any]:
+    """Conversations of which the search has not seen everything, locked; those that are in use are passed over."""
+    talks = conversations.c
+    return (
+        select(talks.id, talks.title, talks.created_at, talks.search_from)
+        .where(talks.tenant_id == bindparam("tenant"), talks.search_from >= 0, talks.status != DELETED)
+        .order_by(talks.search_from, talks.id)
+        .limit(bindparam("limit"))
+        .with_for_update(skip_locked=True)
+    )
+
+
+@cache
+def is_unsearched() -> Select[Any]:
+    """Whether there is any such conversation."""
+    talks = conversations.c
+    return (
+        select(talks.id)
+        .where(talks.tenant_id == bindparam("tenant"), talks.search_from >= 0, talks.status != DELETED)
+        .limit(1)
+    )
+
+
+@cache
+def unsearched_items() -> Select[Any]:
+    """Items of some conversations that the search has not seen, with the beginning of their JSON texts."""
+    talks, rows = conversations.c, items.c
+    json = func.substr(func.coalesce(rows.payload, rows.rest), 1, JSON_LIMIT).label("json")
+    return (
+        select(rows.conversation_id, rows.position, rows.branch, rows.type, rows.role, rows.created_at, json)
+        .select_from(
+            conversations.join(items, and_(rows.tenant_id == talks.tenant_id, rows.conversation_id == talks.id))
+        )
+        .where(
+            talks.tenant_id == bindparam("tenant"),
+            talks.id.in_(bindparam("keys", expanding=True)),
+            rows.position >= talks.search_from,
+        )
+        .order_by(talks.id, rows.position)
+        .limit(bindparam("limit"))
+    )
+
+
+@cache
+def documents_there() -> Select[Any]:
+    """Documents of some conversations: titles, and items that the search has not noted as seen (mostly none)."""
+    talks, documents = conversations.c, search_documents.c
+    joined = conversations.join(
+        search_documents, and_(documents.tenant_id == talks.tenant_id, documents.conversation_id == talks.id)
+    )
+    is_new = or_(documents.position == TITLE_POSITION, documents.position >= talks.search_from)
+    return (
+        select(documents.conversation_id, documents.position, documents.id, documents.text)
+        .select_from(joined)
+        .where(talks.tenant_id == bindparam("tenant"), talks.id.in_(bindparam("keys", expanding=True)), is_new)
+    )
+
+
+@cache
+def searched() -> Update:
+    """Note how far the search has seen some conversations; NULL: to their ends."""
+    talks = conversations.c
+    return (
+        update(conversations)
+        .where(talks.tenant_id == bindparam("tenant"), talks.id.in_(bindparam("keys", expanding=True)))
+        .values(search_from=bindparam("next", type_=BigInteger))
+    )
+
+
+@cache
+def search_anew() -> Update:
+    """Let the search see all conversations of a tenant again."""
+    talks = conversations.c
+    return (
+        update(conversations)
+        .where(talks.tenant_id == bindparam("tenant"), talks.status != DELETED)
+        .values(search_from=0)
+    )
+
+
+@cache
+def documents_of(*, conversation: bool) -> Select[Any]:
+    """Some documents of a tenant, or of one of its conversations."""
+    documents = search_documents.c
+    where = [documents.tenant_id == bindparam("tenant")]
+    if conversation:
+        where.append(documents.conversation_id == bindparam("key"))
+    return select(documents.id).where(*where).limit(bindparam("limit"))
+
+
+@cache
+def documents_gone() -> Delete:
+    """Remove documents by their ids."""
+    documents = search_documents.c
+    return delete(search_documents).where(
+        documents.tenant_id == bindparam("tenant"), documents.id.in_(bindparam("ids", expanding=True))
+    )

@@ -1,0 +1,164 @@
+"""Search without a database: what of an item is searched, how text becomes words, and what a question asks for.
+
+Words are runs of letters and digits. Scripts without spaces (Chinese, Japanese, Thai …; and Korean, which glues
+particles to words) are written down as overlapping pairs of characters, spelled in ASCII, so that every database takes
+them for words: ``天气很`` becomes ``z0592906c14 z06c1405f88 z05f88``, and ``天气`` the first of these.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, loads
+
+TEXT_LIMIT: Final = 16_384  # characters of an item that are searched
+WORD_LIMIT: Final = 64  # characters of a word
+JSON_LIMIT: Final = 65_536  # characters of an item's JSON text that are read; of longer ones the beginning is searched
+TITLE: Final = "title"  # the type of the document that holds a conversation's title
+TITLE_POSITION: Final = -1
+
+# Han, kana, bopomofo, Hangul, Thai, Lao, Burmese, Khmer; with the marks that belong to them
+WITHOUT_SPACES: Final = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0edf\u1000-\u109f\u1100-\u11ff\u1780-\u17d3\u2e80-\u2fdf\u3005-\u3007"
+    "\u3031-\u3035\u3041-\u30ff\u3105-\u318f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7fb"
+    "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_RUNS: Final = re.compile(f"[{WITHOUT_SPACES}]+")
+_WORDS: Final = re.compile(r"[^\W_]+")
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_TERMS: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
+# Texts inside the JSON text of an item that is too long to be read as a whole
+_STRINGS: Final = re.compile(
+    r'"(?:text|refusal|output|arguments|input|name)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A part of a question: a word, or several words that stand side by side.
+
+    Attributes:
+        text: the words as they were asked for.
+        spelled: the same, where scripts without spaces are spelled as words.
+        words: the same words as they are looked for.
+        is_prefix: whether the last word may go on.
+        is_excluded: whether it must not be there.
+    """
+
+    text: str
+    spelled: str
+    words: tuple[str, ...]
+    is_prefix: bool = False
+    is_excluded: bool = False
+
+
+def terms_of(question: str) -> list[Term]:
+    """The terms of a question: words, ``"several words"``, beginnings ``wor*`` and what is not wanted ``-word``."""
+    found = (_term(quoted or plain, sign) for sign, quoted, plain in _TERMS.findall(question))
+    return [term for term in found if term is not None]
+
+
+def _term(given: str, sign: str) -> Term | None:
+    text = _normal(given)
+    pieces = list(_pieces(text))
+    if not pieces:
+        return None
+    is_open = _RUNS.match(pieces[-1]) is not None
+    words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
+    return Term(
+        text=text,
+        spelled=_spelled(text, is_open=is_open),
+        words=tuple(words),
+        is_prefix=(is_open and len(pieces[-1]) == 1) or text.endswith("*"),
+        is_excluded=bool(sign),
+    )
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as they are looked for: in small letters, without accents."""
+    return [word for piece in _pieces(_normal(text)) for word in _tokens(piece)]
+
+
+def segmented(text: str) -> str | None:
+    """A text with its runs of scripts without spaces spelled as words; None when it has none."""
+    normal = _normal(text)
+    return _spelled(normal) if not normal.isascii() and _RUNS.search(normal) else None
+
+
+def _spelled(text: str, *, is_open: bool = False) -> str:
+    """A text with its runs spelled as words; the last of them may be open."""
+    end = max((run.end() for run in _RUNS.finditer(text)), default=0) if is_open else -1
+    return _RUNS.sub(lambda run: f" {' '.join(_tokens(run[0], is_open=run.end() == end))} ", text)
+
+
+def _normal(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Runs of scripts without spaces, and words of the others."""
+    end = 0
+    for run in () if text.isascii() else _RUNS.finditer(text):
+        yield from _WORDS.findall(folded(text[end : run.start()]))
+        yield run[0]
+        end = run.end()
+    yield from _WORDS.findall(folded(text[end:]))
+
+
+def _tokens(piece: str, *, is_open: bool = False) -> list[str]:
+    """The words of a piece; a run that is open goes on in the text that is looked for."""
+    if not _RUNS.match(piece):
+        return [piece[:WORD_LIMIT]]
+    signs = [f"{ord(sign):05x}" for sign in piece]
+    found = [f"z{first}{second}" for first, second in pairwise(signs)]
+    return found if is_open and found else [*found, f"z{signs[-1]}"]
+
+
+def folded(text: str) -> str:
+    """A text in small letters, without accents."""
+    if text.isascii():
+        return text.lower()
+    return "".join(sign for sign in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(sign))
+
+
+def text_in(json: str) -> str:
+    """What is searched of a stored item, of which this is the JSON text or the first JSON_LIMIT characters of it."""
+    if len(json) < JSON_LIMIT:
+        found = loads(json)
+        item = found if "type" in found else found.get("value", found)  # an item of which only the overlay is stored
+        return bounded("\n".join(_texts_of(item)))
+    return bounded("\n".join(loads(f'"{text}"') for text in _STRINGS.findall(json)))
+
+
+def bounded(text: str) -> str:
+    """The beginning of a text, as every database stores it."""
+    return _UNSTORABLE.sub(" ", text[:TEXT_LIMIT]).strip()
+
+
+def _texts_of(item: JsonObject) -> Iterator[str]:
+    """What people read and write of an item, and the names of tools."""
+    match item:
+        case {"type": "reasoning" | "compaction" | "item_reference"}:
+            return
+        case {"type": "provider_item", "payload": dict(payload)}:
+            yield from _texts_of({**payload, "type": "payload"})
+            return
+    for name in ("name", "arguments", "input", "action", "output", "content", "text"):
+        yield from _texts_in(item.get(name))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """A text, the texts of content parts, or those of an object's own keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for text in value.values() if isinstance(text, str))
+    elif isinstance(value, list):
+        for part in value:
+            if isinstance(part, dict):
+                yield from (text for name in ("text", "refusal") if isinstance(text := part.get(name), str))

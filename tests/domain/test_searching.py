@@ -1,0 +1,164 @@
+"""What of an item is searched, how its text becomes words, and what a question asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.domain.jsonvalues import JSON
+from threadkeep.domain.searching import JSON_LIMIT, TEXT_LIMIT, Term, segmented, terms_of, text_in, words_of
+from threadkeep.domain.snippets import SNIPPET_CHARACTERS, snippet_of
+
+
+def text_of(item: dict[str, Any]) -> str:
+    return text_in(json.dumps(item, separators=(",", ":"), ensure_ascii=False))
+
+
+ITEMS = {
+    "a message": ({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, "Hi"),
+    "a message of several parts": (
+        {"type": "message", "content": [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]},
+        "a\nb",
+    ),
+    "content as a string": ({"type": "message", "content": "Hi"}, "Hi"),
+    "a picture": ({"type": "message", "content": [{"type": "input_image", "image_url": "data:secret"}]}, ""),
+    "a call": ({"type": "function_call", "name": "look_up", "arguments": '{"q":"cats"}'}, 'look_up\n{"q":"cats"}'),
+    "an output": ({"type": "function_call_output", "call_id": "c", "output": "rain"}, "rain"),
+    "an output of parts": ({"type": "function_call_output", "output": [{"type": "input_text", "text": "r"}]}, "r"),
+    "a search of the provider": ({"type": "web_search_call", "action": {"query": "cats", "n": 3}}, "cats"),
+    "a native block": ({"type": "provider_item", "payload": {"type": "x", "name": "t", "text": "b"}}, "t\nb"),
+    "only the overlay": ({"value": {"type": "message", "content": "Hi"}}, "Hi"),
+    "reasoning": ({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}, ""),
+    "compaction": ({"type": "compaction", "encrypted_content": "xyz"}, ""),
+    "what cannot be stored": ({"type": "message", "content": "a\x00b\ud800c"}, "a b c"),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_what_is_searched_of_an_item(name: str) -> None:
+    item, text = ITEMS[name]
+    assert text_of(item) == text
+
+
+@given(JSON)
+def test_every_item_has_a_text(value: Any) -> None:
+    found = text_of({"type": "message", "content": value, "name": value, "action": value})
+    assert len(found) <= TEXT_LIMIT
+    found.encode()
+
+
+@pytest.mark.parametrize("cut", range(12))
+def test_of_a_long_item_the_beginning_is_searched(cut: int) -> None:
+    """Its JSON text ends anywhere, also inside an escape."""
+    text = "Äpfel " * 40 + "x" * cut + '\\"\u0001é\n' * JSON_LIMIT
+    whole = json.dumps({"type": "x", "call_id": '"output":"', "output": text}, separators=(",", ":"))
+    found = text_in(whole[:JSON_LIMIT])
+    assert TEXT_LIMIT - 5 < len(found) <= TEXT_LIMIT
+    assert text.startswith(found)
+
+
+WORDS = {
+    "The weather, in Paris!": "the weather in paris",
+    "get_weather(city='Köln')": "get weather city koln",
+    "STRASSE Straße": "strasse strasse",
+    "e-mail 3.14": "e mail 3 14",
+    "Привет МИР": "привет мир",
+    "…": "",
+    "天": "z05929",
+    "GPT模型": "gpt z06a210578b z0578b",
+    "ﾊﾝｶｸ": "z030cf030f3 z030f3030ab z030ab030af z030af",
+}
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_words(text: str) -> None:
+    assert " ".join(words_of(text)) == WORDS[text]
+
+
+def test_only_scripts_without_spaces_are_segmented() -> None:
+    assert segmented("Weather") is None
+    assert segmented("Wetter für Ä") is None
+    assert segmented("GPT 天气") == "GPT  z0592906c14 z06c14 "
+
+
+@given(st.text(alphabet="ab 天気はどう날씨ภาษา", max_size=30), st.integers(0, 30), st.integers(0, 30))
+def test_every_piece_of_a_run_is_found_in_it(text: str, one: int, other: int) -> None:
+    """Whatever is cut out of a text: its words stand in the words of the text, side by side."""
+    first, last = sorted((one, other))
+    piece = text[first:last].replace("a", "天").replace("b", "気")
+    whole = text.replace("a", "天").replace("b", "気")
+    words = words_of(whole)
+    for term in terms_of(f'"{piece}"'):
+        wanted = list(term.words)
+        starts = [n for n in range(len(words)) if words[n : n + len(wanted) - 1] == wanted[:-1]]
+        lasts = [words[n + len(wanted) - 1] for n in starts if n + len(wanted) <= len(words)]
+        assert any(word.startswith(wanted[-1]) if term.is_prefix else word == wanted[-1] for word in lasts)
+
+
+def term(text: str, *words: str, **options: bool) -> Term:
+    return Term(text, text, words or (text,), **options)
+
+
+TERMS = {
+    "two words": [term("two"), term("words")],
+    '"two words"': [term("two words", "two", "words")],
+    '"open end': [term("open end", "open", "end")],
+    "wor*": [term("wor*", "wor", is_prefix=True)],
+    "-no yes": [term("no", is_excluded=True), term("yes")],
+    '-"not this"': [term("not this", "not", "this", is_excluded=True)],
+    "e-mail": [term("e-mail", "e", "mail")],
+    ' - * "" \'; DROP': [term("DROP", "drop")],
+    "": [],
+}
+
+
+@pytest.mark.parametrize("question", TERMS)
+def test_terms(question: str) -> None:
+    assert terms_of(question) == TERMS[question]
+
+
+@given(st.text())
+def test_every_text_is_a_question(text: str) -> None:
+    for found in terms_of(text):
+        assert found.words
+        assert all(word.isalnum() for word in found.words)
+        snippet_of(text, [found])
+
+
+def marked(text: str, question: str) -> str:
+    snippet, marks = snippet_of(text, terms_of(question))
+    for start, end in reversed(marks):
+        snippet = f"{snippet[:start]}[{snippet[start:end]}]{snippet[end:]}"
+    return snippet
+
+
+SNIPPETS = [
+    ("The weather in Paris", "paris", "The weather in [Paris]"),
+    ("Im Café\nwar es", "cafe", "Im [Café] war es"),
+    ("catalogue cat", "cat", "catalogue [cat]"),
+    ("catalogue cat", "cat*", "[cat]alogue [cat]"),
+    ("in Paris, France", '"paris france"', "in [Paris, France]"),
+    ("今天天气很好", "天气", "今天[天气]很好"),
+    ("使用GPT模型", "gpt模型", "使用[GPT模型]"),
+    ("cats -dogs", "cats -dogs", "[cats] -dogs"),
+    ("a (b) c", "b", "a ([b]) c"),
+    ("nothing here", "elsewhere", "nothing here"),
+]
+
+
+@pytest.mark.parametrize(("text", "question", "shown"), SNIPPETS)
+def test_snippets(text: str, question: str, shown: str) -> None:
+    assert marked(text, question) == shown
+
+
+def test_a_long_text_is_cut_around_the_match() -> None:
+    text = "before " * 100 + "needle" + " after" * 100
+    snippet, marks = snippet_of(text, terms_of("needle"))
+    assert len(snippet) <= SNIPPET_CHARACTERS + 2
+    assert snippet.startswith("…before ")
+    assert snippet.endswith(" after…")
+    assert [snippet[start:end] for start, end in marks] == ["needle"]
