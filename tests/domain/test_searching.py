@@ -18,7 +18,7 @@ def text_of(item: dict[str, Any]) -> str:
     return text_in(json.dumps(item, separators=(",", ":"), ensure_ascii=False))
 
 
-ITEMS = {
+ITEMS: dict[str, tuple[dict[str, Any], str]] = {
     "a message": ({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, "Hi"),
     "a message of several parts": (
         {"type": "message", "content": [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]},
