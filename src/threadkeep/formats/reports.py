@@ -48,6 +48,7 @@ REPAIRS: Final = {
     "empty_arguments": "empty call arguments became {}",
     "file_as_image": "a picture given as a file was sent as a picture",
     "file_name": "a file without a name got one",
+    "invalid_text": "characters that are no Unicode (lone surrogates) became U+FFFD",
     "item_id": "an item id that the format does not take was left out",
     "late_output": "a tool output that came after its placeholder was sent became user text",
     "leading_assistant": "a user turn was put before a leading assistant turn",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.wire import Assembler, Call, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
+from threadkeep.formats.entries import snapshot_of
+from threadkeep.formats.texts import with_valid_texts
 
 if TYPE_CHECKING:
     from threadkeep.domain.response import Response
@@ -39,7 +41,9 @@ class WireFormat:
         Raises:
             CannotRender: no request that the provider would take can be made; LossError with `options.strict`.
         """
-        found: Rendered = self._module("request").render(session, options)
+        snapshot, repairs = with_valid_texts(snapshot_of(session), self.name)
+        found: Rendered = self._module("request").render(snapshot, options)
+        found.repairs += [one for one in repairs if one.position is not None and one.position <= found.head]
         return found
 
     def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
