@@ -27,7 +27,10 @@ def test_a_stored_session_comes_back(case: dict[str, Any]) -> None:
     assert Session.from_dict(case["session"]).to_dict() == case["session"]
 
 
-@given(st.lists(st.fixed_dictionaries({"type": st.just("web_search_call")}, optional={"x": OBJECTS})), OBJECTS)
+EXTRAS = OBJECTS.map(lambda found: {f"my {key}": value for key, value in found.items()})  # no name of a format
+
+
+@given(st.lists(st.fixed_dictionaries({"type": st.just("web_search_call")}, optional={"x": OBJECTS})), EXTRAS)
 def test_reading_what_was_written_changes_nothing(items: list[dict[str, Any]], extra: dict[str, Any]) -> None:
     data = {"model": "m", **({"input": items} if items else {}), **({"extra": extra} if extra else {})}
     assert same(Session.from_dict(data).to_dict(), data)
