@@ -210,8 +210,8 @@ class Conversation(Writes, Views, Reads, Changes):
     def render(self, format: str, **view: Unpack[View]) -> Rendered:
         """Render the next request for a provider, with its losses and repairs; reads only what is new.
 
-        In `view`: `strict` (raise LossError instead of reporting losses), `upto` (show the items up to and including
-        this position), and `server_state` ("auto"; "none" sends the whole history, also where the provider holds it).
+        In `view`: `strict` (raise LossError instead of reporting losses), and what docs/views.md tells: `upto`,
+        `window`, `vision`, `reasoning`, `cache`, `dynamic_context`, `dynamic_context_at`, `dialect`, `server_state`.
 
         Raises:
             UnknownFormat, InvalidOption, NotFound: it cannot be read.
