@@ -41,7 +41,8 @@ def section(title: str) -> str:
 
 def test_the_commands_are_these() -> None:
     assert set(COMMANDS) == {
-        "ls", "show", "render", "import", "append", "usage", "tools", "stats", "retain", "erase-user", "demo",
+        "ls", "show", "render", "import", "append", "search", "reindex", "usage", "tools", "stats", "retain",
+        "erase-user", "demo",
         "db upgrade", "db current", "db check", "db reconcile", "db sql",
     }  # fmt: skip
 

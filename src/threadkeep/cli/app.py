@@ -14,6 +14,7 @@ from threadkeep.cli import (
     listing,
     rendering,
     retention,
+    searching,
     showing,
     stats,
     tools,
@@ -30,6 +31,8 @@ app.command("show")(showing.show)
 app.command("render")(rendering.render)
 app.command("import")(importing.import_sessions)
 app.command("append")(appending.append)
+app.command("search")(searching.search)
+app.command("reindex")(searching.reindex)
 app.command("usage")(usage.usage)
 app.command("tools")(tools.tools)
 app.command("stats")(stats.stats)
