@@ -27,7 +27,7 @@ def test_a_stored_session_comes_back(case: dict[str, Any]) -> None:
     assert Session.from_dict(case["session"]).to_dict() == case["session"]
 
 
-EXTRAS = OBJECTS.map(lambda found: {f"key of my own: {key}": value for key, value in found.items()})  # no name of a format
+EXTRAS = OBJECTS.map(lambda found: {f"key of my own: {key}": value for key, value in found.items()})  # no format
 
 
 @given(st.lists(st.fixed_dictionaries({"type": st.just("web_search_call")}, optional={"x": OBJECTS})), EXTRAS)
