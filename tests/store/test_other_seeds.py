@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.store.seeds import Seeds, differences
+from tests.store.seed_shapes import differences
+from tests.store.seeds import Seeds
 
 FILE = Path(__file__).parents[1] / "vectors" / "other_seeds.jsonl"
 CASES = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]

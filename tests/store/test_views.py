@@ -101,6 +101,14 @@ def test_no_call_is_parted_from_its_output(conversation: Any) -> None:
     assert conversation.compact(upto=2, summary="s").item.extra["upto"] == 2
 
 
+def test_a_call_whose_output_may_still_come_is_not_covered(conversation: Any) -> None:
+    conversation.add_items([a_message(), a_call("c1"), a_call("c2"), an_output("c1")])
+    assert conversation.compact(summary="s").item.extra["upto"] == 0
+    conversation.undo_compaction()
+    conversation.user("Never mind.")
+    assert conversation.compact(summary="s").item.extra["upto"] == 6
+
+
 def test_an_answer_is_covered_whole_or_not_at_all(conversation: Any) -> None:
     conversation.user("question")
     conversation.add_response(an_answer("one", "two"), FORMAT)
