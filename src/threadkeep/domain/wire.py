@@ -7,11 +7,12 @@ format without this layer knowing any.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
+from threadkeep.domain.context_caches import ContextCache, Prefixes
 from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
 from threadkeep.domain.objects import shown
 from threadkeep.domain.options import dialect_name
@@ -153,6 +154,8 @@ class RenderOptions:
     dynamic_context: JsonObject | None = None
     dynamic_context_at: Literal["front", "tail"] = "front"
     dialect: str | None = None
+    account: str = ""
+    context_cache: ContextCache | None = None
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.upto, int) and not isinstance(self.upto, bool)
@@ -169,6 +172,10 @@ class RenderOptions:
             raise InvalidOption(f"dynamic_context is a dict, not {shown(self.dynamic_context)}.")
         if self.dialect is not None:
             dialect_name("dialect", self.dialect)
+        if not isinstance(self.account, str):
+            raise InvalidOption(f"account is a text, not {shown(self.account)}.")
+        if not isinstance(self.context_cache, ContextCache | None):
+            raise InvalidOption(f"context_cache is a ContextCache, not {shown(self.context_cache)}.")
 
     @property
     def shows_all(self) -> bool:
@@ -181,7 +188,7 @@ class RenderOptions:
         for name, default in _DEFAULTS.items():
             value = getattr(self, name)
             if value != default:
-                found[name] = [value.count, value.step] if isinstance(value, Turns) else value
+                found[name] = list(astuple(value)) if isinstance(value, Turns | ContextCache) else value
         return found
 
 
@@ -193,8 +200,8 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "cache": (None, "auto"),
     "dynamic_context_at": ("front", "tail"),
 }
-# option -> its default; how strictly a request was judged did not shape it
-_DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name != "strict"}
+# option -> its default; how strictly a request was judged, and whose caches it might have used, did not shape it
+_DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name not in {"strict", "account"}}
 
 
 def recorded_options(view: JsonObject) -> RenderOptions:
@@ -209,6 +216,8 @@ def recorded_options(view: JsonObject) -> RenderOptions:
         raise InvalidOption(f"The view was recorded with the option {min(unknown)!r}, which only later releases have.")
     if found.get("window") is not None:
         found["window"] = Turns(*found["window"])
+    if found.get("context_cache") is not None:
+        found["context_cache"] = ContextCache(*found["context_cache"])
     return RenderOptions(**found)
 
 
@@ -314,6 +323,9 @@ class Format(Protocol):
 
     def render(self, session: Session | Snapshot, options: RenderOptions = ...) -> Rendered:
         """Render a session as a request."""
+
+    def prefixes(self, session: Session | Snapshot, options: RenderOptions = ...) -> Prefixes | None:
+        """What of a request an explicit cache can hold; None where the provider or the request takes no such cache."""
 
     def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
         """Read a provider's response body."""

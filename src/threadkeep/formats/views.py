@@ -6,8 +6,10 @@ reasoning, and with the dynamic context. Nothing is stored by it, and what is no
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, cast
 
 from threadkeep.domain.jsontext import dumps
@@ -21,6 +23,7 @@ SUMMARY: Final = "Summary of the conversation up to here:"
 NO_PICTURE: Final = "[Image content removed: the model has no vision]"
 
 _KINDS: Final = frozenset({"compaction", UNDONE})
+_position: Final = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,14 @@ def shown(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Shown
         found = [_without_pictures(entry) for entry in found]
     has_layer = options.dynamic_context is not None and bool(found)
     if has_layer:
-        place = 0 if options.dynamic_context_at == "front" else trigger_start(found)
+        place = _front(found, options) if options.dynamic_context_at == "front" else trigger_start(found)
         found.insert(place, layer(dumps(options.dynamic_context).decode(), before=found[place]))
     return Shown(found, head, has_layer=has_layer)
+
+
+def _front(entries: Sequence[Entry], options: RenderOptions) -> int:
+    """The index of the first entry that no cache of the provider holds."""
+    return 0 if options.context_cache is None else bisect_right(entries, options.context_cache.upto, key=_position)
 
 
 def layer(text: str, before: Entry) -> Entry:

@@ -1,7 +1,8 @@
 """A wire format by its modules, which are loaded when they are first needed.
 
 Each format is a package with the same four modules: ``request`` (`render`), ``response`` (`parse_response`),
-``reading`` (`parse_request` and `parse_turns`) and ``stream`` (`assembler`).
+``reading`` (`parse_request` and `parse_turns`) and ``stream`` (`assembler`). Those in WITH_CACHES have ``prefixes``,
+too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from threadkeep.domain.context_caches import Prefixes
 from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.wire import Assembler, Call, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 DEFAULTS: Final = RenderOptions()
+WITH_CACHES: Final = frozenset({"gemini"})  # formats of providers whose context caches have names
 
 
 class WireFormat:
@@ -44,6 +47,17 @@ class WireFormat:
         snapshot, repairs = with_valid_texts(snapshot_of(session), self.name)
         found: Rendered = self._module("request").render(snapshot, options)
         found.repairs += [one for one in repairs if one.position is not None and one.position <= found.head]
+        return found
+
+    def prefixes(self, session: Session | Snapshot, options: RenderOptions = DEFAULTS) -> Prefixes | None:
+        """What of a request an explicit cache can hold; None where the provider or the request takes no such cache.
+
+        Raises:
+            CannotRender: no request that the provider would take can be made.
+        """
+        found: Prefixes | None = None
+        if self.name in WITH_CACHES:
+            found = self._module("prefixes").prefixes(session, options)
         return found
 
     def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:

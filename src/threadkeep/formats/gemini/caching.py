@@ -63,16 +63,19 @@ def is_expired(expires_at: datetime | str | None, now: datetime) -> bool:
     >>> is_expired("2026-11-21T20:30:00+09:00", datetime(2026, 11, 21, 12, tzinfo=UTC))
     True
     """
-    found = _time(expires_at)
+    found = expiry_of(expires_at)
     return found is None or (now if now.tzinfo else now.replace(tzinfo=UTC)) > found
 
 
-def _time(value: datetime | str | None) -> datetime | None:
+def expiry_of(value: object) -> datetime | None:
+    """The time at which a service says that a cache expires; None for what cannot be read. Without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+    if not isinstance(found, datetime):
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def decided(turns: int, cache: Cache | None, now: datetime, *, is_due: bool, is_changed: bool = False) -> Decision:

@@ -1,0 +1,78 @@
+"""Explicit context caches: copies of the beginning of a request that a provider keeps under a name.
+
+A request that names such a cache leaves out what the cache holds. Providers whose caches need no names, only marks or
+nothing at all, have no part in this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
+
+from threadkeep.domain.jsontext import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCache:
+    """A cache that a request names, and the position of the last item that is in it."""
+
+    name: str
+    upto: int
+
+
+class Prefix(NamedTuple):
+    """The beginning of a request: how many turns, up to which position, and the hash of all that is in it."""
+
+    turns: int
+    upto: int
+    hash: bytes
+
+
+class Prefixes(Protocol):
+    """What of a request a cache can hold."""
+
+    @property
+    def model(self) -> str:
+        """The model that the caches are for."""
+
+    @property
+    def found(self) -> Sequence[Prefix]:
+        """The beginnings that a cache can hold, the shortest first."""
+
+    @property
+    def goal(self) -> Prefix | None:
+        """The one that a new cache is to hold."""
+
+    def body(self, prefix: Prefix, ttl: float) -> JsonObject:
+        """The request that creates a cache of a beginning, for so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlan:
+    """What is to be done about the explicit cache of a conversation.
+
+    Attributes:
+        action: ``create``, or ``replace`` (create a longer one): send `body`, then call `record_context_cache`.
+            ``reuse``: `name` is good. ``wait``: somebody else is creating it. ``none``: there is nothing to do.
+        key: what is cached, or is to be: the same text for all conversations that share it; None for ``none``.
+        name: the cache that requests use until the plan is recorded; None when there is none.
+        body: the request that creates the cache.
+        delete: names of caches that have expired, or that are of no use once this plan is recorded.
+        expires_at: when the cache ends, if the provider does not say otherwise; with ``wait``: when the other's claim
+            does.
+        account: the account at the provider whose cache it is.
+        model: the model that it is for.
+        claim: the claim to create it, to be recorded.
+    """
+
+    action: Literal["create", "reuse", "replace", "wait", "none"]
+    key: str | None = None
+    name: str | None = None
+    body: JsonObject | None = None
+    delete: list[str] = field(default_factory=list)
+    expires_at: datetime | None = None
+    account: str = ""
+    model: str | None = None
+    claim: str | None = None
