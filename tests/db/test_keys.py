@@ -104,6 +104,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "response_bodies": {"conversation_id": 1, "number": 0},
     "search_documents": {"id": 9, "conversation_id": 1, "position": 0},
     "stream_parts": {"conversation_id": 1, "number": 0, "part": 0},
+    "context_caches": {"conversation_id": 1},
     "usage_daily": {"number": 0},
 }
 

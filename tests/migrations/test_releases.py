@@ -13,9 +13,10 @@ from threadkeep.db.schema import HEAD, REVISIONS
 OLDER = REVISIONS[:-1]
 # tables that an older revision has not, by revision
 NEW_SINCE = {
-    "v0_1_0_a": {"stream_parts", "usage_days", "usage_daily", "search_documents"},
-    "v0_1_0_b": {"usage_days", "usage_daily", "search_documents"},
-    "v0_1_0_c": {"search_documents"},
+    "v0_1_0_a": {"stream_parts", "usage_days", "usage_daily", "search_documents", "context_caches"},
+    "v0_1_0_b": {"usage_days", "usage_daily", "search_documents", "context_caches"},
+    "v0_1_0_c": {"search_documents", "context_caches"},
+    "v0_1_0_d": {"context_caches"},
 }
 
 
@@ -52,9 +53,13 @@ def test_an_upgrade_that_crashed_can_be_repeated(
     schema.downgrade(engine, revision)
     old = counts(engine)
     for fuse in (1, 2, 3):
-        with pytest.raises(KeyboardInterrupt), burning(engine, fuse):
-            schema.upgrade(engine)
-        assert schema.current(engine) == revision
+        try:
+            with burning(engine, fuse):
+                schema.upgrade(engine)
+        except KeyboardInterrupt:
+            assert schema.current(engine) == revision
+        else:  # it has fewer statements
+            assert fuse > 1
     schema.upgrade(engine)
     assert schema.current(engine) == HEAD
     assert {name: count for name, count in counts(engine).items() if name in old} == old

@@ -17,6 +17,10 @@ from threadkeep.db.base import Base
 from threadkeep.db.schema import migrations_folder
 
 FORMATS = ("open_responses", "chat_completion")
+CACHES = (
+    "(tenant_id, account, model, hash, conversation_id, branch, turns, answer, token, is_shared, created_at) "
+    "SELECT tenant_id, '', external_id, config_hash, id, 0, 2, 0, public_id, 0, created_at FROM conversations"
+)
 
 REVISION = '''
 """A revision of a release that does not exist."""
@@ -80,6 +84,7 @@ def fill(url: str, engine: Engine) -> list[str]:
     parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM responses"
     with engine.begin() as connection:
         connection.execute(text(f"INSERT INTO stream_parts {parts}"))
+        connection.execute(text(f"INSERT INTO context_caches {CACHES}"))
         connection.execute(text("UPDATE usage_records SET day = '2026-01-01', occurred_at = '2026-01-01 12:00:00'"))
     with Store(url) as store:
         store.fill_usage_days()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "threadkeep_version"
-HEAD: Final = "v0_1_0_d"  # the newest revision; a test holds it against the files
-REVISIONS: Final = ("v0_1_0_a", "v0_1_0_b", "v0_1_0_c", "v0_1_0_d")  # all of them, oldest first
+HEAD: Final = "v0_1_0_e"  # the newest revision; a test holds it against the files
+REVISIONS: Final = ("v0_1_0_a", "v0_1_0_b", "v0_1_0_c", "v0_1_0_d", "v0_1_0_e")  # all of them, oldest first
 # Views for people who write SQL -> the revision that made them
 VIEWS: Final = dict.fromkeys(("usage_by_day", "usage_attempts", "messages_text", "tool_calls"), "v0_1_0_c")
 

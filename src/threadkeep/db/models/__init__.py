@@ -1,6 +1,7 @@
 """The tables: one place that says what is stored."""
 
 from threadkeep.db.base import Base
+from threadkeep.db.models.caches import ContextCacheRow
 from threadkeep.db.models.conversations import (
     BranchRow,
     ConfigRow,
@@ -20,6 +21,7 @@ __all__ = [
     "BlobRow",
     "BranchRow",
     "ConfigRow",
+    "ContextCacheRow",
     "ConversationLabelRow",
     "ConversationRow",
     "ItemBlobRow",

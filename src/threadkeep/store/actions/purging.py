@@ -11,6 +11,7 @@ from threadkeep.db.tables import (
     appends,
     blobs,
     branches,
+    context_caches,
     conversation_labels,
     conversations,
     item_blobs,
@@ -32,7 +33,7 @@ _NUMBERED: Final = (
     (response_bodies, "number", BATCH),
     (responses, "number", BATCH),
 )
-_WHOLE: Final = (branches, conversation_labels, appends)
+_WHOLE: Final = (branches, conversation_labels, context_caches, appends)
 
 
 def deleted_keys(connection: Connection, tenant: int, limit: int) -> list[int]:

@@ -1,0 +1,102 @@
+"""Statements on explicit context caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Delete, Select, Update, and_, bindparam, delete, false, or_, select, update
+
+from threadkeep.db.queries.conversations import visible
+from threadkeep.db.tables import context_caches, conversations, responses, usage_records
+
+
+def _named(table: Any) -> list[Any]:
+    return [
+        table.c.tenant_id == bindparam("tenant"),
+        table.c.account == bindparam("cache_account"),
+        table.c.model == bindparam("cache_model"),
+    ]
+
+
+@cache
+def caches_of() -> Select[Any]:
+    """The caches of these hashes, made or being made."""
+    hashes = context_caches.c.hash.in_(bindparam("hashes", expanding=True))
+    return select(context_caches).where(*_named(context_caches), hashes)
+
+
+@cache
+def caches_made_by() -> Select[Any]:
+    """The caches that a conversation made for an account, of all models."""
+    table = context_caches.c
+    return (
+        select(context_caches)
+        .where(
+            table.tenant_id == bindparam("tenant"),
+            table.conversation_id == bindparam("key"),
+            table.account == bindparam("cache_account"),
+        )
+        .order_by(table.expires_at, table.hash)
+    )
+
+
+@cache
+def locked_cache() -> Select[Any]:
+    """One cache, which nobody else changes meanwhile."""
+    return select(context_caches).where(*_one()).with_for_update()
+
+
+def _one() -> list[Any]:
+    return [*_named(context_caches), context_caches.c.hash == bindparam("cache_hash")]
+
+
+@cache
+def cache_change() -> Update:
+    """Changes one cache; values come with the execution."""
+    return update(context_caches).where(*_one())
+
+
+@cache
+def cache_removal() -> Delete:
+    """Removes one cache."""
+    return delete(context_caches).where(*_one())
+
+
+@cache
+def locked_conversation(*, scoped: bool) -> Select[Any]:
+    """A conversation, whose other planners of caches wait meanwhile."""
+    table = conversations.c
+    where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
+    return select(table.id).where(*where).with_for_update()
+
+
+def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
+    """The newest answer in one format on these parts of a conversation, as (branch, after, up to), and what it used."""
+    answer, used = responses.c, usage_records.c
+    joined = responses.join(
+        usage_records,
+        and_(
+            used.tenant_id == answer.tenant_id,
+            used.conversation_id == answer.conversation_id,
+            used.response == answer.number,
+        ),
+    )
+    here = [
+        and_(answer.branch == branch, answer.to_position > after, answer.to_position <= upto)
+        for branch, after, upto in ranges
+    ]
+    return (
+        select(answer.number, used.input_tokens, used.cached_tokens)
+        .select_from(joined)
+        .where(
+            answer.tenant_id == bindparam("tenant"),
+            answer.conversation_id == bindparam("key"),
+            answer.format == bindparam("format"),
+            used.input_tokens.is_not(None),
+            or_(false(), *here),
+        )
+        .order_by(answer.number.desc())
+        .limit(1)
+    )
