@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 MODEL = "gpt-5.4"
+SIGNATURE = "-__-Pj9hYmM="  # base64 whose bytes the two alphabets spell differently
 
 
 def a_message(text: str = "Hello", role: str = "user") -> dict[str, Any]:
@@ -65,6 +66,17 @@ def a_completion(text: str = "Hello", id: str = "chatcmpl-1") -> dict[str, Any]:
         "model": MODEL,
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    }
+
+
+def a_gemini_answer(text: str = "Hello", prompt: int | None = 10, cached: int | None = None) -> dict[str, Any]:
+    """A body of generateContent, and what its request used."""
+    usage = {"promptTokenCount": prompt, "cachedContentTokenCount": cached, "candidatesTokenCount": 5}
+    content = {"role": "model", "parts": [{"text": text, "thoughtSignature": SIGNATURE}]}
+    return {
+        "candidates": [{"content": content, "finishReason": "STOP"}],
+        "usageMetadata": {key: value for key, value in usage.items() if value is not None},
+        "modelVersion": "gemini-2.5-flash",
     }
 
 

@@ -33,6 +33,7 @@ from threadkeep.errors import (
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
+    from threadkeep.domain.context_caches import CachePlan, ContextCache
     from threadkeep.domain.cost import Price
     from threadkeep.domain.media import data_url
     from threadkeep.domain.response import Response
@@ -53,9 +54,11 @@ __all__ = [
     "AsyncConversation",
     "AsyncStore",
     "Branch",
+    "CachePlan",
     "CannotParse",
     "CannotRender",
     "Conflict",
+    "ContextCache",
     "Conversation",
     "FormatError",
     "HeadConflict",
@@ -109,6 +112,7 @@ __all__ = [
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.context_caches": ("CachePlan", "ContextCache"),
     "domain.cost": ("Price",),
     "domain.media": ("data_url",),
     "domain.response": ("Response",),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, inspect, text, update
 
-from tests.factories import a_call, a_picture, a_stream, an_answer, an_error, an_output, noise
+from tests.factories import a_call, a_gemini_answer, a_picture, a_stream, an_answer, an_error, an_output, noise
 from threadkeep import InvalidOption, NotFound, ProviderError, Store
 from threadkeep.db.tables import conversations, response_bodies, tool_sets
 from threadkeep.store.sweeping import scrub
@@ -48,11 +48,21 @@ def plant(store: Any, user: str, word: str) -> Any:
     fork = conversation.fork(at=1)
     fork.update(instructions=f"{word} changed")
     fork.compact(summary=f"{word} summary")
+    plant_cache(store, user, word)
     recorder = fork.stream_response(FORMAT)
     recorder.__enter__()
     for event in a_stream(f"{word} stream")[:-1]:
         recorder.feed(event)
     return conversation
+
+
+def plant_cache(store: Any, user: str, word: str) -> None:
+    conversation = store.create_conversation(model="m", instructions=f"{word} cached", user_id=user)
+    for _ in range(2):
+        conversation.user(f"{word} text")
+        conversation.add_response(a_gemini_answer(word), "gemini")
+    plan = conversation.plan_context_cache("gemini", threshold=1, account=f"{word} account")
+    conversation.record_context_cache(plan, name=f"{word} cache")
 
 
 def readable(cell: Any) -> str:
@@ -80,7 +90,7 @@ def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching
     sums = store.usage()
     assert CANARY in dump(watching)
     found = store.erase_user(USER)
-    assert (found.conversations, found.items) == (1, 1)
+    assert (found.conversations, found.items) == (2, 1)
     assert found.attempts >= 3
     left = dump(watching)
     assert CANARY not in left

@@ -106,7 +106,7 @@ def test_every_writing_method_takes_a_key(face: type) -> None:
         hints = get_type_hints(method)
         return "idempotency_key" in hints or hints.get("how") == Unpack[How]
 
-    found = {name for name, method in vars(face).items() if inspect.isfunction(method) and takes_key(method)}
+    found = {name for name, method in inspect.getmembers(face, inspect.isfunction) if takes_key(method)}
     tested = {*CREATIONS, "copy_conversation", "delete_conversation"} if face is Store else set(WRITES)
     assert {name for name in found if not name.startswith("_")} == tested
 

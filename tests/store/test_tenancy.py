@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,11 +13,22 @@ import pytest
 from tests.factories import a_call, a_message, an_answer, an_error
 from tests.store.faces import Blocking
 from tests.store.watching import Tables
-from threadkeep import Conversation, IdempotencyConflict, InvalidOption, NotFound, Session, Store, ToolRegistry
+from threadkeep import (
+    CachePlan,
+    Conversation,
+    IdempotencyConflict,
+    InvalidOption,
+    NotFound,
+    Session,
+    Store,
+    ToolRegistry,
+)
 from threadkeep.store.place import Scope
 
 REGISTRY = ToolRegistry()
 REGISTRY.register("look_up")
+
+CACHE = CachePlan("create", "00", claim="00", model="m", expires_at=datetime.now(UTC))
 
 # Every public method of a conversation, called as by somebody who may not.
 METHODS: dict[str, Callable[[Any], Any]] = {
@@ -47,6 +59,8 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "usage": lambda c: c.usage(),
     "compact": lambda c: c.compact(summary="Mine"),
     "undo_compaction": lambda c: c.undo_compaction(),
+    "plan_context_cache": lambda c: c.plan_context_cache("gemini", threshold=0),
+    "record_context_cache": lambda c: c.record_context_cache(CACHE, name="cachedContents/1"),
     "fork": lambda c: c.fork(at=0),
     "on_branch": lambda c: c.on_branch(1),
     "branches": lambda c: c.branches(),

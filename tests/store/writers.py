@@ -79,6 +79,15 @@ def open_and_say(url: str, text: str) -> None:
         store.create_conversation(model="m", input=text)
 
 
+def plan_cache(url: str, tenant: str, face: str, id: str, go: Connection, said: Connection) -> None:
+    """Say what is to be done about the context cache of a conversation, when told to go."""
+    conversation = opened(url, tenant, face).get_conversation(id)
+    said.send("ready")
+    go.recv()
+    said.send(conversation.plan_context_cache("gemini").action)
+    os._exit(0)
+
+
 def main(url: str, tenant: str, id: str) -> None:
     """Write the requests of all branches of a conversation to stdout."""
     store = opened(url, tenant)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from threadkeep.domain.items import UNSET
-from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
@@ -16,19 +15,18 @@ from threadkeep.store.actions.opening import Opened
 from threadkeep.store.answers import Call
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import AsyncRunner
+from threadkeep.store.face_views import AsyncViews
 from threadkeep.store.handle_changes import Changes
 from threadkeep.store.handle_reads import Reads
-from threadkeep.store.handle_views import Views
 from threadkeep.store.handle_writes import Writes
-from threadkeep.store.plans import Plan
 from threadkeep.store.recorder import AsyncRecorder
 from threadkeep.store.recording import LEASE_SECONDS
-from threadkeep.store.requests import How, OnConflict, View
+from threadkeep.store.requests import How, OnConflict
 
 T = TypeVar("T")
 
 
-class AsyncConversation(Writes, Views, Reads, Changes):
+class AsyncConversation(Writes, AsyncViews, Reads, Changes):
     """A conversation in the database; the methods of `Conversation` as coroutines, with the same options.
 
     `how` is `idempotency_key`, `expected_head` and `on_conflict`; `view` is `strict`, `upto` and `server_state`.
@@ -138,28 +136,6 @@ class AsyncConversation(Writes, Views, Reads, Changes):
                 format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}
             )
         )
-
-    async def compact(
-        self, *, upto: int | None = None, summary: str | None = None, item: Any = None, **how: Unpack[How]
-    ) -> StoredItem:
-        """Like `Conversation.compact`."""
-        return await self._run(self._compacting(upto, summary, item, how))
-
-    async def undo_compaction(self, **how: Unpack[How]) -> StoredItem:
-        """Like `Conversation.undo_compaction`."""
-        return await self._run(self._undoing_compaction(how))
-
-    async def render(self, format: str, **view: Unpack[View]) -> Rendered:
-        """Like `Conversation.render`."""
-        return await self._run(self._rendering(format, view))
-
-    async def request_payload(self, format: str, **view: Unpack[View]) -> JsonObject:
-        """Like `Conversation.request_payload`."""
-        return (await self.render(format, **view)).payload
-
-    async def request_body(self, format: str, **view: Unpack[View]) -> bytes:
-        """Like `Conversation.request_body`."""
-        return (await self.render(format, **view)).body
 
     async def session(self) -> Session:
         """Like `Conversation.session`."""
@@ -299,6 +275,3 @@ class AsyncConversation(Writes, Views, Reads, Changes):
         made = type(self)(found, self._contents, self._runner)
         made.replayed = is_replayed
         return made
-
-    async def _run(self, plan: Plan[T]) -> T:
-        return await plan.run_async(self._runner)

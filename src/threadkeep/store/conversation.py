@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from threadkeep.domain.items import UNSET
-from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
@@ -16,19 +15,18 @@ from threadkeep.store.actions.opening import Opened
 from threadkeep.store.answers import Call
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import SyncRunner
+from threadkeep.store.face_views import SyncViews
 from threadkeep.store.handle_changes import Changes
 from threadkeep.store.handle_reads import Reads
-from threadkeep.store.handle_views import Views
 from threadkeep.store.handle_writes import Writes
-from threadkeep.store.plans import Plan
 from threadkeep.store.recorder import Recorder
 from threadkeep.store.recording import LEASE_SECONDS
-from threadkeep.store.requests import How, OnConflict, View
+from threadkeep.store.requests import How, OnConflict
 
 T = TypeVar("T")
 
 
-class Conversation(Writes, Views, Reads, Changes):
+class Conversation(Writes, SyncViews, Reads, Changes):
     """A conversation in the database.
 
     Made by a Store. It reads what is new when it renders, and remembers what it has read.
@@ -183,50 +181,6 @@ class Conversation(Writes, Views, Reads, Changes):
                 format, error, model, status, idempotency_key, {"provider": provider, "latency_ms": latency_ms}
             )
         )
-
-    def compact(
-        self, *, upto: int | None = None, summary: str | None = None, item: Any = None, **how: Unpack[How]
-    ) -> StoredItem:
-        """Let a summary stand for the items up to a position (None: all), from the next request on; nothing is deleted.
-
-        `item` is a provider's own compaction item, which counts for its own format. A turn is covered whole or not at
-        all, and so are calls and their outputs: the item says (`upto`) where it really ends. `transcript` still shows
-        everything, `undo_compaction` takes the last one back. Options in `how` as for `user`.
-
-        Raises:
-            InvalidOption, InvalidItem: there is nothing to compact, or not one of summary and item.
-            NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: nothing was written.
-        """
-        return self._run(self._compacting(upto, summary, item, how))
-
-    def undo_compaction(self, **how: Unpack[How]) -> StoredItem:
-        """Take the last compaction back; options in `how` as for `user`.
-
-        Raises:
-            InvalidOption: there is none.
-        """
-        return self._run(self._undoing_compaction(how))
-
-    def render(self, format: str, **view: Unpack[View]) -> Rendered:
-        """Render the next request for a provider, with its losses and repairs; reads only what is new.
-
-        In `view`: `strict` (raise LossError instead of reporting losses), and what docs/views.md tells: `upto`,
-        `window`, `vision`, `reasoning`, `cache`, `dynamic_context`, `dynamic_context_at`, `dialect`, `server_state`.
-
-        Raises:
-            UnknownFormat, InvalidOption, NotFound: it cannot be read.
-            CannotRender: the provider would refuse any request made of this conversation.
-            LossError: `strict` is set and the request is not exact.
-        """
-        return self._run(self._rendering(format, view))
-
-    def request_payload(self, format: str, **view: Unpack[View]) -> JsonObject:
-        """The next request as a dict for the provider's SDK. Options (`strict`, `upto` …) and errors as `render`."""
-        return (self.render(format, **view)).payload
-
-    def request_body(self, format: str, **view: Unpack[View]) -> bytes:
-        """The next request as JSON, UTF-8: the fast way. Options (`strict`, `upto` …) and errors as `render`."""
-        return (self.render(format, **view)).body
 
     def session(self) -> Session:
         """A detached copy: options, tools and the items of this branch."""
@@ -392,6 +346,3 @@ class Conversation(Writes, Views, Reads, Changes):
         made = type(self)(found, self._contents, self._runner)
         made.replayed = is_replayed
         return made
-
-    def _run(self, plan: Plan[T]) -> T:
-        return plan.run(self._runner)

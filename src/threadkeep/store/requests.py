@@ -58,7 +58,9 @@ class View(TypedDict, total=False):
     of `add_response`), exactly as it was sent.
     `server_state`: "none" sends the whole history, also where the provider holds it.
     `vision=False`: a note in the place of each picture. `reasoning=False`: no reasoning of earlier answers.
-    `cache="auto"`: marks for the provider's prompt cache on tools, system text and the end of the history.
+    `cache="auto"`: marks for the provider's prompt cache on tools, system text and the end of the history; for Gemini
+    the name of the longest explicit cache that holds the beginning of the request (`plan_context_cache`) instead of it.
+    `account`: the account at the provider, where caches were made for several.
     `window`: `Turns(20, step=10)` shows the last 20 to 29 turns, and moves once in ten.
     `dynamic_context`: what is true now, as JSON before the history; with `dynamic_context_at="tail"` right before what
     the model is to answer. It is recorded with the request, and never part of the history.
@@ -75,6 +77,7 @@ class View(TypedDict, total=False):
     dynamic_context: JsonObject | None
     dynamic_context_at: Literal["front", "tail"]
     dialect: str | None
+    account: str
 
 
 AS_IT_IS: Final = RenderOptions()
