@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session as OrmSession
 
 from tests.conftest import not_at_hand, upgraded
 from tests.databases import DATABASES, DRIVERS, Database, Databases, NotAtHand
-from tests.factories import a_message, a_picture, a_stream, an_answer, an_error, noise, texts_of
+from tests.factories import a_gemini_answer, a_message, a_picture, a_stream, an_answer, an_error, noise, texts_of
 from tests.store.faces import Blocking
 from tests.store.watching import Tables
 from threadkeep import (
@@ -183,6 +183,21 @@ def test_the_caller_commits(begin: Begin, kept: Any, rows: Tables, plain: Any) -
     assert rows.counts()["blobs"] == 1
     with begin() as host:
         assert host.has_order(number)
+
+
+def test_a_context_cache_is_the_callers_until_the_commit(begin: Begin, kept: Any, rows: Tables) -> None:
+    for _ in range(2):
+        kept.add_response(a_gemini_answer(prompt=30_000), "gemini")
+        kept.user("more")
+    written = rows.written()
+    with begin() as host:
+        inside = host.store.get_conversation(kept.id)
+        plan = inside.plan_context_cache("gemini")
+        assert plan.action == "create"
+        inside.record_context_cache(plan, name="cachedContents/1")
+        assert inside.request_payload("gemini", cache="auto")["cachedContent"] == "cachedContents/1"
+    assert written() == {}
+    assert kept.plan_context_cache("gemini").action == "create"
 
 
 FAILURES: dict[str, tuple[Callable[[Any, Any], Any], type[Exception]]] = {

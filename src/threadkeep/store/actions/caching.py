@@ -31,6 +31,7 @@ from threadkeep.formats.gemini.caching import is_expired
 from threadkeep.store.actions.loading import Loaded, load
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.contents import Contents
+from threadkeep.store.database import Raced
 from threadkeep.store.place import Place
 
 AT_ONCE: Final = 1_000  # hashes that are looked up in one statement
@@ -75,13 +76,19 @@ class Goal:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a planner is to do, and with which cache; `needs_writing`: what was found must be written down."""
+    """What a planner is to do, and with which cache.
+
+    Attributes:
+        row: the row of a cache that is good enough.
+        needs_writing: whether what was found must be written down.
+    """
 
     action: Literal["create", "reuse", "replace", "wait", "none"]
     hash: bytes | None = None
     name: str | None = None
     until: datetime | None = None
     delete: list[str] = field(default_factory=list)
+    row: Row | None = None
     needs_writing: bool = False
 
 
@@ -131,7 +138,7 @@ def look(connection: Connection, place: Place, goal: Goal) -> Outcome:
     now = datetime.now(UTC)
     found = _by_hash(connection, place, goal.account, goal.model, goal.prefixes)
     outcome = _decided(place, goal, found, now)
-    is_news = outcome.action == "reuse" and _is_to_be_shared(place, found[outcome.hash or b""])
+    is_news = outcome.row is not None and _is_to_be_shared(place, outcome.row)
     has_expired = any(_is_expired(row, now) for row in _own(connection, place, goal.account))
     outcome.needs_writing = outcome.action == "create" or is_news or has_expired
     return outcome
@@ -147,18 +154,17 @@ def claim(connection: Connection, place: Place, goal: Goal) -> Outcome:
     now = datetime.now(UTC)
     found = _by_hash(connection, place, goal.account, goal.model, goal.prefixes)
     outcome = _decided(place, goal, found, now)
-    if outcome.action == "create" and goal.wanted is not None and not _take(connection, place, goal, goal.wanted, now):
-        found = _by_hash(connection, place, goal.account, goal.model, goal.prefixes)
-        outcome = _decided(place, goal, found, now)
-        if outcome.action == "create":  # the caller's transaction does not see who was faster
-            outcome = Outcome("wait", outcome.hash, outcome.name, now + goal.lease)
+    before = found.get(outcome.hash or b"")
+    if outcome.action == "create" and goal.wanted is not None:
+        faster = _take(connection, place, goal, goal.wanted, now)
+        if faster is not None:
+            outcome = _decided(place, goal, {**found, goal.wanted.hash: faster}, now)
     own = _own(connection, place, goal.account)
     if outcome.action == "create":
         outcome.delete += _superseded(place, goal, own, outcome)
-        before = found.get(outcome.hash or b"")
         outcome.delete += [before["name"]] if before is not None and before["name"] is not None else []
-    elif outcome.action == "reuse" and _is_to_be_shared(place, found[outcome.hash or b""]):
-        connection.execute(cache_change().values(is_shared=1), _key(found[outcome.hash or b""]))
+    elif outcome.row is not None and _is_to_be_shared(place, outcome.row):
+        connection.execute(cache_change().values(is_shared=1), _key(outcome.row))
     for row in own:
         if _is_expired(row, now):
             connection.execute(cache_removal(), _key(row))
@@ -212,7 +218,7 @@ def _decided(place: Place, goal: Goal, found: Mapping[bytes, Row], now: datetime
     row = None if best is None else found[best.hash]
     name = None if row is None else row["name"]
     if row is not None and (not _is_longer(goal.wanted, best) or _is_untried(place, goal, row)):
-        return Outcome("reuse", bytes(row["hash"]), name, row["expires_at"])
+        return Outcome("reuse", bytes(row["hash"]), name, row["expires_at"], row=row)
     if goal.wanted is None:
         return Outcome("none")
     for prefix in goal.prefixes:
@@ -281,8 +287,12 @@ def _lock(connection: Connection, place: Place) -> None:
         raise place.missing()
 
 
-def _take(connection: Connection, place: Place, goal: Goal, prefix: Prefix, now: datetime) -> bool:
-    """Claim the making of a cache; False when somebody else was faster."""
+def _take(connection: Connection, place: Place, goal: Goal, prefix: Prefix, now: datetime) -> Row | None:
+    """Claim the making of a cache; returns the row of who was faster, None when it is claimed.
+
+    Raises:
+        Raced: that row went away again.
+    """
     key = _names(place, goal.account, goal.model) | {"cache_hash": prefix.hash}
     values = {
         "conversation_id": place.key, "branch": place.branch, "turns": prefix.turns, "answer": goal.newest.number,
@@ -293,13 +303,12 @@ def _take(connection: Connection, place: Place, goal: Goal, prefix: Prefix, now:
     connection.execute(insert_missing(connection, context_caches), row)
     there = connection.execute(locked_cache(), key).mappings().one_or_none()
     if there is None:
-        return False
-    if bytes(there["token"]) == goal.token and there["name"] is None:
-        return True
-    is_free = not _is_claimed(there, now) if there["name"] is None else _is_expired(there, now)
-    if is_free:
-        connection.execute(cache_change().values(**values), key)
-    return is_free
+        raise Raced
+    is_own = bytes(there["token"]) == goal.token and there["name"] is None
+    if not is_own and (_is_claimed(there, now) if there["name"] is None else not _is_expired(there, now)):
+        return there
+    connection.execute(cache_change().values(**values), key)
+    return None
 
 
 def _by_hash(
