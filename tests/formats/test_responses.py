@@ -205,7 +205,7 @@ def test_stream_events_name_the_assembler() -> None:
             },
             (100, 1, 101),
         ),
-        ({"prompt_tokens": 33, "completion_tokens": 70, "total_tokens": 103, "reasoning_tokens": 739}, (33, 809, 842)),
+        ({"prompt_tokens": 33, "completion_tokens": 70, "total_tokens": 103, "reasoning_tokens": 739}, (33, 70, 103)),
         ({"prompt_tokens": -7, "completion_tokens": 1, "total_tokens": 8}, (None, 1, 8)),
         ({"prompt_tokens": 7, "completion_tokens": 1}, (7, 1, 8)),
         ({"prompt_tokens": 7}, (7, None, None)),

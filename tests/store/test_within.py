@@ -313,6 +313,7 @@ def test_a_stream_that_was_left_is_ended_inside(begin: Begin, kept: Any, rows: T
     assert texts_of(kept.transcript()) == ["before", "Still there?", "more"]
 
 
+@pytest.mark.parametrize("place", [place for place in PLACES if place[0] != "sqlite"], indirect=True, ids=" ".join)
 def test_a_key_that_the_caller_cannot_see(begin: Begin, kept: Any) -> None:
     """A transaction that sees the past cannot find what was done under the key since; it ends, with a typed error."""
     with begin(isolation="REPEATABLE READ") as host:

@@ -38,8 +38,8 @@ def inclusive(
 
     Most servers include cached input in the input and reasoning in the output. Where their figures show that they do
     not, it is made so: what the stated total has beyond its parts is reasoning outside the output, and else input
-    outside the input (media, or tokens of a cache); when more was reasoning than was put out, it was not counted; and
-    when more was read from or written to a cache than was taken in, the tokens of the cache were not counted. Those
+    outside the input (media, or tokens of a cache); when no total is stated and more was reasoning than was put out, it
+    was not counted; and when more was read from or written to a cache than was taken in, the tokens of the cache were not counted. Those
     that were both read and written are counted once.
     """
     if taken is not None and given is not None and total is not None:
@@ -47,7 +47,7 @@ def inclusive(
         if reasoning and gap >= reasoning:
             given, gap = given + reasoning, gap - reasoning
         taken += max(gap, 0)
-    if given is not None and (reasoning or 0) > given:
+    if total is None and given is not None and (reasoning or 0) > given:
         given += reasoning or 0
     if taken is not None and max(cached or 0, written or 0) > taken:
         taken += (cached or 0) + (written or 0)

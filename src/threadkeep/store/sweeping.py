@@ -179,14 +179,16 @@ def scrub(connection: Connection) -> bool | None:
     if connection.dialect.name != "sqlite":
         return None
     driver: Any = connection.connection.driver_connection
-    for (name,) in driver.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%USING fts5%'").fetchall():
-        driver.execute(f"INSERT INTO {name}({name}) VALUES ('optimize')")  # noqa: S608 - a table of the schema
-        driver.commit()
+    indexes = driver.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%USING fts5%'").fetchall()
     try:
+        for (name,) in indexes:
+            driver.execute(f"INSERT INTO {name}({name}) VALUES ('optimize')")  # noqa: S608 - a table of the schema
+            driver.commit()
         driver.execute("VACUUM")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise
+        driver.rollback()
         return False  # somebody writes all the time; all rows are gone, and the call can be repeated
     return any(driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0 for _ in range(CHECKPOINTS))
 
