@@ -38,9 +38,9 @@ def inclusive(
 
     Most servers include cached input in the input and reasoning in the output. Where their figures show that they do
     not, it is made so: what the stated total has beyond its parts is reasoning outside the output, and else input
-    outside the input (media, or tokens of a cache); when no total is stated and more was reasoning than was put out, it
-    was not counted; and when more was read from or written to a cache than was taken in, the tokens of the cache were not counted. Those
-    that were both read and written are counted once.
+    outside the input (media, or tokens of a cache); when no total is stated and more was reasoning than was put out,
+    it was not counted; and when more was read from or written to a cache than was taken in, the tokens of the cache
+    were not counted. Those that were both read and written are counted once.
     """
     if taken is not None and given is not None and total is not None:
         gap = total - taken - given
