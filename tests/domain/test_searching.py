@@ -82,6 +82,8 @@ def test_words(text: str) -> None:
 def test_only_scripts_without_spaces_are_segmented() -> None:
     assert segmented("Weather") is None
     assert segmented("Wetter für Ä") is None
+    assert segmented("… ½ ²") is None
+    assert segmented("ＧＰＴ") == "GPT"  # noqa: RUF001 - wide letters
     assert segmented("GPT 天气") == "GPT  z0592906c14 z06c14 "
 
 

@@ -28,6 +28,8 @@ WITHOUT_SPACES: Final = (
     "\u3031-\u3035\u3041-\u30ff\u3105-\u318f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7fb"
     "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
+# … and letters in the width of these scripts
+_WIDE: Final = re.compile(f"[{WITHOUT_SPACES}\uff01-\uffef]")
 _RUNS: Final = re.compile(f"[{WITHOUT_SPACES}]+")
 _WORDS: Final = re.compile(r"[^\W_]+")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -72,7 +74,7 @@ def _term(given: str, sign: str) -> Term | None:
     words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
     return Term(
         text=text,
-        spelled=_spelled(text, is_open=is_open),
+        spelled=given if segmented(given) is None else _spelled(text, is_open=is_open),
         words=tuple(words),
         is_prefix=(is_open and len(pieces[-1]) == 1) or text.endswith("*"),
         is_excluded=bool(sign),
@@ -85,9 +87,8 @@ def words_of(text: str) -> list[str]:
 
 
 def segmented(text: str) -> str | None:
-    """A text with its runs of scripts without spaces spelled as words; None when it has none."""
-    normal = _normal(text)
-    return _spelled(normal) if not normal.isascii() and _RUNS.search(normal) else None
+    """A text with its runs of scripts without spaces spelled as words; None when it has none, nor wide letters."""
+    return None if text.isascii() or not _WIDE.search(text) else _spelled(_normal(text))
 
 
 def _spelled(text: str, *, is_open: bool = False) -> str:

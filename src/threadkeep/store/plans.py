@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from threadkeep.errors import Conflict
 from threadkeep.store.actions.numbers import Unfinished
-from threadkeep.store.actions.searching import see_batch
+from threadkeep.store.actions.searching import reason_of, see_batch
 from threadkeep.store.actions.streams import Endings, settle
 from threadkeep.store.database import AsyncRunner, SyncRunner
 from threadkeep.store.endings import LeftBehind
@@ -124,7 +124,7 @@ def _settling(found: Unfinished, endings: Endings) -> tuple[Any, ...]:
 
 def complain(error: Exception) -> None:
     """Log why the search does not see what is new; nothing else is wrong."""
-    LOG.warning("The search does not see what is new: %s", error)
+    LOG.warning("The search does not see what is new: %s", reason_of(error))
 
 
 def _never_free() -> Conflict:

@@ -39,7 +39,7 @@ class Searches(Shelf):
         ``"several words"`` must stand side by side, ``wor*`` is a beginning, ``-word`` must not be there. `user_id`,
         `labels` and `status` are as for `list_conversations`; `type` is that of an item, or ``title``; `role` that of a
         message; `since` and `until` (exclusive) are dates in UTC, or aware datetimes. What was appended up to now is
-        found, on all branches; of long items only the beginning.
+        found, on all branches, of long items the beginning; in the caller's transaction only what was seen before.
 
         Raises:
             InvalidOption: there is no word to look for, a filter or page cannot be used, or this store does not search.
@@ -48,9 +48,10 @@ class Searches(Shelf):
         """
         wanted: Wanted = {
             "user_id": user_id, "labels": labels, "status": status, "conversation_id": conversation_id,
-            "type": type, "role": role, "since": since, "until": until,
+            "type": type, "role": role, "since": since, "until": until, "after": after, "limit": limit,
         }  # fmt: skip
-        return follow(searching(self._searched_scope, text, wanted, after, limit), self._runner)
+        steps = searching(self._searched_scope, text, wanted, is_host=not self._runner.remembers)
+        return follow(steps, self._runner)
 
     def reindex(self, *, rebuild: bool = False) -> int:
         """Let the search see everything that it has not seen yet; returns how many items and titles it found text in.
@@ -92,9 +93,10 @@ class AsyncSearches(Shelf):
         await self._ready()
         wanted: Wanted = {
             "user_id": user_id, "labels": labels, "status": status, "conversation_id": conversation_id,
-            "type": type, "role": role, "since": since, "until": until,
+            "type": type, "role": role, "since": since, "until": until, "after": after, "limit": limit,
         }  # fmt: skip
-        return await follow_async(searching(self._searched_scope, text, wanted, after, limit), self._runner)
+        steps = searching(self._searched_scope, text, wanted, is_host=not self._runner.remembers)
+        return await follow_async(steps, self._runner)
 
     async def reindex(self, *, rebuild: bool = False) -> int:
         """Like `Store.reindex`."""

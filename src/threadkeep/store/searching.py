@@ -33,9 +33,11 @@ class Wanted(TypedDict):
     role: str | None
     since: date | None
     until: date | None
+    after: str | None
+    limit: int
 
 
-def question_of(text: object, wanted: Wanted, after: str | None, limit: int) -> Question:
+def question_of(text: object, wanted: Wanted) -> Question:
     """A question.
 
     Raises:
@@ -45,8 +47,8 @@ def question_of(text: object, wanted: Wanted, after: str | None, limit: int) -> 
     terms = terms_of(text) if isinstance(text, str) else []
     if all(term.is_excluded for term in terms):
         raise InvalidOption(f"There is no word to search for in {shown(text)}.")
-    listing = listing_of(wanted["user_id"], wanted["labels"], wanted["status"], None, limit)
-    place = wanted["conversation_id"]
+    listing = listing_of(wanted["user_id"], wanted["labels"], wanted["status"], None, wanted["limit"])
+    place, after = wanted["conversation_id"], wanted["after"]
     return Question(
         terms=terms,
         user=listing.user_id,
@@ -58,15 +60,18 @@ def question_of(text: object, wanted: Wanted, after: str | None, limit: int) -> 
         since=_moment("since", wanted["since"]),
         until=_moment("until", wanted["until"]),
         after=None if after is None else _page_key(after),
-        limit=limit,
+        limit=listing.limit,
     )
 
 
-def searching(scope: Scope, text: object, wanted: Wanted, after: str | None, limit: int) -> Steps[Page[SearchResult]]:
-    """Answer a question, after having seen what is new; what cannot be seen is not found, and that is all."""
-    question = question_of(text, wanted, after, limit)
+def searching(scope: Scope, text: object, wanted: Wanted, *, is_host: bool) -> Steps[Page[SearchResult]]:
+    """Answer a question, after having seen what is new; what cannot be seen is not found, and that is all.
+
+    In a host's transaction nothing new is looked at: that would lock conversations until the host commits.
+    """
+    question, limit = question_of(text, wanted), wanted["limit"]
     try:
-        if (yield Plan(has_news, (scope.tenant,))):
+        if not is_host and (yield Plan(has_news, (scope.tenant,))):
             yield from _seeing(scope, SEEN_BEFORE_A_QUESTION)
     except Exception as error:  # noqa: BLE001 - also a database that only reads answers
         complain(error)

@@ -68,6 +68,13 @@ CREATE_INDEX: Final = text(
     "USING fts5(words, content='', tokenize='unicode61 remove_diacritics 2')"
 )
 DROP_INDEX: Final = text(f"DROP TABLE IF EXISTS {INDEX}")
+# … also one that is too damaged to be opened; then the tables behind it are plain ones
+FORGET_INDEX: Final = [
+    text("PRAGMA writable_schema=ON"),
+    text(f"DELETE FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'"),  # noqa: S608 - a constant
+    text("PRAGMA writable_schema=RESET"),
+    *(text(f"DROP TABLE IF EXISTS {INDEX}_{part}") for part in ("data", "idx", "docsize", "config")),
+]
 HAS_INDEX: Final = text(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'")  # noqa: S608 - a constant
 _DOCUMENTS: Final = "FROM search_documents WHERE tenant_id = :tenant AND id IN :ids"
 _IDS: Final[BindParameter[Any]] = bindparam("ids", expanding=True)
@@ -250,11 +257,15 @@ def is_unsearched() -> Select[Any]:
 
 
 @cache
-def unsearched_items() -> Select[Any]:
-    """Items of some conversations that the search has not seen, with the beginning of their JSON texts."""
+def unsearched_items(*, current: bool) -> Select[Any]:
+    """Items of some conversations that the search has not seen, with the beginning of their JSON texts.
+
+    `current` reads what is committed also where the transaction sees the database as it was before (MySQL, in a host's
+    REPEATABLE READ): the conversations were read so, because they were locked.
+    """
     talks, rows = conversations.c, items.c
     json = func.substr(func.coalesce(rows.payload, rows.rest), 1, JSON_LIMIT).label("json")
-    return (
+    found = (
         select(rows.conversation_id, rows.position, rows.branch, rows.type, rows.role, rows.created_at, json)
         .select_from(
             conversations.join(items, and_(rows.tenant_id == talks.tenant_id, rows.conversation_id == talks.id))
@@ -267,6 +278,7 @@ def unsearched_items() -> Select[Any]:
         .order_by(talks.id, rows.position)
         .limit(bindparam("limit"))
     )
+    return found.with_for_update(read=True) if current else found
 
 
 @cache

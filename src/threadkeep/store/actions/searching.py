@@ -14,9 +14,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, delete, insert
 from sqlalchemy.exc import SQLAlchemyError
 
+from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries.search import (
     CREATE_INDEX,
     DROP_INDEX,
+    FORGET_INDEX,
     HAS_INDEX,
     INDEX_ALL,
     INDEX_DOCUMENTS,
@@ -49,6 +51,11 @@ CONVERSATIONS: Final = 100  # in one transaction
 REINDEX: Final = "`threadkeep reindex --rebuild` or store.reindex(rebuild=True) makes it anew."
 
 
+def reason_of(error: Exception) -> str:
+    """What a driver says, without the statement and its values."""
+    return str(getattr(error, "orig", None) or error)
+
+
 def has_news(connection: Connection, tenant: int) -> bool:
     """Whether there is anything that the search has not seen."""
     return connection.execute(is_unsearched(), {"tenant": tenant}).first() is not None
@@ -68,7 +75,8 @@ def see_batch(connection: Connection, tenant: int, limit: int = BATCH) -> Seen:
         return Seen(0, 0)
     keys = sorted(talks)
     parameters = {"tenant": tenant, "keys": keys}
-    items = connection.execute(unsearched_items(), {**parameters, "limit": limit}).all()
+    statement = unsearched_items(current=is_mysql(connection.dialect))
+    items = connection.execute(statement, {**parameters, "limit": limit}).all()
     if len(items) == limit:  # the last one may have more, those behind it were not reached
         keys = [key for key in keys if key <= items[-1].conversation_id]
         parameters["keys"] = keys
@@ -160,7 +168,7 @@ def _remove(connection: Connection, tenant: int, ids: Sequence[int]) -> None:
         try:
             connection.execute(UNINDEX_DOCUMENTS, parameters)
         except SQLAlchemyError as error:
-            LOG.warning("The search index does not forget documents: %s. %s", error, REINDEX)
+            LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REINDEX)
     connection.execute(documents_gone(), parameters)
 
 
@@ -169,8 +177,16 @@ def begin_anew(connection: Connection, tenant: int) -> None:
     connection.execute(search_anew(), {"tenant": tenant})  # first: it waits for whoever is seeing something
     connection.execute(delete(search_documents).where(search_documents.c.tenant_id == tenant))
     if connection.dialect.name == "sqlite":
-        connection.execute(DROP_INDEX)
+        _drop_index(connection)
         make_index(connection)
+
+
+def _drop_index(connection: Connection) -> None:
+    try:
+        connection.execute(DROP_INDEX)
+    except SQLAlchemyError:
+        for statement in FORGET_INDEX:
+            connection.execute(statement)
 
 
 def make_index(connection: Connection) -> None:
@@ -198,7 +214,7 @@ def search(connection: Connection, scope: Scope, question: Question) -> list[Fou
     try:
         rows = connection.execute(statement).all()
     except SQLAlchemyError as error:
-        raise SchemaError(f"The search index cannot be asked: {error}. {REINDEX}") from error
+        raise SchemaError(f"The search index cannot be asked: {reason_of(error)}. {REINDEX}") from error
     return [Found(_result(row, question), row.score, row.id) for row in rows]
 
 
