@@ -136,7 +136,11 @@ def test_normalized_figures_survive_being_written() -> None:
     assert read.normalized == usage.normalized
 
 
-@given(st.sampled_from(sorted(set(Response.model_fields) - {"output", "usage", "provider_data", "replayed"})), JSON)
+# fields that are the store's own word, or have a reader of their own
+OURS = {"output", "usage", "provider_data", "replayed", "stored"}
+
+
+@given(st.sampled_from(sorted(set(Response.model_fields) - OURS)), JSON)
 def test_odd_values_of_providers_are_read_leniently(name: str, value: Any) -> None:
     """A value of another kind is null; it never makes a whole answer unreadable."""
     response = Response(**{name: value})
