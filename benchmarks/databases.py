@@ -120,10 +120,11 @@ class Database:
     synchronous: str = "FULL"
 
     def store(self, **options: Any) -> Store:
-        return Store(self.url, **options)
+        """A store without search, because the floor keeps no search documents."""
+        return Store(self.url, **{"search": False, **options})
 
     def async_store(self) -> AsyncStore:
-        return AsyncStore(self.url)
+        return AsyncStore(self.url, search=False)
 
     def driver(self) -> Driver:
         if self.kind == "postgresql":
