@@ -28,6 +28,7 @@ BENCHMARKS: Final = {
         "list": "listing",
         "async": "asynchronous",
         "writers": "writers",
+        "search": "searching",
         "usage": "usage",
         "start": "starting",
     }.items()

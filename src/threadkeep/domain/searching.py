@@ -1,8 +1,9 @@
 """Search without a database: what of an item is searched, how text becomes words, and what a question asks for.
 
 Words are runs of letters and digits. Scripts without spaces (Chinese, Japanese, Thai …; and Korean, which glues
-particles to words) are written down as overlapping pairs of characters, spelled in ASCII, so that every database takes
-them for words: ``天气很`` becomes ``z0592906c14 z06c1405f88 z05f88``, and ``天气`` the first of these.
+particles to words) are written down as overlapping pairs of characters and the last one, which every database takes for
+words: ``天气很`` becomes ``天气 气很 很``, and ``天气`` is the first of these. Where marks belong to the letters, which
+tokenizers would break at, the pairs are spelled in ASCII.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ JSON_LIMIT: Final = 65_536  # characters of an item's JSON text that are read; o
 TITLE: Final = "title"  # the type of the document that holds a conversation's title
 TITLE_POSITION: Final = -1
 
-# Han, kana, bopomofo, Hangul, Thai, Lao, Burmese, Khmer; with the marks that belong to them
-WITHOUT_SPACES: Final = (
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0edf\u1000-\u109f\u1100-\u11ff\u1780-\u17d3\u2e80-\u2fdf\u3005-\u3007"
-    "\u3031-\u3035\u3041-\u30ff\u3105-\u318f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7fb"
-    "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+# Han, kana, bopomofo, Hangul
+_LETTERS: Final = (
+    "\u1100-\u11ff\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u318f"
+    "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7fb\uf900-\ufaff"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
-# … and letters in the width of these scripts
-_WIDE: Final = re.compile(f"[{WITHOUT_SPACES}\uff01-\uffef]")
-_RUNS: Final = re.compile(f"[{WITHOUT_SPACES}]+")
+# Thai, Lao, Burmese, Khmer
+_MARKED: Final = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0edf\u1000-\u109f\u1780-\u17d3"
+WITHOUT_SPACES: Final = _LETTERS + _MARKED
+# … and letters in the width of these scripts, or in pieces
+_UNUSUAL: Final = re.compile(f"[{WITHOUT_SPACES}\uff01-\uffef\u2f00-\u2fdf]")
+_RUNS: Final = re.compile(f"[{_LETTERS}]+|[{_MARKED}]+")
+_IS_MARKED: Final = re.compile(f"[{_MARKED}]")
 _WORDS: Final = re.compile(r"[^\W_]+")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _TERMS: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
@@ -88,7 +93,7 @@ def words_of(text: str) -> list[str]:
 
 def segmented(text: str) -> str | None:
     """A text with its runs of scripts without spaces spelled as words; None when it has none, nor wide letters."""
-    return None if text.isascii() or not _WIDE.search(text) else _spelled(_normal(text))
+    return None if text.isascii() or not _UNUSUAL.search(text) else _spelled(_normal(text))
 
 
 def _spelled(text: str, *, is_open: bool = False) -> str:
@@ -115,9 +120,10 @@ def _tokens(piece: str, *, is_open: bool = False) -> list[str]:
     """The words of a piece; a run that is open goes on in the text that is looked for."""
     if not _RUNS.match(piece):
         return [piece[:WORD_LIMIT]]
-    signs = [f"{ord(sign):05x}" for sign in piece]
-    found = [f"z{first}{second}" for first, second in pairwise(signs)]
-    return found if is_open and found else [*found, f"z{signs[-1]}"]
+    signs = [f"{ord(sign):04x}" for sign in piece] if _IS_MARKED.match(piece) else piece
+    mark = "z" if signs is not piece else ""
+    found = [f"{mark}{first}{second}" for first, second in pairwise(signs)]
+    return found if is_open and found else [*found, f"{mark}{signs[-1]}"]
 
 
 def folded(text: str) -> str:
