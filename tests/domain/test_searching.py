@@ -130,7 +130,7 @@ def test_terms(question: str) -> None:
 def test_every_text_is_a_question(text: str) -> None:
     for found in terms_of(text):
         assert found.words
-        assert all(word and not set(word) & set(' :&|!()<>*+-~@\\"\'') for word in found.words)
+        assert all(word and not set(word) & set(" :&|!()<>*+-~@\\\"'") for word in found.words)
         snippet_of(text, [found])
 
 
