@@ -21,6 +21,7 @@ WORDS: Final = 20_000  # that texts are made of; few of them are in many texts, 
 LENGTHS: Final = (30, 120)  # words of a text
 ITEMS: Final = 20  # of a conversation
 PAGE: Final = 20
+FEW: Final = 8  # turns: what is new is hardly ever looked at meanwhile
 TURNS_AT_ONCE: Final = EVERY // 2  # two writes each: what is new is looked at once in every call
 
 
@@ -30,10 +31,10 @@ def run(scale: Scale) -> list[Line]:
 
 
 def _appends(database: Database, scale: Scale) -> list[Line]:
-    """The same appends with the search and without."""
-    with database.store() as on, database.store(search=False) as off:
+    """The same appends with the search and without. What is looked at now and then is in the second line."""
+    with database.store(search=True) as on, database.store(search=False) as off:
         turns = [_turns("on", on, TURNS_AT_ONCE), _turns("off", off, TURNS_AT_ONCE)]
-        single = [_turns("on", on, 1), _turns("off", off, 1)]
+        single = [_turns("on", on, FEW), _turns("off", off, FEW)]
         large = [_large("on", on), _large("off", off)]
         run_rounds([*turns, *single, *large], scale.rounds)
     rows = (
@@ -69,7 +70,7 @@ def _questions(database: Database, scale: Scale) -> list[Line]:
     texts = _texts(1)
     items = [{"type": "message", "role": "user", "content": next(texts)} for _ in range(scale.listed)]
     sessions = [Session(model=MODEL, input=items[start : start + ITEMS]) for start in range(0, len(items), ITEMS)]
-    with database.store() as store:
+    with database.store(search=True) as store:
         store.save_many(sessions, user_id=USER)
         store.reindex()
         driver = database.driver()
