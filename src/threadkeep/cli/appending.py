@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from threadkeep.cli.importing import STDIN
+from threadkeep.cli.files import binary
 from threadkeep.cli.output import Column, print_json, print_table
 from threadkeep.cli.place import AsJson, Branch, FormatName, Id, Tenant, Url, opened, place_of
-from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.response import Response
@@ -133,21 +129,3 @@ def row_of(id: str, response: Response) -> tuple[str | int | None, ...]:
         None if figures is None else figures.output_tokens,
         "yes" if response.replayed else "no",
     )
-
-
-@contextmanager
-def binary(name: str) -> Iterator[BinaryIO]:
-    """A file that is open, or stdin.
-
-    Raises:
-        InvalidOption: it cannot be opened or read.
-    """
-    if name == STDIN:
-        yield sys.stdin.buffer
-        return
-    try:
-        with Path(name).open("rb") as file:
-            file.peek(1)
-            yield file
-    except OSError as error:
-        raise InvalidOption(f"Cannot read {name!r}: {error.strerror or error}.") from error

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
+from threadkeep.cli.files import STDIN, seekable
 from threadkeep.cli.output import print_json, print_text, progress
 from threadkeep.cli.place import AsJson, Labels, Tenant, Url, labels_of, opened, place_of
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
@@ -20,7 +17,6 @@ from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
-STDIN: Final = "-"
 _TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys of requests that no session has
 Read = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
@@ -117,29 +113,6 @@ def counted(sources: Sequence[Source], read: Read, advance: Any) -> Iterator[Ses
     for session in sessions_of(sources, read):
         advance(1)
         yield session
-
-
-def seekable(name: str) -> BinaryIO:
-    """A file to be read twice; stdin as a temporary copy.
-
-    Raises:
-        InvalidOption: it cannot be opened.
-    """
-    if name == STDIN:
-        copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        return copy
-    try:
-        found = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
-        found.peek(1)
-    except OSError as error:
-        raise InvalidOption(f"Cannot read {name!r}: {error.strerror or error}.") from error
-    if not found.seekable():  # a pipe under a name
-        with found:
-            copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-            shutil.copyfileobj(found, copy)
-        return copy
-    return found
 
 
 def sessions_of(sources: Sequence[Source], read: Read) -> Iterator[Session]:
