@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -127,6 +128,24 @@ def test_a_broken_pipe_ends_quietly(cli: Cli) -> None:
         process.stdout.close()
         assert process.wait(30) == 128 + signal.SIGPIPE
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("ls >&-", 0),
+        ("render {id} -f gemini >&-", 0),
+        ("show conv_1 2>&-", 3),
+        ("import - <&-", 0),
+        ("append {id} - -f gemini <&-", 5),
+        ("stats <&- >&- 2>&-", 0),
+    ],
+)
+def test_streams_may_be_closed(cli: Cli, stored: str, command: str, code: int) -> None:
+    line = shlex.join(PROGRAM) + " " + command.format(id=stored)
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=False, env=cli.environment())
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_full_disk_is_an_error(cli: Cli, stored: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -29,6 +30,7 @@ class Program(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command line and exit."""
+        _open_streams()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # lone surrogates, and what the terminal's encoding has no form for
                 stream.reconfigure(errors="backslashreplace")
@@ -53,6 +55,13 @@ class Program(TyperGroup):
             _complain(error_text(error))
             raise typer.Exit(exit_code(error)) from error
         return found
+
+
+def _open_streams() -> None:
+    """Put nothing where a stream was closed (``>&-``): Python has None for it, on which every use fails."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - used until the end
 
 
 def _usage_text(error: Any) -> str:
