@@ -83,6 +83,15 @@ def test_databases_that_cannot_be_used(url: str, code: int, message: str, comman
     assert "secret" not in found.err
 
 
+def test_a_password_among_the_parameters_is_not_shown(empty_database: Database) -> None:
+    name = "timeout" if empty_database.kind == "sqlite" else "connect_timeout"
+    cli = Cli(f"{empty_database.url}?{name}=70")
+    for command in (["db", "upgrade"], ["db", "check"], ["ls"]):
+        found = cli(*command)
+        assert empty_database.url in found.out + found.err
+        assert "=70" not in found.out + found.err
+
+
 def test_a_database_of_a_newer_release_is_left_alone(empty_database: Database) -> None:
     cli = Cli(empty_database.url)
     cli("db", "upgrade")

@@ -89,6 +89,7 @@ def test_nothing_to_send_cannot_be_rendered(cli: Cli) -> None:
         (["--url", "postgresql://u:secret@h:abc/db", "ls"], 2, "not a database URL: its port is no number."),
         (["--url", "postgres://u:secret@h/db", "ls"], 2, "Write postgresql:// instead of postgres://."),
         (["--url", "postgresql+psycopg2://u:secret@h/db", "ls"], 2, "A Store on postgresql uses psycopg: write"),
+        (["--url", "postgresql://u:p@secret@h/db", "ls"], 2, "there are two @ in it. Write %40"),
         (["db", "current", "--url", "nothing"], 2, "not a database URL"),
         (["usage", "--tz", "Mars"], 2, "There is no time zone 'Mars'"),
         (["ls", "--label", "odd"], 2, "--label 'odd' is not of the form KEY=VALUE"),

@@ -46,9 +46,9 @@ class Place:
     @property
     def shown(self) -> str:
         """The URL without its password."""
-        from threadkeep.store.engines import parsed_url
+        from threadkeep.store.engines import shown_url
 
-        return parsed_url(self.url).render_as_string(hide_password=True)
+        return shown_url(self.url)
 
 
 def place_of(context: typer.Context, url: str | None, tenant: str | None, *, is_json: bool) -> Place:

@@ -72,7 +72,7 @@ def parsed_url(url: Any) -> URL:
         InvalidOption: it is none. The message shows nothing of it but its kind, for it may hold a password.
     """
     try:
-        return make_url(url)
+        found = make_url(url)
     except (ArgumentError, ValueError) as error:
         is_port = isinstance(url, str) and not isinstance(error, ArgumentError)
         given = f"{url.partition(':')[0][:20]!r}…" if isinstance(url, str) else f"a value of type {type(url).__name__}"
@@ -81,6 +81,18 @@ def parsed_url(url: Any) -> URL:
         raise InvalidOption(
             f"This is not a database URL: {reason}. Examples: sqlite:///chat.db, postgresql://user@host:5432/db."
         ) from None
+    if "@" in (found.host or ""):  # what follows the first @ of the password would be the host, and be shown
+        raise InvalidOption("This is not a database URL: there are two @ in it. Write %40 for one in a password.")
+    return found
+
+
+def shown_url(url: Any) -> str:
+    """A database URL for messages: without its password, and without parameters, which may hold one, too.
+
+    Raises:
+        InvalidOption: it is none.
+    """
+    return parsed_url(url).set(query={}).render_as_string(hide_password=True)
 
 
 def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
