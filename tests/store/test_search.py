@@ -274,10 +274,9 @@ def test_words_of_markup_are_no_commands(store: Any, conversation: Any) -> None:
 # Inside a transaction of the application
 
 
-def test_a_host_searches_what_was_seen_before(store: Any, stores: Any, face: str, database: Database) -> None:
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_a_host_searches_what_was_seen_before(store: Any, database: Database) -> None:
     """To see what is new would lock conversations until the host ends. What it commits is found afterwards."""
-    if face == "async":
-        pytest.skip("the host's connection is a sync one")
     seen = store.create_conversation(input="needle one")
     assert store.search("needle").items
     with database.engine().connect() as host:

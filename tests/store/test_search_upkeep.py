@@ -229,10 +229,9 @@ def test_a_damaged_index_keeps_nobody_from_deleting(damaged: tuple[str, str]) ->
     assert CANARY not in everything_in(Database("sqlite", url))
 
 
+@pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
 def test_an_index_that_is_missing_is_made(broken: Database) -> None:
     """A SQLite without FTS5 sets up the tables without it; one that has it makes up for that."""
-    if broken.kind != "sqlite":
-        pytest.skip("the others index their table")
     with Store(broken.url) as store:
         store.create_conversation(input=CANARY)
         assert store.reindex() == 1
@@ -302,10 +301,9 @@ def test_many_append_while_others_search(database: Database, stores: Any, tenant
         assert len({(result.conversation_id, result.position) for result in found}) == 60
 
 
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_a_locked_conversation_holds_nobody_up(database: Database, stores: Any, tenant: str) -> None:
     """A host's transaction that goes on: its conversation is seen when it has ended."""
-    if database.kind == "sqlite":
-        pytest.skip("one writer at a time")
     store = stores.get("sync").for_tenant(tenant)
     held, free = (store.create_conversation(input=f"{CANARY} {name}") for name in ("held", "free"))
     with database.engine().connect() as host:
@@ -316,9 +314,8 @@ def test_a_locked_conversation_holds_nobody_up(database: Database, stores: Any, 
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_a_host_that_sees_the_past_loses_nothing(database: Database, stores: Any, tenant: str, level: Any) -> None:
-    if database.kind == "sqlite":
-        pytest.skip("it has one level")
     store = stores.get("sync").for_tenant(tenant)
     conversation = store.create_conversation(input="first")
     store.reindex()

@@ -320,10 +320,9 @@ def test_what_is_no_request_is_refused(talk: Any, tables: Tables) -> None:
     assert written() == {}
 
 
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_a_host_that_sees_an_old_state_appends_nothing_twice(stores: Any, tenant: str, watching: Engine) -> None:
     """REPEATABLE READ is what MySQL does unless it is told; on PostgreSQL the host is told to begin anew."""
-    if watching.dialect.name == "sqlite":
-        pytest.skip("one writer at a time")
     store = stores.get("sync").for_tenant(tenant)
     talk = store.create_conversation(input="one")
     with watching.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
