@@ -113,6 +113,51 @@ def test_show_another_branch(cli: Cli, stored: str) -> None:
     assert "branch" in cli("show", stored, "--branch", "7", code=3).err
 
 
+def test_branches_are_listed(cli: Cli, stored: str) -> None:
+    with cli.store() as store:
+        conversation = store.get_conversation(stored)
+        conversation.assistant("Paris.")
+        conversation.fork(at=0)
+    rows = cli("branches", stored).rows
+    assert [(row["number"], row["parent"], row["fork_position"], row["head"], row["active"]) for row in rows] == [
+        ("0", "", "", "1", "yes"),
+        ("1", "0", "0", "0", "no"),
+    ]
+    found = cli("branches", stored, "--json").json
+    assert found["id"] == stored
+    assert [(one["number"], one["head"], one["active"]) for one in found["branches"]] == [(0, 1, True), (1, 0, False)]
+    cli("branches", "conv_1", code=3)
+
+
+@pytest.mark.parametrize(
+    ("args", "count"),
+    [
+        ([], 1),
+        (["--user", "ada"], 1),
+        (["--user", "bob"], 0),
+        (["--label", "app=quiz"], 1),
+        (["--label", "app=other"], 0),
+        (["--status", "archived"], 0),
+    ],
+)
+def test_ls_finds_the_id_of_the_application(cli: Cli, stored: str, args: list[str], count: int) -> None:
+    with cli.store() as store:
+        store.get_conversation(stored).update(external_id="order 7")
+    assert [row["id"] for row in cli("ls", "--external-id", "order 7", *args).rows] == [stored] * count
+    assert len(cli("ls", "--external-id", "order 7", *args, "--json").json["conversations"]) == count
+    assert "no such conversations" in cli("ls", "--external-id", "order 8", *args).err
+
+
+@pytest.mark.parametrize(
+    "command", [["show"], ["branches"], ["render", "-f", "gemini"], ["append", "-", "-f", "gemini"]]
+)
+def test_a_conversation_of_somebody_else_is_not_found(cli: Cli, stored: str, command: list[str]) -> None:
+    name, *rest = command
+    answer = '{"candidates": [{"content": {"role": "model", "parts": [{"text": "Paris."}]}}]}'
+    cli(name, stored, *rest, "--user", "ada", input=answer)
+    assert "There is no conversation" in cli(name, stored, *rest, "--user", "bob", input=answer, code=3).err
+
+
 def test_show_reads_long_conversations_page_by_page(cli: Cli, stored: str) -> None:
     with cli.store() as store:
         store.get_conversation(stored).add_items({"role": "user", "content": f"no. {number}"} for number in range(1100))

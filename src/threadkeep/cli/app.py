@@ -8,6 +8,7 @@ import typer
 
 from threadkeep.cli import (
     appending,
+    branches,
     database,
     demo,
     importing,
@@ -17,6 +18,7 @@ from threadkeep.cli import (
     searching,
     showing,
     stats,
+    tenants,
     tools,
     usage,
 )
@@ -26,8 +28,10 @@ from threadkeep.cli.program import Program
 
 app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(database.commands, name="db")
+app.add_typer(tenants.commands, name="tenants")
 app.command("ls")(listing.ls)
 app.command("show")(showing.show)
+app.command("branches")(branches.branches)
 app.command("render")(rendering.render)
 app.command("import")(importing.import_sessions)
 app.command("append")(appending.append)

@@ -9,7 +9,7 @@ import typer
 
 from threadkeep.cli.files import binary
 from threadkeep.cli.output import Column, print_json, print_table
-from threadkeep.cli.place import AsJson, Branch, FormatName, Id, Tenant, Url, opened, place_of
+from threadkeep.cli.place import AsJson, Branch, FormatName, Id, OfUser, Tenant, Url, opened, place_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.response import Response
@@ -39,7 +39,8 @@ Key = Annotated[
 Provider = Annotated[str | None, typer.Option("--provider", metavar="NAME", help="Who answered, for `usage`.")]
 Latency = Annotated[float | None, typer.Option("--latency-ms", metavar="MS", help="How long the provider took.")]
 Head = Annotated[
-    int | None, typer.Option("--expected-head", metavar="N", help="Position where the branch must end; -1: empty.")
+    int | None,
+    typer.Option("--expected-head", metavar="N", min=-1, help="Position where the branch must end; -1: empty."),
 ]
 Stream = Annotated[
     bool, typer.Option("--stream", help="The file holds events, one on each line: JSON, or server-sent events.")
@@ -62,6 +63,7 @@ def append(
     on_conflict: OnConflict = "raise",
     stream: Stream = False,
     branch: Branch = None,
+    user: OfUser = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
@@ -77,7 +79,7 @@ def append(
         "idempotency_key": key, "expected_head": expected_head, "on_conflict": on_conflict, "provider": provider,
         "latency_ms": latency_ms,
     }  # fmt: skip
-    with binary(file) as source, opened(place) as store:
+    with binary(file) as source, opened(place, user=user) as store:
         conversation = store.get_conversation(id, branch=branch)
         if stream:
             response = recorded(conversation, source, format, how)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from threadkeep.cli.output import print_json, print_text
-from threadkeep.cli.place import AsJson, Place, Tenant, Url, connected, is_absent, place_of
+from threadkeep.cli.place import AsJson, Tenant, Url, connected, is_absent, opened_for_all, place_of
+from threadkeep.cli.tenants import tenants_of
 
 commands = typer.Typer(help="Set up and upgrade the tables.")
 
@@ -72,13 +73,11 @@ def reconcile(context: typer.Context, *, url: Url = None, tenant: Tenant = None,
 
     Reports say the same without it, and are faster with it: run it once a day. Without --tenant: for all of them.
     """
-    from threadkeep.store.store import Store
-
     place = place_of(context, url, tenant, is_json=as_json)
-    names = [place.tenant] if place.tenant is not None else tenants_of(place)
+    names = [place.tenant] if place.tenant is not None else [name for name, _ in tenants_of(place)]
     filled = mended = 0
     if names:
-        with Store(place.url, tenants=True) as store:
+        with opened_for_all(place) as store:
             for name in names:
                 found = store.for_tenant(name).reconcile_usage()
                 filled, mended = filled + found.filled, mended + found.mended
@@ -86,24 +85,6 @@ def reconcile(context: typer.Context, *, url: Url = None, tenant: Tenant = None,
         print_json({"filled": filled, "mended": mended})
     else:
         print_text(f"{filled} days summed up, {mended} mended.")
-
-
-def tenants_of(place: Place) -> list[str]:
-    """The names of all tenants.
-
-    Raises:
-        SchemaError: the tables are missing or of another release.
-    """
-    from sqlalchemy import select
-
-    from threadkeep import schema
-    from threadkeep.db.tables import tenants
-
-    if is_absent(place.url):  # to look must not make a file
-        return []
-    with connected(place) as engine, engine.connect() as connection:
-        schema.check(connection)
-        return list(connection.execute(select(tenants.c.name).order_by(tenants.c.name)).scalars())
 
 
 @commands.command("sql")

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "sqlite:///threadkeep.db"
 URL_VARIABLE: Final = "THREADKEEP_URL"
+LARGEST_PAGE: Final = 1000  # what a store lists at once
 
 Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="Database, as for `threadkeep --url`.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Tenant, as for `threadkeep --tenant`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the conversation, conv_….", show_default=False)]
+OfUser = Annotated[
+    str | None, typer.Option("--user", metavar="ID", help="Whose conversation it has to be; default: anybody's.")
+]
 Branch = Annotated[int | None, typer.Option("--branch", metavar="N", help="Branch; default: the active one.")]
 FormatName = Annotated[
     str,
@@ -58,8 +62,8 @@ def place_of(context: typer.Context, url: str | None, tenant: str | None, *, is_
 
 
 @contextmanager
-def opened(place: Place) -> Iterator[Store]:
-    """The store of a place; a new SQLite file is set up, and stderr says so.
+def opened(place: Place, *, user: str | None = None) -> Iterator[Store]:
+    """The store of a place, or what of it is one user's; a new SQLite file is set up, and stderr says so.
 
     Raises:
         InvalidOption, MissingExtra, SchemaError, NotFound: it cannot be opened.
@@ -70,7 +74,20 @@ def opened(place: Place) -> Iterator[Store]:
     with Store(place.url, tenants=place.tenant is not None) as store:
         if is_new:
             note(f"threadkeep: made a new database, {place.shown}")
-        yield store if place.tenant is None else store.for_tenant(place.tenant)
+        found = store if place.tenant is None else store.for_tenant(place.tenant)
+        yield found if user is None else found.for_user(user)
+
+
+@contextmanager
+def opened_for_all(place: Place) -> Iterator[Store]:
+    """The store of all tenants; errors as of `opened`."""
+    from threadkeep.store.store import Store
+
+    is_new = is_absent(place.url)
+    with Store(place.url, tenants=True) as store:
+        if is_new:
+            note(f"threadkeep: made a new database, {place.shown}")
+        yield store
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from threadkeep.cli.output import note, print_json
-from threadkeep.cli.place import AsJson, Branch, FormatName, Id, Tenant, Url, opened, place_of
+from threadkeep.cli.place import AsJson, Branch, FormatName, Id, OfUser, Tenant, Url, opened, place_of
 from threadkeep.cli.views import checked_dialect, context_of, turns_of
 from threadkeep.errors import InvalidOption
 
@@ -70,6 +70,7 @@ def render(
     strict: Strict = False,
     body: AsBody = False,
     branch: Branch = None,
+    user: OfUser = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
@@ -87,7 +88,7 @@ def render(
         "dialect": checked_dialect(dialect), **context_of(dynamic_context, dynamic_context_at),
     }  # fmt: skip
     place = place_of(context, url, tenant, is_json=as_json)
-    with opened(place) as store:
+    with opened(place, user=user) as store:
         rendered = store.get_conversation(id, branch=branch).render(format, **view)
     for line in report_of(rendered) if body or not place.is_json else ():
         note(line)

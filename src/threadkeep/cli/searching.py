@@ -18,7 +18,7 @@ from threadkeep.cli.output import (
     print_text,
     printable,
 )
-from threadkeep.cli.place import AsJson, Labels, Tenant, Url, labels_of, opened, place_of
+from threadkeep.cli.place import LARGEST_PAGE, AsJson, Labels, Tenant, Url, labels_of, opened, place_of
 from threadkeep.cli.usage import moment
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def search(
         Text, typer.Option("--since", metavar="WHEN", help="2026-11-01, a time with its zone, or 30d, 2w, 12h ago.")
     ] = None,
     until: Annotated[Text, typer.Option("--until", metavar="WHEN", help="The same; exclusive.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=LARGEST_PAGE, help="At most so many.")] = 20,
     after: Annotated[Text, typer.Option("--after", metavar="NEXT", help="Go on where an earlier page ended.")] = None,
     url: Url = None,
     tenant: Tenant = None,

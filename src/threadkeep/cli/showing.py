@@ -9,7 +9,7 @@ import typer
 
 from threadkeep.cli.listing import facts_of
 from threadkeep.cli.output import clock, iso, print_json, print_text
-from threadkeep.cli.place import AsJson, Branch, Id, Tenant, Url, opened, place_of
+from threadkeep.cli.place import AsJson, Branch, Id, OfUser, Tenant, Url, opened, place_of
 from threadkeep.cli.transcript import lines_of, title_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def show(
     *,
     id: Id,
     branch: Branch = None,
+    user: OfUser = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
@@ -37,7 +38,7 @@ def show(
     Who said what, calls with their arguments, outputs, reasoning, and a note for each picture or file.
     """
     place = place_of(context, url, tenant, is_json=as_json)
-    with opened(place) as store:
+    with opened(place, user=user) as store:
         conversation = store.get_conversation(id, branch=branch)
         if place.is_json:
             print_json(

@@ -9,7 +9,7 @@ import typer
 
 from threadkeep.cli.figures import size
 from threadkeep.cli.output import Cell, Column, is_terminal, print_json, print_table, print_text
-from threadkeep.cli.place import AsJson, Tenant, Url, opened, place_of
+from threadkeep.cli.place import LARGEST_PAGE, AsJson, Tenant, Url, opened, place_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.statistics import Statistics
@@ -35,8 +35,12 @@ def stats(
     context: typer.Context,
     *,
     largest: Annotated[
-        int, typer.Option("--largest", metavar="N", help="How many of the largest conversations to list.")
+        int,
+        typer.Option(
+            "--largest", metavar="N", min=1, max=LARGEST_PAGE, help="How many of the largest conversations to list."
+        ),
     ] = 10,
+    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Only of this user.")] = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
@@ -46,7 +50,7 @@ def stats(
     It looks at every row, which takes a while in a large database.
     """
     place = place_of(context, url, tenant, is_json=as_json)
-    with opened(place) as store:
+    with opened(place, user=user) as store:
         found = store.statistics(largest=largest)
     if place.is_json:
         print_json(asdict(found))

@@ -1,0 +1,61 @@
+"""tenants, and what is told of one tenant or user."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.bodies import SESSION
+from tests.cli.runs import Cli
+from tests.databases import Database
+from threadkeep import Session, Store, schema
+
+
+@pytest.fixture
+def shared(empty_database: Database) -> Cli:
+    """A database for several tenants that has none yet."""
+    schema.upgrade(empty_database.engine())
+    return Cli(empty_database.url)
+
+
+def names(cli: Cli) -> list[str]:
+    return [row["name"] for row in cli("tenants", "ls").rows]
+
+
+def test_tenants_are_made_listed_and_deleted(shared: Cli) -> None:
+    assert names(shared) == []
+    assert "no tenants" in shared("tenants", "ls").err
+    assert "'acme'" in shared("tenants", "create", "acme").out
+    assert shared("tenants", "create", "Ölmühle", "--json").json == {"name": "Ölmühle"}
+    assert names(shared) == ["acme", "Ölmühle"]
+    assert [one["name"] for one in shared("tenants", "ls", "--json").json["tenants"]] == ["acme", "Ölmühle"]
+    with Store(shared.url, tenants=True) as store:
+        store.for_tenant("acme").save(Session.from_dict(SESSION))
+    assert len(shared("ls", "--tenant", "acme").rows) == 1
+    assert shared("ls", "--tenant", "Ölmühle").rows == []
+    assert "gone" in shared("tenants", "delete", "acme", "--yes").out
+    assert names(shared) == ["Ölmühle"]
+    shared("ls", "--tenant", "acme", code=3)
+
+
+def test_nothing_is_deleted_without_a_yes(shared: Cli) -> None:
+    shared("tenants", "create", "acme")
+    assert "--yes" in shared("tenants", "delete", "acme", code=2).err
+    assert names(shared) == ["acme"]
+
+
+def test_what_is_stored_without_a_tenant_is_of_the_default_one(shared: Cli) -> None:
+    shared("ls")
+    assert names(shared) == ["default"]
+
+
+def test_names_that_cannot_be_used(shared: Cli) -> None:
+    shared("tenants", "create", "acme")
+    assert "There is a tenant 'acme' already" in shared("tenants", "create", "acme", code=2).err
+    assert "empty" in shared("tenants", "create", "", code=2).err
+    assert "bytes" in shared("tenants", "create", "x" * 5000, code=2).err
+    assert "There is no tenant 'other'" in shared("tenants", "delete", "other", "--yes", code=3).err
+
+
+def test_figures_of_one_user(cli: Cli, stored: str) -> None:
+    assert cli("stats", "--user", "ada", "--json").json["active"] == 1
+    assert cli("stats", "--user", "bob", "--json").json["active"] == 0
