@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Executable, Insert, Table, insert
@@ -41,17 +42,18 @@ class Plan:
         order = compiled.positiontup if compiled.positional else list(compiled.binds)
         fixed = {} if isinstance(statement, Insert) else compiled.construct_params(_check=False)
         self.names = tuple(order or ())
-        self.fixed = {name: value for name, value in fixed.items() if not compiled.binds[name].required}
+        known = {name: value for name, value in fixed.items() if not compiled.binds[name].required}
+        self._absent = {name: known.get(name) for name in self.names}  # what stands where nothing is given
+        self._pick = _picker(self.names)
         processors = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self.names]
         self.processors = [(place, found) for place, found in enumerate(processors) if found is not None]
 
     def arguments(self, parameters: Parameters) -> Any:
         """The parameters as the driver takes them."""
-        given = {**self.fixed, **parameters} if self.fixed else parameters
-        found = [given.get(name) for name in self.names]
+        found = [*self._pick({**self._absent, **parameters})]
         for place, processor in self.processors:
-            if found[place] is not None:
-                found[place] = processor(found[place])
+            if (value := found[place]) is not None:
+                found[place] = processor(value)
         return tuple(found) if self.is_positional else dict(zip(self.names, found, strict=True))
 
     def all_arguments(self, rows: Sequence[Parameters]) -> list[Any]:
@@ -61,6 +63,13 @@ class Plan:
             columns[place] = list(map(processor, columns[place]))  # bind processors take None, too
         found = zip(*columns, strict=True)
         return list(found) if self.is_positional else [dict(zip(self.names, row, strict=True)) for row in found]
+
+
+def _picker(names: Sequence[str]) -> Callable[[Parameters], tuple[Any, ...]]:
+    """Takes values by name, in order; `itemgetter` gives a tuple only for two names and more."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda parameters: tuple([parameters[name] for name in names])
 
 
 class Prepared:

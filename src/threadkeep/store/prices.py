@@ -7,8 +7,9 @@ knows, so that the cost of a row can be computed again from the price that is fr
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
@@ -97,6 +98,25 @@ class Priced:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The prices of genai-prices for a model at a time, looked through once.
+
+    Attributes:
+        prices: its own object; as long as it is kept, no other one has its identity.
+        parts: the units that have a price of their own, and where usage objects count them.
+        has_request_price: whether the request itself costs something.
+        starts: the sizes of the input above which plain prices are others.
+        plain: the four plain prices by how many of these sizes an input exceeds.
+    """
+
+    prices: Any
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    has_request_price: bool
+    starts: tuple[int, ...]
+    plain: dict[int, Priced | None] = field(default_factory=dict)
+
+
 class Served(NamedTuple):
     """What an answer is priced by."""
 
@@ -160,7 +180,7 @@ class PriceList:
         self.snapshot = snapshot
         self._source = _version(snapshot)
         self._models: dict[tuple[str | None, str], Any] = {}
-        self._priced: dict[tuple[int, tuple[Decimal, ...]], tuple[Any, Priced]] = {}
+        self._sheets: dict[tuple[int, int], Sheet] = {}
 
     def cost(self, served: Served) -> Cost | None:
         """What an answer cost; None where the list has no such model, or the figures are unknown."""
@@ -172,18 +192,21 @@ class PriceList:
             return None
         provider, model = found
         context = _context(served) if model.price_variants else None
-        prices = model.get_prices(served.at, context)
-        parts = _parts(prices, served.usage)
-        if parts or context or getattr(prices, ALWAYS, None) is not None:
-            return self._in_parts(served, provider, model, parts, context) or self._plain(prices, found, figures)
-        return self._plain(prices, found, figures)
+        sheet = self._sheet(model, model.get_prices(served.at, context))
+        parts = _parts(sheet, served.usage) if sheet.parts else {}
+        if parts or context or sheet.has_request_price:
+            in_parts = self._in_parts(served, provider, model, parts, context)
+            if in_parts is not None:
+                return in_parts
+        plain = self._plain(sheet, found, figures.input_tokens)
+        return None if plain is None else _costing(plain.rates.nano(figures), plain.text)
 
     def _found(self, served: Served) -> tuple[Any, Any] | None:
         key = (served.provider or VENDORS.get(served.format), served.model or "")
         if key not in self._models:
             if len(self._models) >= KNOWN_MODELS:
                 self._models.clear()
-                self._priced.clear()
+                self._sheets.clear()
             try:
                 self._models[key] = self.snapshot.find_provider_model(key[1], None, key[0], None)
             except LookupError:
@@ -191,17 +214,27 @@ class PriceList:
         found: tuple[Any, Any] | None = self._models[key]
         return found
 
-    def _plain(self, prices: Any, found: tuple[Any, Any], figures: NormalizedUsage) -> Cost | None:
-        """Tokens by the four plain prices."""
-        taken = figures.input_tokens or 0
-        known = {name: _at(price, taken) for name, price in vars(prices).items() if name in PLAIN and price is not None}
-        if not known:
-            return None
-        key = (id(prices), tuple(known.values()))
-        if key not in self._priced:
-            self._priced[key] = prices, Priced(_rates(known), self._text(found, known))
-        priced = self._priced[key][1]
-        return _costing(priced.rates.nano(figures), priced.text)
+    def _sheet(self, model: Any, prices: Any) -> Sheet:
+        key = id(model), id(prices)
+        sheet = self._sheets.get(key)
+        if sheet is None:
+            if len(self._sheets) >= KNOWN_MODELS:
+                self._sheets.clear()
+            known = {name: price for name, price in vars(prices).items() if price is not None}
+            parts = tuple(PARTS[name] for name in PARTS if name in known)
+            tiered = [known[name] for name in PLAIN if not isinstance(known.get(name, Decimal(0)), Decimal)]
+            starts = sorted({tier.start for price in tiered for tier in price.tiers})
+            sheet = self._sheets[key] = Sheet(prices, parts, ALWAYS in known, tuple(starts))
+        return sheet
+
+    def _plain(self, sheet: Sheet, found: tuple[Any, Any], taken: int) -> Priced | None:
+        """The four plain prices for so many input tokens."""
+        exceeded = bisect_left(sheet.starts, taken)
+        if exceeded not in sheet.plain:
+            prices = vars(sheet.prices)
+            known = {name: _at(price, taken) for name in PLAIN if (price := prices.get(name)) is not None}
+            sheet.plain[exceeded] = Priced(_rates(known), self._text(found, known)) if known else None
+        return sheet.plain[exceeded]
 
     def _in_parts(
         self, served: Served, provider: Any, model: Any, parts: Mapping[str, int], context: Mapping[str, str] | None
@@ -272,17 +305,12 @@ def _at(price: Any, taken: int) -> Decimal:
     return found
 
 
-def _parts(prices: Any, usage: JsonObject | None) -> dict[str, int]:
+def _parts(sheet: Sheet, usage: JsonObject | None) -> dict[str, int]:
     """What a usage object counts of the things that have a price of their own."""
     if not usage:
         return {}
-    found = {}
-    for name, (unit, paths) in PARTS.items():
-        if vars(prices).get(name) is not None:
-            count = next((count for path in paths if (count := _count(usage, path))), None)
-            if count:
-                found[unit] = count
-    return found
+    counts = {unit: next(filter(None, (_count(usage, path) for path in paths)), None) for unit, paths in sheet.parts}
+    return {unit: count for unit, count in counts.items() if count}
 
 
 def _count(usage: Any, path: str) -> int | None:
