@@ -20,7 +20,7 @@ from tests.store.ledger import attempt_at
 from threadkeep import InvalidOption, UsageRow
 from threadkeep.cli import plots
 from threadkeep.cli.figures import bar, dollars, milliseconds, percent, short, size
-from threadkeep.cli.usage import moment, time_text
+from threadkeep.cli.times import moment, time_text
 from threadkeep.cli.usage_table import measure_of
 
 
@@ -100,6 +100,8 @@ def test_usage_in_the_order_of_a_figure(cli: Cli, used: str) -> None:
         ["--by", "day", "--plot", "usage.jpg"],
         ["--limit", "0"],
         ["--limit", "many"],
+        ["--format", "colour"],
+        ["--csv", "--json"],
     ],
 )
 def test_questions_that_have_no_answer(cli: Cli, args: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, ThreadkeepError
 
 STDIN: Final = "-"
 
@@ -27,6 +28,20 @@ def binary(name: str) -> Iterator[BinaryIO]:
         return
     with _opened(name) as file:
         yield file
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """What happens while a file is written.
+
+    Raises:
+        ThreadkeepError: it cannot be written; the message names it.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ThreadkeepError(f"Cannot write {str(path)!r}: {reason}.") from error
 
 
 def seekable(name: str) -> BinaryIO:

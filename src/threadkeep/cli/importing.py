@@ -10,43 +10,49 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 import typer
 
 from threadkeep.cli.files import STDIN, seekable
-from threadkeep.cli.output import print_json, print_text, progress
+from threadkeep.cli.output import note, print_json, print_text, progress
 from threadkeep.cli.place import AsJson, Labels, Tenant, Url, labels_of, opened, place_of
-from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
+from threadkeep.errors import CannotParse, IdempotencyConflict, InvalidItem, InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
+    from threadkeep.store.store import Store
 
 _TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys of requests that no session has
 Read = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
 
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="A session (with --format: a request), a list of them, or one per line, as JSON; - is stdin.",
+        show_default=False,
+    ),
+]
+FormatName = Annotated[
+    str | None,
+    typer.Option("--format", "-f", metavar="FORMAT", help="The files hold requests of this wire format."),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="The model of requests that do not name it (gemini, converse)."),
+]
+User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose conversations they will be.")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: a repeated import goes on where it ended.")
+]
+
 
 def import_sessions(
     context: typer.Context,
     *,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="A session (with --format: a request), a list of them, or one per line, as JSON; - is stdin.",
-            show_default=False,
-        ),
-    ],
-    format: Annotated[
-        str | None,
-        typer.Option("--format", "-f", metavar="FORMAT", help="The files hold requests of this wire format."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="The model of requests that do not name it (gemini, converse)."),
-    ] = None,
-    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose conversations they will be.")] = None,
+    files: Files,
+    format: FormatName = None,
+    model: Model = None,
+    user: User = None,
     label: Labels = None,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="KEY", help="Idempotency key: a repeated import goes on where it ended."),
-    ] = None,
+    key: Key = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
@@ -56,26 +62,46 @@ def import_sessions(
     All files are checked before anything is written. Conversations are written a few hundred at a time; if that fails
     half-way, the ids of those that were written are printed.
     """
-    from threadkeep.store.shelf import in_batches
-
     place = place_of(context, url, tenant, is_json=as_json)
-    read = reader_of(format, model)
-    labels, ids = labels_of(label), list[str]()
+    read, about = reader_of(format, model), {"user_id": user, "labels": labels_of(label)}
+    ids: list[str] = []
     with ExitStack() as files_to_close:
         sources = [(name, files_to_close.enter_context(seekable(name))) for name in files]
         with progress("checking") as advance:
             count = sum(1 for _ in counted(sources, read, advance))
         try:
             with opened(place) as store, progress("importing", count) as advance:
-                for number, batch in enumerate(in_batches(sessions_of(sources, read))):
-                    name = None if key is None else f"{key}.{number}"
-                    ids.extend(store.save_many(batch, idempotency_key=name, user_id=user, labels=labels))
+                for batch in saved(store, sessions_of(sources, read), key, about):
+                    ids.extend(batch)
                     advance(len(batch))
         finally:
             if place.is_json:
                 print_json({"ids": ids})
             elif ids:
                 print_text("\n".join(ids))
+    if not count:
+        note(f"threadkeep: there was nothing to import in {', '.join(map(shown_name, files))}")
+
+
+def saved(store: Store, sessions: Iterator[Session], key: str | None, about: Any) -> Iterator[list[str]]:
+    """The ids of sessions that were written, a few hundred at a time.
+
+    Raises:
+        IdempotencyConflict: the key was used for other content.
+    """
+    from threadkeep.store.shelf import in_batches
+
+    for number, batch in enumerate(in_batches(sessions)):
+        name = None if key is None else f"{key}.{number}"
+        try:
+            yield store.save_many(batch, idempotency_key=name, **about)
+        except IdempotencyConflict as error:
+            raise IdempotencyConflict(str(key)) from error
+
+
+def shown_name(name: str) -> str:
+    """A file's name for messages."""
+    return "stdin" if name == STDIN else name
 
 
 def reader_of(format: str | None, model: str | None) -> Read:
@@ -124,7 +150,7 @@ def sessions_of(sources: Sequence[Source], read: Read) -> Iterator[Session]:
     """
     for name, file in sources:
         file.seek(0)
-        for place, value in json_values(file, "stdin" if name == STDIN else name):
+        for place, value in json_values(file, shown_name(name)):
             if isinstance(value, list):
                 for index, one in enumerate(value):
                     yield _session(one, f"{place}[{index}]", read)

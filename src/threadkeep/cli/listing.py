@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from threadkeep.cli.output import Cell, Column, iso, note, print_json, print_table
-from threadkeep.cli.place import LARGEST_PAGE, AsJson, Labels, Tenant, Url, labels_of, opened, place_of
+from threadkeep.cli.place import AsJson, Labels, Tenant, Url, labels_of, opened, place_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.jsontext import JsonObject
@@ -33,7 +33,7 @@ def ls(
     status: Annotated[
         Literal["active", "archived", "all"], typer.Option("--status", help="Only conversations of this status.")
     ] = "active",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=LARGEST_PAGE, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many.")] = 50,
     after: Annotated[
         str | None, typer.Option("--after", metavar="NEXT", help="Go on where an earlier page ended.")
     ] = None,

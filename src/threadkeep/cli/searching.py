@@ -18,8 +18,8 @@ from threadkeep.cli.output import (
     print_text,
     printable,
 )
-from threadkeep.cli.place import LARGEST_PAGE, AsJson, Labels, Tenant, Url, labels_of, opened, place_of
-from threadkeep.cli.usage import moment
+from threadkeep.cli.place import AsJson, Labels, Tenant, Url, labels_of, opened, place_of
+from threadkeep.cli.times import Since, Until, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,30 +44,33 @@ Words = Annotated[
     list[str],
     typer.Argument(metavar="TEXT…", help='Words, "several words", beginn*, -unwanted.', show_default=False),
 ]
+OfUser = Annotated[Text, typer.Option("--user", metavar="ID", help="Only in conversations of this user.")]
+Status = Annotated[
+    Literal["active", "archived", "all"], typer.Option("--status", help="Only in conversations of this status.")
+]
+OneId = Annotated[Text, typer.Option("--conversation", metavar="ID", help="Only in this conversation.")]
+Role = Annotated[Text, typer.Option("--role", metavar="NAME", help="Only messages of this role.")]
+Type = Annotated[
+    Text, typer.Option("--type", metavar="NAME", help="Only items of this type, such as message, or title.")
+]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most so many.")]
+After = Annotated[Text, typer.Option("--after", metavar="NEXT", help="Go on where an earlier page ended.")]
 
 
 def search(
     context: typer.Context,
     words: Words,
     *,
-    user: Annotated[Text, typer.Option("--user", metavar="ID", help="Only in conversations of this user.")] = None,
+    user: OfUser = None,
     label: Labels = None,
-    status: Annotated[
-        Literal["active", "archived", "all"], typer.Option("--status", help="Only in conversations of this status.")
-    ] = "active",
-    conversation: Annotated[
-        Text, typer.Option("--conversation", metavar="ID", help="Only in this conversation.")
-    ] = None,
-    role: Annotated[Text, typer.Option("--role", metavar="NAME", help="Only messages of this role.")] = None,
-    type: Annotated[
-        Text, typer.Option("--type", metavar="NAME", help="Only items of this type, such as message, or title.")
-    ] = None,
-    since: Annotated[
-        Text, typer.Option("--since", metavar="WHEN", help="2026-11-01, a time with its zone, or 30d, 2w, 12h ago.")
-    ] = None,
-    until: Annotated[Text, typer.Option("--until", metavar="WHEN", help="The same; exclusive.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=LARGEST_PAGE, help="At most so many.")] = 20,
-    after: Annotated[Text, typer.Option("--after", metavar="NEXT", help="Go on where an earlier page ended.")] = None,
+    status: Status = "active",
+    conversation: OneId = None,
+    role: Role = None,
+    type: Type = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 20,
+    after: After = None,
     url: Url = None,
     tenant: Tenant = None,
     as_json: AsJson = False,

@@ -8,7 +8,8 @@ import typer
 
 from threadkeep.cli.output import Column, note, print_json, print_table
 from threadkeep.cli.place import AsJson, Tenant, Url, opened, place_of
-from threadkeep.cli.usage import Limit, Since, TimeZone, Until, User, moment
+from threadkeep.cli.times import Since, TimeZone, Until, moment
+from threadkeep.cli.usage import Limit, User
 
 COLUMNS: Final = (
     Column("name"),
