@@ -81,6 +81,8 @@ def test_databases_that_cannot_be_used(url: str, code: int, message: str, comman
     assert message in found.err
     assert re.fullmatch(r"threadkeep: [^\n]+\n", found.err)
     assert "secret" not in found.err
+    if code == 1:
+        assert re.search(r" \(\w+://.*\)$", found.err)
 
 
 def test_a_password_among_the_parameters_is_not_shown(empty_database: Database) -> None:

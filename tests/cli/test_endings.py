@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import signal
 import subprocess
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from tests.cli.bodies import SESSION
+from tests.cli.bodies import ANSWER, EVENTS, SESSION
 from tests.cli.runs import PROGRAM, Cli
 from threadkeep import Session, __version__, errors
 from threadkeep.cli.exits import EXIT_CODES, error_text, exit_code
@@ -58,6 +60,78 @@ def test_no_class_of_errors_was_forgotten() -> None:
 def test_a_database_error_is_what_the_driver_says() -> None:
     error = OperationalError("SELECT secret", {"a": 1}, Exception("no\n such table"))
     assert error_text(error) == "The database says: no such table"
+    error.add_note("sqlite:///chat.db")
+    assert error_text(error) == "The database says: no such table (sqlite:///chat.db)"
+
+
+def test_errors_of_the_system_are_told_without_their_numbers() -> None:
+    assert error_text(OSError(28, "No space left on device")) == "No space left on device"
+    assert error_text(PermissionError(13, "Permission denied", "a.db")) == "Permission denied: a.db"
+    assert error_text(OSError("odd")) == "odd"
+
+
+UNKNOWN = "conv_01a1fdc8f056759fa5c4ad9e8502d54e"
+
+# what is typed -> what it says, and what it must not say
+WORDS: list[tuple[list[str], int, str]] = [
+    (["ls", "--tenant", "acme"], 3, "There is no tenant 'acme'. `threadkeep tenants create` makes one"),
+    (["ls", "--tenant", ""], 2, "The tenant's name must be a text"),
+    (["tenants", "create", "default"], 2, "There is a tenant 'default' already. --tenant opens it."),
+    (["ls", "--user", ""], 2, "The user's id must be a text"),
+    (["ls", "--limit", "0"], 2, "--limit is a number from 1 to 1000, not 0."),
+    (["search", "a", "--limit", "1001"], 2, "--limit is a number from 1 to 1000, not 1001."),
+    (["ls", "--after", "x"], 2, "--after 'x' is not the `next` of a page."),
+    (["search", "Paris", "--after", "x"], 2, "--after 'x' is not the `next` of a page."),
+    (["stats", "--largest", "0"], 2, "Invalid value for '--largest'"),
+    (["show", "order-7"], 3, "For an id of your own use `threadkeep ls --external-id`."),
+    (["show", "ID", "--branch", "9"], 3, "has no branch 9. `threadkeep branches` lists them."),
+    (["append", "ID", "answer.json", "-f", "open_responses", "--branch", "9"], 3, "`threadkeep branches` lists them."),
+    (
+        ["append", "ID", "answer.json", "-f", "open_responses", "--expected-head", "7"],
+        4,
+        "try again, or give --on-conflict append or --on-conflict branch.",
+    ),
+    (["append", "ID", "answer.json", "-f", "open_responses", "--key", ""], 2, "--key must be a text"),
+    (["append", "ID", "answer.json", "-f", "open_responses", "--latency-ms", "nan"], 2, "--latency-ms"),
+    (["append", "ID", "event.json", "-f", "open_responses"], 5, "Give all events, with --stream."),
+    (["append", "ID", "nowhere.json", "-f", "open_responses"], 2, "Cannot read 'nowhere.json': No such file"),
+    (["import", "session.json", "--key", "k"], 4, "The idempotency key 'k' was used before"),
+    (["usage", "--order-by", "colour"], 2, "--order-by is one of"),
+    (["usage", "--by", "day,day"], 2, "--by names a column twice"),
+    (["usage", "--parquet", "nowhere/a.parquet"], 1, "Cannot write 'nowhere/a.parquet': No such file or directory."),
+    (
+        ["usage", "--by", "day", "--plot", "nowhere/a.svg"],
+        1,
+        "Cannot write 'nowhere/a.svg': No such file or directory.",
+    ),
+    (
+        ["render", "ID", "-f", "messages", "--strict"],
+        6,
+        "Without --strict it is rendered; the losses are reported there.",
+    ),
+    (["render", "MODELLESS", "-f", "messages"], 6, 'Import it with one ("model" in the file, or --model)'),
+    (["demo", "--keep", "nowhere/demo.db"], 2, "There is no folder for 'nowhere/demo.db'."),
+    (["show", UNKNOWN], 3, f"There is no conversation '{UNKNOWN}' here."),
+]
+
+
+@pytest.mark.parametrize(("args", "code", "message"), WORDS, ids=[" ".join(args) for args, _, _ in WORDS])
+def test_messages_are_in_the_words_of_the_command_line(
+    cli: Cli, stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, body in {"session.json": SESSION, "answer.json": ANSWER, "event.json": EVENTS[0]}.items():
+        tmp_path.joinpath(name).write_text(json.dumps(body))
+    with cli.store() as store:
+        store.get_conversation(stored).update(presence_penalty=1.0)
+        other = store.create_conversation(input="Hello").id
+        store.save_many([Session(input="other")], idempotency_key="k.0")
+    found = cli(*({"ID": stored, "MODELLESS": other}.get(arg, arg) for arg in args), code=code)
+    assert message in found.err
+    assert found.err.startswith("threadkeep: ")
+    assert len(found.err.splitlines()) == 1
+    assert not re.search(r"\w\(|\w=[\"'.FT]|\w_\w+ (is|must)", found.err)
+    assert found.out == ""
 
 
 def test_losses_end_with_their_code(cli: Cli, stored: str) -> None:

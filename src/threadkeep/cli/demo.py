@@ -76,6 +76,8 @@ def fresh_file(keep: str | None) -> Iterator[Path]:
     if keep is not None:
         if Path(keep).exists():
             raise InvalidOption(f"{keep!r} exists already. Give --keep the name of a new file.")
+        if not Path(keep).parent.is_dir():
+            raise InvalidOption(f"There is no folder for {keep!r}. Give --keep a name in one that exists.")
         yield Path(keep)
         return
     with tempfile.TemporaryDirectory(prefix="threadkeep-demo-", ignore_cleanup_errors=True) as folder:

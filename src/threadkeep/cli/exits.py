@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from threadkeep.cli.words import in_words
 from threadkeep.errors import (
     CannotParse,
     CannotRender,
@@ -47,12 +48,16 @@ def exit_code(error: BaseException) -> int:
 
 
 def error_text(error: BaseException) -> str:
-    """An error in one line; of a database error what the driver says, without statement and link."""
+    """An error in one line; of a database error what the driver says and of which database, without the statement."""
     if isinstance(error, ThreadkeepError):
-        return one_line(str(error))
+        return in_words(one_line(str(error)))
     driver = getattr(error, "orig", None)
-    text = one_line(str(driver or error)) or type(error).__name__
-    return f"The database says: {text}" if driver is not None else text
+    if driver is not None:
+        place = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        return f"The database says: {one_line(str(driver)) or type(driver).__name__}{place}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + ("" if error.filename is None else f": {error.filename}")
+    return one_line(str(error)) or type(error).__name__
 
 
 def one_line(text: str) -> str:

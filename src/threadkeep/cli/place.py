@@ -71,7 +71,7 @@ def opened(place: Place, *, user: str | None = None) -> Iterator[Store]:
     from threadkeep.store.store import Store
 
     is_new = is_absent(place.url)
-    with Store(place.url, tenants=place.tenant is not None) as store:
+    with named(place), Store(place.url, tenants=place.tenant is not None) as store:
         if is_new:
             note(f"threadkeep: made a new database, {place.shown}")
         found = store if place.tenant is None else store.for_tenant(place.tenant)
@@ -84,7 +84,7 @@ def opened_for_all(place: Place) -> Iterator[Store]:
     from threadkeep.store.store import Store
 
     is_new = is_absent(place.url)
-    with Store(place.url, tenants=True) as store:
+    with named(place), Store(place.url, tenants=True) as store:
         if is_new:
             note(f"threadkeep: made a new database, {place.shown}")
         yield store
@@ -101,9 +101,22 @@ def connected(place: Place) -> Iterator[Engine]:
 
     engine = engine_for(place.url)
     try:
-        yield engine
+        with named(place):
+            yield engine
     finally:
         engine.dispose()
+
+
+@contextmanager
+def named(place: Place) -> Iterator[None]:
+    """Errors of a database carry its URL as a note, which the message tells."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except SQLAlchemyError as error:
+        error.add_note(place.shown)
+        raise
 
 
 def is_absent(url: str) -> bool:
