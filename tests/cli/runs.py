@@ -61,10 +61,11 @@ class Cli:
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def on_terminal(self, *args: str, code: int = 0) -> str:
-        """Run it where a person reads; returns what stdout and stderr show."""
+    def on_terminal(self, *args: str, code: int = 0, **variables: str) -> str:
+        """Run it where a person reads, with more variables; returns what stdout and stderr show."""
         ours, theirs = pty.openpty()
-        with subprocess.Popen([*PROGRAM, *args], stdout=theirs, stderr=theirs, env=self.environment()) as process:
+        environment = self.environment() | variables
+        with subprocess.Popen([*PROGRAM, *args], stdout=theirs, stderr=theirs, env=environment) as process:
             os.close(theirs)
             shown = b"".join(_read_all(ours))
         os.close(ours)

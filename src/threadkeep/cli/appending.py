@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 COLUMNS: Final = (
     Column("id", is_kept=True),
     Column("status"),
-    Column("model"),
+    Column("model", exit=1),
     Column("items", is_number=True),
-    Column("calls", is_number=True),
-    Column("input_tokens", is_number=True),
-    Column("output_tokens", is_number=True),
+    Column("calls", is_number=True, exit=2),
+    Column("input_tokens", is_number=True, exit=4),
+    Column("output_tokens", is_number=True, exit=3),
     Column("replayed"),
 )
 

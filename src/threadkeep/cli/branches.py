@@ -21,7 +21,7 @@ COLUMNS: Final = (
     Column("fork_position", is_number=True),
     Column("head", is_number=True),
     Column("active"),
-    Column("created_at"),
+    Column("created_at", is_kept=True, exit=1),
 )
 PAGE: Final = 500  # branches read at once
 

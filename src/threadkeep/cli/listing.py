@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     Column("id", is_kept=True),
-    Column("last_activity"),
-    Column("status"),
-    Column("user"),
-    Column("model"),
-    Column("title"),
-    Column("labels"),
+    Column("last_activity", is_kept=True, exit=6),
+    Column("status", exit=3),
+    Column("user", exit=4),
+    Column("model", exit=2),
+    Column("title", exit=5),
+    Column("labels", exit=1),
 )
 
 

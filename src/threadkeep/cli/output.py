@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import typer
 
@@ -17,6 +19,9 @@ Cell = str | int | datetime | None
 
 UNKNOWN: Final = "-"
 PIPE_WIDTH: Final = 200  # of aligned tables where there is no terminal
+GAP: Final = 3  # between the columns of an aligned table
+FOLDED: Final = 16  # the least width of cells that may be broken into lines
+WITHOUT_STYLES: Final = frozenset({"dumb", "unknown"})  # values of TERM
 # Control characters that a terminal would obey; stored texts come from anywhere.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BREAKS: Final = {"\t": "\\t", "\n": "\\n"}
@@ -24,11 +29,20 @@ _BREAKS: Final = {"\t": "\\t", "\n": "\\n"}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; numbers stand at the right, and a kept cell is never broken into lines."""
+    """A column of a table; numbers stand at the right, and a kept cell is never broken into lines.
+
+    Where a terminal is too narrow those with an `exit` are left out, the lowest first.
+    """
 
     title: str
     is_number: bool = False
     is_kept: bool = False
+    exit: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its cells stay on one line."""
+        return self.is_kept or self.is_number
 
 
 def is_terminal() -> bool:
@@ -41,10 +55,18 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
+def styled(text: str, *, is_bold: bool = False, is_dim: bool = False, colour: str | None = None) -> str:
+    """A text with styles where a terminal has them, and colours unless NO_COLOR is set."""
+    fg = None if os.environ.get("NO_COLOR") else colour
+    has_style = is_bold or is_dim or fg is not None
+    if not has_style or not is_terminal() or os.environ.get("TERM") in WITHOUT_STYLES:
+        return text
+    return typer.style(text, bold=is_bold or None, dim=is_dim or None, fg=fg)
+
+
 def print_text(text: str, *, is_bold: bool = False, is_dim: bool = False, colour: str | None = None) -> None:
     """Print lines; styles are for terminals only."""
-    shown = printable(text)
-    typer.echo(typer.style(shown, bold=is_bold or None, dim=is_dim or None, fg=colour) if is_terminal() else shown)
+    typer.echo(styled(printable(text), is_bold=is_bold, is_dim=is_dim, colour=colour))
 
 
 def note(text: str) -> None:
@@ -63,15 +85,9 @@ def print_json(value: Any) -> None:
     typer.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def print_table(
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Cell]],
-    total: Sequence[Cell] | None = None,
-    *,
-    is_aligned: bool | None = None,
-) -> None:
-    """Print a table: aligned (by default on a terminal), else tab-separated with a line of titles and no `total`."""
-    if not (is_terminal() if is_aligned is None else is_aligned):
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    """Print a table: aligned on a terminal, with what there is room for; else tab-separated with a line of titles."""
+    if not is_terminal():
         typer.echo("\t".join(column.title for column in columns))
         for row in rows:
             typer.echo("\t".join(_plain(cell) for cell in row))
@@ -81,18 +97,36 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD if is_terminal() else None, pad_edge=False, header_style="bold")
-    for column in columns:
-        is_whole = column.is_kept or column.is_number
-        table.add_column(
-            column.title, justify="right" if column.is_number else "left", no_wrap=is_whole, overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(Text(_readable(cell)) for cell in row))
-    if total is not None:
-        table.add_section()
-        table.add_row(*(Text(_readable(cell), style="bold") for cell in total))
-    Console(highlight=False, width=None if is_terminal() else PIPE_WIDTH).print(table)
+    cells = [[_readable(cell) for cell in row] for row in rows]
+    width = shutil.get_terminal_size().columns
+    least = [_least_width(column, [row[place] for row in cells]) for place, column in enumerate(columns)]
+    places = _with_room(columns, least, width)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in (columns[place] for place in places):
+        justify: Literal["right", "left"] = "right" if column.is_number else "left"
+        table.add_column(column.title, justify=justify, no_wrap=column.is_whole, overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(row[place]) for place in places))
+    # Lines that are too long are broken by the terminal; an id or a number that is cut would be a wrong one.
+    Console(highlight=False, width=max(width, sum(least[place] for place in places))).print(table)
+
+
+def _least_width(column: Column, cells: Sequence[str]) -> int:
+    """How much room a column needs, with the gap beside it."""
+    from rich.cells import cell_len
+
+    widest = max(map(cell_len, [column.title, *cells]))
+    return (widest if column.is_whole else min(widest, FOLDED)) + GAP
+
+
+def _with_room(columns: Sequence[Column], least: Sequence[int], width: int) -> list[int]:
+    """The places of the columns that a line has room for."""
+    places = list(range(len(columns)))
+    for place in sorted((place for place in places if columns[place].exit), key=lambda place: columns[place].exit):
+        if sum(least[one] for one in places) <= width:
+            break
+        places.remove(place)
+    return places
 
 
 def iso(at: datetime) -> str:

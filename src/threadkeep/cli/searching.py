@@ -17,6 +17,7 @@ from threadkeep.cli.output import (
     print_table,
     print_text,
     printable,
+    styled,
 )
 from threadkeep.cli.place import AsJson, Labels, Tenant, Url, labels_of, opened, place_of
 from threadkeep.cli.times import Since, Until, moment
@@ -140,7 +141,7 @@ def _print_readable(found: Sequence[SearchResult]) -> None:
 def _marked(result: SearchResult) -> str:
     shown, end = [], 0
     for start, stop in result.marks:
-        shown += [printable(result.snippet[end:start]), typer.style(printable(result.snippet[start:stop]), bold=True)]
+        shown += [printable(result.snippet[end:start]), styled(printable(result.snippet[start:stop]), is_bold=True)]
         end = stop
     return "".join([*shown, printable(result.snippet[end:])])
 

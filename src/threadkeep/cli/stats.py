@@ -24,10 +24,10 @@ LINES: Final = (
 )  # fmt: skip
 LARGEST: Final = (
     Column("id", is_kept=True),
-    Column("user"),
+    Column("user", exit=2),
     Column("items", is_number=True),
     Column("size", is_number=True),
-    Column("title"),
+    Column("title", exit=1),
 )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 commands = typer.Typer(help="List, make and delete tenants.")
-COLUMNS: Final = (Column("name"), Column("created_at"))
+COLUMNS: Final = (Column("name"), Column("created_at", is_kept=True, exit=1))
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
 
 

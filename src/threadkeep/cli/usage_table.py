@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import typer
 
 from threadkeep.cli.figures import bar, cost_decimals, dollars, key_text, milliseconds, percent, short
-from threadkeep.cli.output import PIPE_WIDTH, UNKNOWN, is_terminal, printable
+from threadkeep.cli.output import FOLDED, GAP, PIPE_WIDTH, UNKNOWN, is_terminal, printable
 
 if TYPE_CHECKING:
     from threadkeep.domain.usage import UsageRow
@@ -22,7 +22,6 @@ PLAIN: Final = (
     "total_tokens", COST, "cache_hit_ratio", "mean_latency_ms",
 )  # fmt: skip
 BAR_WIDTHS: Final = (8, 40)
-GAP: Final = 3  # between columns
 WIDEST: Final = 200
 # Columns that go first where a line is too narrow
 EXPENDABLE: Final = ("reasoning_tokens", "cache_write_tokens", "mean_latency_ms", "cache_hit_ratio", "total_tokens")
@@ -107,7 +106,7 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
     if total is not None:
         table.add_section()
         table.add_row(*(Text(cell, style="bold") for cell in sheet.last_line()))
-    Console(highlight=False, width=None if is_terminal() else PIPE_WIDTH).print(table)
+    Console(highlight=False, width=max(width, sheet.least_width())).print(table)
 
 
 def _title(name: str) -> str:
@@ -156,10 +155,21 @@ class Sheet:
         is_plain = not (sys.stdout.encoding or "").lower().startswith("utf")
         return [bar(value, largest, room, is_plain=is_plain) for value in values]
 
+    def least_width(self) -> int:
+        """How much room the keys, broken into lines, and the figures need: one that is cut would be a wrong one."""
+        keys, figures = self._widths()[: len(self._by)], self._widths()[len(self._by) :]
+        return sum(min(width, FOLDED) + GAP for width in keys) + sum(width + GAP for width in figures)
+
     def _width(self) -> int:
+        return sum(width + GAP for width in self._widths())
+
+    def _widths(self) -> list[int]:
+        """How wide each column is where nothing is broken into lines."""
+        from rich.cells import cell_len
+
         lines = self.lines() + ([] if self._total is None else [self.last_line()])
         titles = [*map(_title, self._by), *(one.title for one in self.figures)]
-        return sum(max(map(len, column)) + GAP for column in zip(titles, *lines, strict=True))
+        return [max(map(cell_len, column)) for column in zip(titles, *lines, strict=True)]
 
     def _is_like_above(self, number: int, name: str) -> bool:
         return number > 0 and self._rows[number].keys[name] == self._rows[number - 1].keys[name]
