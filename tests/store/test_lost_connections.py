@@ -51,12 +51,12 @@ def kill_all(database: Database) -> None:
 
 
 @contextmanager
-def killed_at(store: Any, database: Database, beginning: str) -> Iterator[list[str]]:
-    """End the connections just before the first statement that begins like this."""
+def killed_at(store: Any, database: Database, part: str) -> Iterator[list[str]]:
+    """End the connections just before the first statement that has this in it."""
     done: list[str] = []
 
     def kill(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        if statement.startswith(beginning) and not done:
+        if part in statement and not done:
             done.append(statement)
             kill_all(database)
 
@@ -102,7 +102,7 @@ def killed_in(database: Database, name: str) -> Iterator[list[str]]:
         "INSERT INTO usage_records",
         "take",
         "insert_items",
-        "insert_attempt",
+        "attempt_row",
     ],
 )
 def test_a_connection_lost_in_the_middle_is_no_matter(

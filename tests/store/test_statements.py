@@ -78,6 +78,8 @@ def test_a_message_takes_three_statements(handle: Any, database: Database) -> No
 
 def test_an_answer_takes_six_statements(handle: Any, database: Database) -> None:
     found = count(handle, lambda: handle.add_response(an_answer("Hi", calls=("c",)), "open_responses"))
+    if database.kind == "postgresql":  # all its rows are written by one statement
+        assert found <= 2 + (handle.branch > 0)
     assert found <= RESPONSE + extra(database)
 
 

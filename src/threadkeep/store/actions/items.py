@@ -10,7 +10,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, insert
 
 from threadkeep.db.dialects import check_sizes, insert_missing
-from threadkeep.db.prepared import Row, insertion
+from threadkeep.db.insertions import Rows, insert_together
+from threadkeep.db.prepared import Row
 from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
 from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
@@ -24,7 +25,6 @@ from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft, media_rows
 from threadkeep.store.place import Once, Place
 
-INSERT_ITEM: Final = insertion(items_table)
 MAX_PAGE: Final = 1_000
 ALL: Final = 2**31 - 1
 
@@ -86,10 +86,12 @@ def insert_items(
     *,
     seen: int | None = None,
     turns: Sequence[int | None] = (),
+    beside: Rows = (),
 ) -> None:
     """The rows of items at the positions that were taken; `seen` marks them as the output of one response.
 
-    `turns` are the offsets at which the wire turns of the items begin, where they have any.
+    `turns` are the offsets at which the wire turns of the items begin, where they have any; `beside` are rows of other
+    tables, to be written with them.
     """
     tenant, first = place.scope.tenant, found.first
     offsets = turns or [None if seen is None else 0] * len(drafts)
@@ -105,13 +107,13 @@ def insert_items(
         )
         for offset, (draft, turn) in enumerate(zip(drafts, offsets, strict=True))
     ]
-    insert_rows(connection, rows, drafts, now)
+    insert_rows(connection, rows, drafts, now, beside)
 
 
-def insert_rows(connection: Connection, rows: Sequence[dict[str, Any]], drafts: Sequence[Draft], now: datetime) -> None:
+def insert_rows(
+    connection: Connection, rows: Sequence[dict[str, Any]], drafts: Sequence[Draft], now: datetime, beside: Rows = ()
+) -> None:
     """Rows of items and their media; blobs first, in hash order, so that two writers cannot wait for each other."""
-    if not rows:
-        return
     check_sizes(connection, rows, "an item", ("payload", "rest"))
     contents, links = {}, []
     for row, draft in zip(rows, drafts, strict=True):
@@ -124,10 +126,7 @@ def insert_rows(connection: Connection, rows: Sequence[dict[str, Any]], drafts: 
         ordered = [contents[hash_] for hash_ in sorted(contents)]
         check_sizes(connection, ordered, "the media of an item", ("content",))
         connection.execute(insert_missing(connection, blobs), ordered)
-    if len(rows) == 1:
-        INSERT_ITEM.execute(connection, rows[0])
-    else:
-        INSERT_ITEM.execute_many(connection, rows)
+    insert_together(connection, [*((items_table, row) for row in rows), *beside])
     if links:
         connection.execute(insert(item_blobs), links)
 

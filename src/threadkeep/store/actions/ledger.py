@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, update
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.db.prepared import insertion
+from threadkeep.db.insertions import insertion_into
 from threadkeep.db.tables import usage_records
 from threadkeep.domain.cost import Cost
 from threadkeep.domain.ids import new_key
@@ -19,7 +19,6 @@ from threadkeep.store.actions.days import unfill
 from threadkeep.store.place import Place
 
 UNKNOWN: Final = NormalizedUsage()
-INSERT_RECORD: Final = insertion(usage_records)
 MAX_FIGURE: Final = 10**12  # no request has more tokens, and sums of millions of these fit into 64 bits
 
 
@@ -48,16 +47,33 @@ def insert_attempt(
     response: int | None = None,
     tool_set_hash: bytes | None = None,
 ) -> int:
-    """The ledger row of an attempt; returns its id.
+    """Write the ledger row of an attempt; returns its id."""
+    row = attempt_row(connection, place, attempt, now, user_id=user_id, response=response, tool_set_hash=tool_set_hash)
+    insertion_into(usage_records).execute(connection, row)
+    key: int = row["id"]
+    return key
+
+
+def attempt_row(
+    connection: Connection,
+    place: Place,
+    attempt: Attempt,
+    now: datetime,
+    *,
+    user_id: str | None,
+    response: int | None,
+    tool_set_hash: bytes | None,
+) -> dict[str, Any]:
+    """The ledger row of an attempt, to be written in this transaction.
 
     One for another day than today, by the same clock, takes the sums of that day back.
     """
     if now.date() != datetime.now(UTC).date():
         unfill(connection, place.scope.tenant, now.date())
-    key, figures = new_key(), attempt.figures
+    figures = attempt.figures
     row = {
         "tenant_id": place.scope.tenant,
-        "id": key,
+        "id": new_key(),
         "day": now.date(),
         "occurred_at": now,
         "user_id": user_id,
@@ -81,8 +97,7 @@ def insert_attempt(
         "price": None if attempt.cost is None else attempt.cost.price,
     }
     check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price"))
-    INSERT_RECORD.execute(connection, row)
-    return key
+    return row
 
 
 def name_response(connection: Connection, place: Place, usage: int, response: int) -> None:

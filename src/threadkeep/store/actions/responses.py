@@ -11,14 +11,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, select
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.db.prepared import insertion
-from threadkeep.db.tables import configs, response_bodies, responses, tool_sets
+from threadkeep.db.tables import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.errors import HeadConflict, ResponseInProgress
 from threadkeep.store.actions import keys
 from threadkeep.store.actions.entries import facts_at
 from threadkeep.store.actions.items import insert_items
-from threadkeep.store.actions.ledger import Attempt, insert_attempt, name_response
+from threadkeep.store.actions.ledger import Attempt, attempt_row, insert_attempt, name_response
 from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, Unfinished, take
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
@@ -27,8 +26,6 @@ from threadkeep.store.place import Configuration, Once, Place
 PLAIN: Final = 0
 ZLIB: Final = 1
 _WORTH_PACKING: Final = 2048  # bytes; shorter bodies are kept as they are
-INSERT_RESPONSE: Final = insertion(responses)
-INSERT_BODY: Final = insertion(response_bodies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +75,18 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
         _check_key(connection, place, answer)
         raise
     outcome = _check_key(connection, place, answer)
-    shown = _shown(place, answer, found)
-    insert_items(connection, place, answer.drafts, found, now, seen=shown)
-    number = found.response
-    tool_set_hash = _insert_response(connection, place, answer, found, shown, now)
+    shown, number = _shown(place, answer, found), found.response
+    response = _response_row(connection, place, answer, found, shown, now)
+    rows = [(responses, response), (response_bodies, body_row(connection, response, answer.body, now))]
+    if outcome is None:
+        attempt = attempt_row(
+            connection, place, answer.attempt, now,
+            user_id=found.user_id, response=number, tool_set_hash=response["tool_set_hash"],
+        )  # fmt: skip
+        rows.append((usage_records, attempt))
+    insert_items(connection, place, answer.drafts, found, now, seen=shown, beside=rows)
     made = {"kind": "response", "number": number, "first": found.first, "branch": found.branch}
     if outcome is None:
-        insert_attempt(
-            connection, place, answer.attempt, now,
-            user_id=found.user_id, response=number, tool_set_hash=tool_set_hash,
-        )  # fmt: skip
         keys.record(connection, place.scope.tenant, place.key, answer.once, now, **made)
     elif answer.once is not None:  # refused before under this key: its ledger row exists
         name_response(connection, place, outcome["usage"], number)
@@ -158,14 +157,14 @@ def _shown(place: Place, answer: Answer, found: Taken) -> int:
     return min(answer.input_to, found.first - 1)
 
 
-def _insert_response(
+def _response_row(
     connection: Connection, place: Place, answer: Answer, found: Taken, shown: int, now: datetime
-) -> bytes | None:
-    """The rows of a response and its body; returns which tools the model saw."""
+) -> dict[str, Any]:
     view, (config_hash, tool_set_hash) = seen_by_model(connection, place, answer.view, answer.configured, found)
-    key = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": found.response}
     row: dict[str, Any] = {
-        **key,
+        "tenant_id": place.scope.tenant,
+        "conversation_id": place.key,
+        "number": found.response,
         "branch": found.branch,
         "input_to": shown,
         "from_position": found.first,
@@ -177,9 +176,7 @@ def _insert_response(
         **answer.columns,
     }
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
-    INSERT_RESPONSE.execute(connection, row)
-    insert_body(connection, key, answer.body, now)
-    return tool_set_hash
+    return row
 
 
 def seen_by_model(
@@ -200,12 +197,13 @@ def seen_by_model(
     return text, asked
 
 
-def insert_body(connection: Connection, key: Mapping[str, int], body: bytes, now: datetime) -> None:
-    """The row of a raw body; `key` names its response."""
+def body_row(connection: Connection, response: Mapping[str, Any], body: bytes, now: datetime) -> dict[str, Any]:
+    """The row of a raw body; `response` holds the key of its response."""
     codec, data = packed(body)
+    key = {name: response[name] for name in ("tenant_id", "conversation_id", "number")}
     row = {**key, "codec": codec, "body": data, "created_at": now}
     check_sizes(connection, [row], "the raw body of a response", ("body",))
-    INSERT_BODY.execute(connection, row)
+    return row
 
 
 def packed(body: bytes) -> tuple[int, bytes]:

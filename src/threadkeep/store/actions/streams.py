@@ -10,16 +10,17 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, select
 
 from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.insertions import insert_together, insertion_into
 from threadkeep.db.queries.conversations import owner_of
 from threadkeep.db.queries.streams import ending, lease_renewal, parts_of, parts_removal, stream_of, unfinished_of
-from threadkeep.db.tables import response_bodies, responses, stream_parts
+from threadkeep.db.tables import response_bodies, responses, stream_parts, usage_records
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import Conflict, InvalidItem, LeaseLost, TooLarge
 from threadkeep.store.actions import keys
 from threadkeep.store.actions.items import insert_items
-from threadkeep.store.actions.ledger import Attempt, insert_attempt
+from threadkeep.store.actions.ledger import Attempt, attempt_row, insert_attempt
 from threadkeep.store.actions.numbers import ANYWHERE, INCOMPLETE, Amounts, Guard, Unfinished, lock, take, take_back
-from threadkeep.store.actions.responses import INSERT_RESPONSE, insert_body, seen_by_model, unpacked
+from threadkeep.store.actions.responses import body_row, seen_by_model, unpacked
 from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
 from threadkeep.store.place import Configuration, Once, Place, Scope
@@ -97,7 +98,7 @@ def begin(connection: Connection, place: Place, wanted: Beginning) -> Begun:
         "lease_token": wanted.token,
         "open_branch": found.branch,
     }
-    INSERT_RESPONSE.execute(connection, row)
+    insertion_into(responses).execute(connection, row)
     _insert_part(connection, place, number, 0, dumps(wanted.notes).decode(), now)
     return Begun(number, found.branch)
 
@@ -216,17 +217,19 @@ def finish(connection: Connection, place: Place, number: int, token: bytes, what
     check_sizes(connection, [{name: values.get(name) for name in _COLUMNS}], "a response", _COLUMNS)
     if not connection.execute(ending().values(**values), {**key, "response": number, "token": token}).rowcount:
         raise place.missing()  # its rows are being removed, and that wrote the ledger row
-    insert_attempt(
+    attempt = attempt_row(
         connection, place, what.attempt, now,
         user_id=_owner(connection, place) if found is None else found.user_id,
         response=number, tool_set_hash=stream.tool_set_hash,
     )  # fmt: skip
+    rows = [(usage_records, attempt)]
     if found is None:
+        insert_together(connection, rows)
         return Ended(-1, -1, -1, is_gone=True)
-    insert_items(connection, place, what.drafts, found, now, seen=stream.input_to)
     if what.body is not None:
-        numbered = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": number}
-        insert_body(connection, numbered, what.body, now)
+        named = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": number}
+        rows.append((response_bodies, body_row(connection, named, what.body, now)))
+    insert_items(connection, place, what.drafts, found, now, seen=stream.input_to, beside=rows)
     made = {"kind": "response", "number": number, "first": found.first, "branch": place.branch}
     if keys.outcome_of(connection, place.scope.tenant, place.key, what.once) is None:
         keys.record(connection, place.scope.tenant, place.key, what.once, now, **made)
