@@ -119,6 +119,15 @@ def test_a_connection_lost_in_the_middle_is_no_matter(
     assert (counts["items"], counts["responses"], counts["usage_records"]) == (2, 1, 1)
 
 
+@SERVERS
+@pytest.mark.parametrize("moment", ["SELECT conversations.id", "INSERT INTO search_documents", "SELECT best.score"])
+def test_a_connection_lost_while_searching_is_no_matter(database: Database, store: Any, moment: str) -> None:
+    conversation = store.create_conversation(input="needle")
+    with killed_at(store, database, moment) as done:
+        assert [found.conversation_id for found in store.search("needle")] == [conversation.id]
+    assert done
+
+
 @contextmanager
 def commits(store: Any, *, happen: bool) -> Iterator[None]:
     """The next COMMIT loses the connection: before the server hears of it, or after."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, insert
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from threadkeep.db.dialects import is_mysql
+from threadkeep.db.dialects import is_mysql, is_transient
 from threadkeep.db.queries.search import (
     CREATE_INDEX,
     DROP_INDEX,
@@ -214,6 +214,8 @@ def search(connection: Connection, scope: Scope, question: Question) -> list[Fou
     try:
         rows = connection.execute(statement).all()
     except SQLAlchemyError as error:
+        if isinstance(error, DBAPIError) and (error.connection_invalidated or is_transient(error)):
+            raise  # it is asked again
         raise SchemaError(f"The search index cannot be asked: {reason_of(error)}. {REINDEX}") from error
     return [Found(_result(row, question), row.score, row.id) for row in rows]
 
