@@ -31,8 +31,8 @@ def identifier() -> sa.types.TypeEngine:
     return sa.String(255).with_variant(mysql.VARBINARY(255), *MYSQL)
 
 
-def long_text(collation: str = "utf8mb4_bin") -> sa.types.TypeEngine:
-    return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation=collation), *MYSQL)
+def long_text() -> sa.types.TypeEngine:
+    return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
 
 
 def moment() -> sa.types.TypeEngine:
@@ -80,7 +80,7 @@ def upgrade() -> None:
         sa.Column("role", identifier()),
         sa.Column("created_at", moment(), nullable=False),
         sa.Column("text", long_text(), nullable=False),
-        sa.Column("words", long_text("utf8mb4_unicode_ci").with_variant(postgresql.TSVECTOR(), "postgresql")),
+        sa.Column("words", long_text().with_variant(postgresql.TSVECTOR(), "postgresql")),
         sa.PrimaryKeyConstraint("tenant_id", "id"),
         sa.ForeignKeyConstraint(
             ["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"], ondelete="CASCADE"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,12 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
-from threadkeep.domain.searching import JSON_LIMIT, TEXT_LIMIT, Term, segmented, terms_of, text_in, words_of
+from threadkeep.domain.searching import (
+    IS_UNUSUAL,
+    JSON_LIMIT,
+    TEXT_LIMIT,
+    Term,
+    respelled,
+    terms_of,
+    text_in,
+    words_of,
+)
 from threadkeep.domain.snippets import SNIPPET_CHARACTERS, snippet_of
 
 
 def text_of(item: dict[str, Any]) -> str:
-    return text_in(json.dumps(item, separators=(",", ":"), ensure_ascii=False))
+    return text_in(item.get("type", "message"), json.dumps(item, separators=(",", ":"), ensure_ascii=False))
 
 
 ITEMS: dict[str, tuple[dict[str, Any], str]] = {
@@ -56,9 +68,23 @@ def test_of_a_long_item_the_beginning_is_searched(cut: int) -> None:
     """Its JSON text ends anywhere, also inside an escape."""
     text = "Äpfel " * 40 + "x" * cut + '\\"\u0001é\n' * JSON_LIMIT
     whole = json.dumps({"type": "x", "call_id": '"output":"', "output": text}, separators=(",", ":"))
-    found = text_in(whole[:JSON_LIMIT])
+    found = text_in("x", whole[:JSON_LIMIT])
     assert TEXT_LIMIT - 5 < len(found) <= TEXT_LIMIT
     assert text.startswith(found)
+
+
+@pytest.mark.parametrize("length", [10, JSON_LIMIT])
+@pytest.mark.parametrize("kind", ["reasoning", "compaction"])
+def test_reasoning_is_not_searched_however_long(kind: str, length: int) -> None:
+    item = {"type": kind, "summary": [{"type": "summary_text", "text": "hm " * length}], "content": "hm " * length}
+    whole = json.dumps(item, separators=(",", ":"))
+    assert text_in(kind, whole[:JSON_LIMIT]) == ""
+
+
+@pytest.mark.parametrize("name", ["content", "text", "output", "query"])
+def test_a_long_text_is_found_by_its_beginning_wherever_it_stands(name: str) -> None:
+    whole = json.dumps({"type": "x", "action": {name: "needle " * JSON_LIMIT}}, separators=(",", ":"))
+    assert text_in("x", whole[:JSON_LIMIT]).startswith("needle ")
 
 
 WORDS = {
@@ -82,12 +108,29 @@ def test_words(text: str) -> None:
     assert " ".join(words_of(text)) == WORDS[text]
 
 
-def test_only_scripts_without_spaces_are_segmented() -> None:
-    assert segmented("Weather") is None
-    assert segmented("Wetter für Ä") is None
-    assert segmented("… ½ ²") is None
-    assert segmented("ＧＰＴ") == "GPT"  # noqa: RUF001 - wide letters
-    assert segmented("GPT 天气") == "GPT  天气 气 "
+def test_only_what_sqlite_takes_for_other_words_is_respelled() -> None:
+    assert respelled("Weather") is None
+    assert respelled("Wetter für Ä … 🚀 „Đà Nẵng“") is None
+    assert respelled("שלום") is None
+    assert respelled("ＧＰＴ") == "gpt"  # noqa: RUF001 - wide letters
+    assert respelled("Straße x²") == "strasse x2"
+    assert respelled("Great🙂 ὈδυσσΕύς ещё") == "great οδυσσευσ еще"
+    assert respelled("GPT 天气") == "gpt 天气 气"
+
+
+def test_sqlite_takes_usual_signs_as_we_do() -> None:
+    """Each sign between letters, before and behind one: FTS5 finds the same words."""
+    usual = [sign for code in range(0x20000) if not IS_UNUSUAL.search(sign := chr(code))]
+    assert len(usual) > 2_000
+    texts = {code: f"a{sign}b {sign}c d{sign}" for code, sign in enumerate(usual)}
+    found: dict[int, list[str]] = {}
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE VIRTUAL TABLE texts USING fts5(words, tokenize='unicode61 remove_diacritics 2')")
+        connection.execute("CREATE VIRTUAL TABLE vocabulary USING fts5vocab(texts, instance)")
+        connection.executemany("INSERT INTO texts (rowid, words) VALUES (?, ?)", texts.items())
+        for term, doc in connection.execute("SELECT term, doc FROM vocabulary ORDER BY doc, offset"):
+            found.setdefault(doc, []).append(term)
+    assert {texts[code]: words for code, words in found.items()} == {text: words_of(text) for text in texts.values()}
 
 
 @given(st.text(alphabet="ab 天気はどう날씨ภาษา", max_size=30), st.integers(0, 30), st.integers(0, 30))
@@ -105,7 +148,7 @@ def test_every_piece_of_a_run_is_found_in_it(text: str, one: int, other: int) ->
 
 
 def term(text: str, *words: str, **options: bool) -> Term:
-    return Term(text, text, words or (text,), **options)
+    return Term(text, words or (text,), **options)
 
 
 TERMS = {
@@ -149,6 +192,12 @@ SNIPPETS = [
     ("in Paris, France", '"paris france"', "in [Paris, France]"),
     ("今天天气很好", "天气", "今天[天气]很好"),
     ("使用GPT模型", "gpt模型", "使用[GPT模型]"),
+    ("使用GPT 模型", "gpt模型", "使用[GPT 模型]"),
+    ("เด็ก อากาศดี", "ดี", "เด็ก อากาศ[ดี]"),
+    ("ฉันทำงาน", "ทำ", "ฉัน[ทำ]งาน"),
+    ("나쓰메 날씨", "날씨", "나쓰메 [날씨]"),
+    ("ばば はは", "はは", "ばば [はは]"),
+    ("हिन्दी भाषा", "भाषा", "हिन्दी [भाष]ा"),
     ("cats -dogs", "cats -dogs", "[cats] -dogs"),
     ("a (b) c", "b", "a ([b]) c"),
     ("nothing here", "elsewhere", "nothing here"),
@@ -167,3 +216,20 @@ def test_a_long_text_is_cut_around_the_match() -> None:
     assert snippet.startswith("…before ")
     assert snippet.endswith(" after…")
     assert [snippet[start:end] for start, end in marks] == ["needle"]
+
+
+@pytest.mark.parametrize("sign", ["e\u0301", "ก็", "👩🏽\u200d🚀", "❤\ufe0f"])
+@pytest.mark.parametrize("count", range(60, 72))
+def test_a_snippet_is_cut_at_no_accent_and_in_no_emoji(sign: str, count: int) -> None:
+    snippet, marks = snippet_of(f"{sign * count} (needle) {sign * 200}".replace(" ", "_"), terms_of("needle"))
+    assert [snippet[start:end] for start, end in marks] == ["needle"]
+    assert snippet.replace(sign, "") == "…_(needle)_…"
+
+
+def test_many_words_and_a_long_text_take_no_time() -> None:
+    """A snippet looks no further than it shows."""
+    text = "hello world " * (TEXT_LIMIT // 12)
+    terms = terms_of(" ".join(["hello", *(f"w{n}" for n in range(99))]))
+    started = time.perf_counter()
+    assert len(snippet_of(text, terms)[1]) > 10
+    assert time.perf_counter() - started < 0.1

@@ -4,6 +4,9 @@ Words are runs of letters and digits. Scripts without spaces (Chinese, Japanese,
 particles to words) are written down as overlapping pairs of characters and the last one, which every database takes for
 words: ``天气很`` becomes ``天气 气很 很``, and ``天气`` is the first of these. Where marks belong to the letters, which
 tokenizers would break at, the pairs are spelled in ASCII.
+
+SQLite's tokenizer splits and folds texts by itself. It knows the accents of the Latin alphabet only, and takes signs
+that are newer than itself for letters, so of texts with anything else the words are stored, too.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, loads
 
 TEXT_LIMIT: Final = 16_384  # characters of an item that are searched
-WORD_LIMIT: Final = 64  # characters of a word
+QUESTION_LIMIT: Final = 100  # words of a question
 JSON_LIMIT: Final = 65_536  # characters of an item's JSON text that are read; of longer ones the beginning is searched
 TITLE: Final = "title"  # the type of the document that holds a conversation's title
 TITLE_POSITION: Final = -1
@@ -32,16 +35,25 @@ _LETTERS: Final = (
 # Thai, Lao, Burmese, Khmer
 _MARKED: Final = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0edf\u1000-\u109f\u1780-\u17d3"
 WITHOUT_SPACES: Final = _LETTERS + _MARKED
-# … and letters in the width of these scripts, or in pieces
-_UNUSUAL: Final = re.compile(f"[{WITHOUT_SPACES}\uff01-\uffef\u2f00-\u2fdf]")
+# Signs that SQLite's tokenizer takes as `words_of` does: ASCII, Latin letters that are not two in one, Hebrew letters
+# without marks, punctuation, symbols and emoji up to Unicode 6
+_USUAL: Final = (
+    "\x00-\xa9\xab-\xb1\xb4-\xb8\xbb\xbf-\xde\xe0-\u0131\u0134-\u013e\u0141-\u0148\u014a-\u017e\u01a0\u01a1\u01af\u01b0"
+    "\u0218-\u021b\u05d0-\u05ea\u1e00-\u1e99\u1ea0-\u1ef9\u200b-\u2027\u2030-\u205e\u20a9-\u20b5\u2190-\u21ff\u2200-\u23f3"
+    "\u2500-\u26ff\u2701-\u2775\u2794-\u27bf\u2b50\u2b55\ufe0f\U0001f300-\U0001f320\U0001f330-\U0001f335\U0001f337-\U0001f37c"
+    "\U0001f380-\U0001f393\U0001f3a0-\U0001f3c4\U0001f3e0-\U0001f3f0\U0001f400-\U0001f43e\U0001f442-\U0001f4f7"
+    "\U0001f500-\U0001f53d\U0001f5fb-\U0001f640\U0001f645-\U0001f64f\U0001f680-\U0001f6c5"
+)
+IS_UNUSUAL: Final = re.compile(f"[^{_USUAL}]")
 _RUNS: Final = re.compile(f"[{_LETTERS}]+|[{_MARKED}]+")
 _IS_MARKED: Final = re.compile(f"[{_MARKED}]")
 _WORDS: Final = re.compile(r"[^\W_]+")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_SILENT: Final = frozenset({"reasoning", "compaction", "item_reference"})  # types of items that nobody reads or writes
 _TERMS: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 # Texts inside the JSON text of an item that is too long to be read as a whole
 _STRINGS: Final = re.compile(
-    r'"(?:text|refusal|output|arguments|input|name)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
+    r'"(?:text|refusal|output|arguments|input|name|content|query)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
 )
 
 
@@ -51,14 +63,12 @@ class Term:
 
     Attributes:
         text: the words as they were asked for.
-        spelled: the same, where scripts without spaces are spelled as words.
         words: the same words as they are looked for.
         is_prefix: whether the last word may go on.
         is_excluded: whether it must not be there.
     """
 
     text: str
-    spelled: str
     words: tuple[str, ...]
     is_prefix: bool = False
     is_excluded: bool = False
@@ -79,7 +89,6 @@ def _term(given: str, sign: str) -> Term | None:
     words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
     return Term(
         text=text,
-        spelled=given if segmented(given) is None else _spelled(text, is_open=is_open),
         words=tuple(words),
         is_prefix=(is_open and len(pieces[-1]) == 1) or text.endswith("*"),
         is_excluded=bool(sign),
@@ -91,15 +100,9 @@ def words_of(text: str) -> list[str]:
     return [word for piece in _pieces(_normal(text)) for word in _tokens(piece)]
 
 
-def segmented(text: str) -> str | None:
-    """A text with its runs of scripts without spaces spelled as words; None when it has none, nor wide letters."""
-    return None if text.isascii() or not _UNUSUAL.search(text) else _spelled(_normal(text))
-
-
-def _spelled(text: str, *, is_open: bool = False) -> str:
-    """A text with its runs spelled as words; the last of them may be open."""
-    end = max((run.end() for run in _RUNS.finditer(text)), default=0) if is_open else -1
-    return _RUNS.sub(lambda run: f" {' '.join(_tokens(run[0], is_open=run.end() == end))} ", text)
+def respelled(text: str) -> str | None:
+    """The words of a text where SQLite's tokenizer would find others in it, else None."""
+    return None if text.isascii() or not IS_UNUSUAL.search(text) else " ".join(words_of(text))
 
 
 def _normal(text: str) -> str:
@@ -119,7 +122,7 @@ def _pieces(text: str) -> Iterator[str]:
 def _tokens(piece: str, *, is_open: bool = False) -> list[str]:
     """The words of a piece; a run that is open goes on in the text that is looked for."""
     if not _RUNS.match(piece):
-        return [piece[:WORD_LIMIT]]
+        return [piece]
     signs = [f"{ord(sign):04x}" for sign in piece] if _IS_MARKED.match(piece) else piece
     mark = "z" if signs is not piece else ""
     found = [f"{mark}{first}{second}" for first, second in pairwise(signs)]
@@ -133,8 +136,10 @@ def folded(text: str) -> str:
     return "".join(sign for sign in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(sign))
 
 
-def text_in(json: str) -> str:
-    """What is searched of a stored item, of which this is the JSON text or the first JSON_LIMIT characters of it."""
+def text_in(kind: str, json: str) -> str:
+    """What is searched of a stored item of a type, by its JSON text or the first JSON_LIMIT characters of it."""
+    if kind in _SILENT:
+        return ""
     if len(json) < JSON_LIMIT:
         found = loads(json)
         item = found if "type" in found else found.get("value", found)  # an item of which only the overlay is stored
@@ -149,12 +154,8 @@ def bounded(text: str) -> str:
 
 def _texts_of(item: JsonObject) -> Iterator[str]:
     """What people read and write of an item, and the names of tools."""
-    match item:
-        case {"type": "reasoning" | "compaction" | "item_reference"}:
-            return
-        case {"type": "provider_item", "payload": dict(payload)}:
-            yield from _texts_of({**payload, "type": "payload"})
-            return
+    if item.get("type") == "provider_item" and isinstance(payload := item.get("payload"), dict):
+        item = payload
     for name in ("name", "arguments", "input", "action", "output", "content", "text"):
         yield from _texts_in(item.get(name))
 

@@ -11,7 +11,7 @@ from typing import Final, TypedDict
 from threadkeep.db.queries.search import Question
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.objects import shown
-from threadkeep.domain.searching import terms_of
+from threadkeep.domain.searching import QUESTION_LIMIT, terms_of
 from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.searching import BATCH, Found, Seen, begin_anew, has_news, make_index, search, see_batch
@@ -47,6 +47,9 @@ def question_of(text: object, wanted: Wanted) -> Question:
     terms = terms_of(text) if isinstance(text, str) else []
     if all(term.is_excluded for term in terms):
         raise InvalidOption(f"There is no word to search for in {shown(text)}.")
+    count = sum(len(term.words) for term in terms)
+    if count > QUESTION_LIMIT:
+        raise InvalidOption(f"There are {count:,} words to search for; at most {QUESTION_LIMIT} can be. Ask for fewer.")
     listing = listing_of(wanted["user_id"], wanted["labels"], wanted["status"], None, wanted["limit"])
     place, after = wanted["conversation_id"], wanted["after"]
     return Question(

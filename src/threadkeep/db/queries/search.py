@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,8 +38,9 @@ from sqlalchemy.dialects.postgresql import TSQUERY
 
 from threadkeep.db.queries.conversations import ACTIVE, DELETED, labelled
 from threadkeep.db.tables import conversations, items, search_documents
-from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term, segmented, words_of
+from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term, respelled, words_of
 
+WORD_LIMIT: Final = 64  # characters of a word, where the index takes no longer ones
 SCORE_PARTS: Final = (
     1_000_000_000  # scores are whole numbers of so many parts: equal ones are equal on the next page, too
 )
@@ -90,22 +92,38 @@ INDEX_ALL: Final = text(f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce
 def indexed_words(dialect: str, given: str) -> str | None:
     """The words of a text as the column `words` of that database takes them."""
     if dialect == "sqlite":
-        return segmented(given)
+        return respelled(given)
     if dialect == "postgresql":  # as its type writes them, each with its place
-        return " ".join(f"{word}:{place}" for place, word in enumerate(words_of(given), 1))
+        return " ".join(f"{word[:WORD_LIMIT]}:{place}" for place, word in enumerate(words_of(given), 1))
     return " ".join(map(_mysql_word, words_of(given)))
+
+
+class _Known(dict[int, str]):
+    """Letters and digits as MySQL's parser knows them: those that are newer than Unicode 3.2 are spelled."""
+
+    def __missing__(self, code: int) -> str:
+        is_known = unicodedata.ucd_3_2_0.category(chr(code))[0] in "LN"
+        self[code] = found = chr(code) if is_known and code <= _BASIC else f"z{code:05x}"
+        return found
+
+
+_BASIC: Final = 0xFFFF
+_KNOWN: Final = _Known()
+
+
+def _mysql_letters(word: str) -> str:
+    return (word if word.isascii() else word.translate(_KNOWN))[:WORD_LIMIT]
 
 
 def _mysql_word(word: str) -> str:
     """A word that MySQL takes for no stop word, and for long enough (four letters, as MyISAM wants it)."""
-    return word.ljust(3, "_") + "_"
+    return _mysql_letters(word).ljust(3, "_") + "_"
 
 
 def _fts5(terms: Sequence[Term]) -> str:
-    """A question in SQLite's language, whose tokenizer splits and folds by itself."""
+    """A question in SQLite's language."""
     wanted, excluded = (
-        ['"' + term.spelled.replace('"', '""') + ('" *' if term.is_prefix else '"') for term in some]
-        for some in _parted(terms)
+        [f'"{" ".join(term.words)}"' + (" *" if term.is_prefix else "") for term in some] for some in _parted(terms)
     )
     found = f"({' AND '.join(wanted)})"
     return f"{found} NOT ({' OR '.join(excluded)})" if excluded else found
@@ -114,7 +132,8 @@ def _fts5(terms: Sequence[Term]) -> str:
 def _tsquery(terms: Sequence[Term]) -> str:
     """A question as PostgreSQL writes the type of that name."""
     wanted, excluded = (
-        [" <-> ".join(term.words) + (":*" if term.is_prefix else "") for term in some] for some in _parted(terms)
+        [" <-> ".join(word[:WORD_LIMIT] for word in term.words) + (":*" if term.is_prefix else "") for term in some]
+        for some in _parted(terms)
     )
     return " & ".join([*(f"({term})" for term in wanted), *(f"!({term})" for term in excluded)])
 
@@ -122,7 +141,7 @@ def _tsquery(terms: Sequence[Term]) -> str:
 def _boolean(term: Term) -> str:
     """A term in boolean mode. MariaDB trips over brackets and over quotes around one word; phrases are whole words."""
     words = [_mysql_word(word) for word in term.words]
-    beginning = [f"+{term.words[-1]}*"] if term.is_prefix else []
+    beginning = [f"+{_mysql_letters(term.words[-1])}*"] if term.is_prefix else []
     phrase = words[:-1] if term.is_prefix else words
     whole = [f'+"{" ".join(phrase)}"'] if len(phrase) > 1 else [f"+{word}" for word in phrase]
     return " ".join([*whole, *beginning])
@@ -201,7 +220,7 @@ def _mysql_match(terms: Sequence[Term]) -> Match:
 def _side_by_side(terms: Sequence[Term]) -> list[ColumnElement[bool]]:
     """Phrases whose last word may go on; MySQL has no such thing, so they are looked for in what it found."""
     texts = [
-        " ".join(["", *map(_mysql_word, term.words[:-1]), term.words[-1]])
+        " ".join(["", *map(_mysql_word, term.words[:-1]), _mysql_letters(term.words[-1])])
         for term in terms
         if term.is_prefix and len(term.words) > 1
     ]

@@ -83,7 +83,7 @@ def see_batch(connection: Connection, tenant: int, limit: int = BATCH) -> Seen:
     there = {
         (found.conversation_id, found.position): found for found in connection.execute(documents_there(), parameters)
     }
-    documents = [_document(item, text_in(_text(item.json))) for item in items if _is_new(there, item)]
+    documents = [_document(item, text_in(item.type, _text(item.json))) for item in items if _is_new(there, item)]
     documents += _titles(connection, tenant, [talks[key] for key in keys], there)
     documents = [document for document in documents if document["text"]]
     _add(connection, tenant, documents)
