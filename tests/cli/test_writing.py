@@ -196,6 +196,27 @@ def test_a_stream_that_breaks_off_is_kept(cli: Cli, stored: str) -> None:
     assert len(cli("show", stored, "--json").json["items"]) == 3
 
 
+@pytest.mark.parametrize("text", ["", "\n\n", ": a comment\nevent: ping\n"])
+def test_a_stream_without_events_fails(cli: Cli, stored: str, text: str) -> None:
+    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=text, code=5)
+    assert "There were no events" in found.err
+    assert cli("usage", "--by", "status").rows[0]["status"] == "incomplete"
+    assert len(cli("show", stored, "--json").json["items"]) == 1
+
+
+def test_a_whole_answer_is_no_stream(cli: Cli, stored: str) -> None:
+    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=json.dumps(ANSWER))
+    assert found.rows[0]["status"] == "incomplete"
+    assert "nothing in it was an answer in open_responses" in found.err
+
+
+@pytest.mark.parametrize("line", ["{}", "data: {}"])
+def test_events_need_the_option_stream(cli: Cli, stored: str, line: str) -> None:
+    text = "\n".join(line.format(json.dumps(event)) for event in EVENTS)
+    found = cli("append", stored, "-", "-f", "open_responses", input=text, code=5)
+    assert "--stream" in found.err
+
+
 def test_an_error_in_a_stream_is_told(cli: Cli, stored: str) -> None:
     error = {"type": "error", "error": {"code": "overloaded", "message": "Try later."}}
     text = "\n".join(json.dumps(event) for event in [*EVENTS[:3], error])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from threadkeep.cli.files import binary
-from threadkeep.cli.output import Column, print_json, print_table
+from threadkeep.cli.output import Column, note, print_json, print_table
 from threadkeep.cli.place import AsJson, Branch, FormatName, Id, OfUser, Tenant, Url, opened, place_of
+from threadkeep.errors import CannotParse
 
 if TYPE_CHECKING:
     from threadkeep.domain.response import Response
@@ -89,6 +90,8 @@ def append(
         print_json({"id": id, "replayed": response.replayed, "response": response.to_dict()})
     else:
         print_table(COLUMNS, [row_of(id, response)])
+    if stream:
+        note_an_end_too_soon(response, format)
     if stream and response.failed:
         from threadkeep.formats.streams import told_error
 
@@ -99,14 +102,25 @@ def recorded(conversation: Conversation, lines: Iterable[bytes], format: str, ho
     """The response of a stream: one event on each line, as JSON or as server-sent events have it.
 
     Raises:
-        CannotParse: a line is no event; what came before is stored.
+        CannotParse: a line is no event; what came before is stored. Or none is.
     """
+    has_events = False
     with conversation.stream_response(format, **how) as recorder:
-        for line in lines:
-            event = event_in(line)
-            if event:
-                recorder.feed(event)
+        for event in filter(None, map(event_in, lines)):
+            recorder.feed(event)
+            has_events = True
+        if not has_events:
+            raise CannotParse("There were no events, so the answer is incomplete. There must be one on each line.")
     return recorder.partial
+
+
+def note_an_end_too_soon(response: Response, format: str) -> None:
+    """Say beside the output that a stream broke off."""
+    from threadkeep.formats.streams import BROKEN_OFF
+
+    if response.incomplete_details == BROKEN_OFF:
+        found = "what came of it is stored" if response.output else f"nothing in it was an answer in {format}"
+        note(f"threadkeep: the stream ended before the answer did; {found}, as incomplete")
 
 
 def event_in(line: bytes) -> bytes:

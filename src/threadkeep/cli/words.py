@@ -32,6 +32,11 @@ ADVICE: Final = (
     (r'pass on_conflict="append"(.*) or on_conflict="branch"', r"give --on-conflict append\1 or --on-conflict branch"),
     (r"Render with strict=False to send it anyway; the losses are", "Without --strict it is rendered; the losses are"),
     (r"Feed all events to get_format\(.*\)\.assembler\(\) and take its response", "Give all events, with --stream"),
+    (r"Feed events one by one\.", "There must be one event on each line."),
+    (
+        r"(The response body is not JSON: .* It begins with b.(?:data:|event:|\{.?\"type).*)",
+        r"\1 Give --stream if these are events.",
+    ),
     (r" A longer lease= leaves more time\.", ""),
     (
         r"Set it: conversation\.update\(model=\.\.\.\)",
