@@ -30,23 +30,40 @@ def test_a_database_without_tables_is_upgraded(empty_database: Database) -> None
     assert cli("ls").rows == []
 
 
-def test_a_server_must_be_upgraded_before_it_is_used(empty_database: Database) -> None:
+def test_a_database_must_be_upgraded_before_it_is_used(empty_database: Database) -> None:
     cli = Cli(empty_database.url)
-    if empty_database.kind == "sqlite":
-        assert cli("ls").rows == []
-    else:
-        assert "threadkeep db upgrade" in cli("ls", code=7).err
+    assert "threadkeep db upgrade" in cli("ls", code=7).err
+    cli("db", "upgrade")
+    assert cli("ls").rows == []
 
 
 def test_to_look_makes_no_file(nowhere: Cli, tmp_path: Path) -> None:
     assert nowhere("db", "current").out == "none\n"
-    nowhere("db", "check", code=7)
     nowhere("db", "sql")
+    for command in (
+        ["ls"],
+        ["show", "conv_1"],
+        ["render", "conv_1", "-f", "gemini"],
+        ["search", "x"],
+        ["reindex"],
+        ["usage"],
+        ["tools"],
+        ["stats"],
+        ["retain", "--content", "1d"],
+        ["erase-user", "ada", "--yes"],
+        ["tenants", "ls"],
+        ["tenants", "delete", "acme", "--yes"],
+        ["db", "check"],
+        ["db", "reconcile"],
+    ):
+        assert f"There is no database {nowhere.url}. " in nowhere(*command, code=7).err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_sqlite_file_is_announced(nowhere: Cli) -> None:
-    assert nowhere("ls").err.startswith(f"threadkeep: made a new database, {nowhere.url}\n")
+@pytest.mark.parametrize("command", [["import", "-"], ["tenants", "create", "acme"]])
+def test_a_new_sqlite_file_is_announced(nowhere: Cli, command: list[str]) -> None:
+    found = nowhere(*command, input='{"input": "Hello"}')
+    assert found.err.startswith(f"threadkeep: made a new database, {nowhere.url}\n")
     assert "made a new database" not in nowhere("ls").err
 
 
@@ -75,8 +92,8 @@ def test_sql_is_for_the_dialect_of_the_url() -> None:
 )
 @pytest.mark.parametrize("command", [["ls"], ["db", "upgrade"], ["db", "check"], ["import", "-"]])
 def test_databases_that_cannot_be_used(url: str, code: int, message: str, command: list[str]) -> None:
-    if url.startswith("sqlite") and command == ["db", "check"]:
-        code, message = 7, "no tables"
+    if url.startswith("sqlite") and command in (["ls"], ["db", "check"]):
+        code, message = 7, "There is no database"
     found = Cli(url)(*command, code=code)
     assert message in found.err
     assert re.fullmatch(r"threadkeep: [^\n]+\n", found.err)

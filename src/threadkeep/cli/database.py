@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from threadkeep.cli.output import print_json, print_text
-from threadkeep.cli.place import AsJson, Tenant, Url, connected, is_absent, opened_for_all, place_of
+from threadkeep.cli.place import AsJson, Tenant, Url, connected, is_absent, must_exist, opened_for_all, place_of
 from threadkeep.cli.tenants import tenants_of
 
 commands = typer.Typer(help="Set up and upgrade the tables.")
@@ -54,11 +54,9 @@ def check(context: typer.Context, *, url: Url = None, tenant: Tenant = None, as_
     Otherwise the error says which command to run.
     """
     from threadkeep import schema
-    from threadkeep.errors import SchemaMissing
 
     place = place_of(context, url, tenant, is_json=as_json)
-    if is_absent(place.url):
-        raise SchemaMissing(schema.HEAD)
+    must_exist(place)
     with connected(place) as engine:
         schema.check(engine)
     if place.is_json:

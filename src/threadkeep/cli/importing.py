@@ -70,7 +70,7 @@ def import_sessions(
         with progress("checking") as advance:
             count = sum(1 for _ in counted(sources, read, advance))
         try:
-            with opened(place) as store, progress("importing", count) as advance:
+            with opened(place, is_made=True) as store, progress("importing", count) as advance:
                 for batch in saved(store, sessions_of(sources, read), key, about):
                     ids.extend(batch)
                     advance(len(batch))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from threadkeep.cli.output import note
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, SchemaError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -62,32 +62,51 @@ def place_of(context: typer.Context, url: str | None, tenant: str | None, *, is_
 
 
 @contextmanager
-def opened(place: Place, *, user: str | None = None) -> Iterator[Store]:
-    """The store of a place, or what of it is one user's; a new SQLite file is set up, and stderr says so.
+def opened(place: Place, *, user: str | None = None, is_made: bool = False) -> Iterator[Store]:
+    """The store of a place, or what of it is one user's.
+
+    Where it `is_made`, a SQLite file that does not exist is set up, and stderr says so.
 
     Raises:
         InvalidOption, MissingExtra, SchemaError, NotFound: it cannot be opened.
     """
-    from threadkeep.store.store import Store
-
-    is_new = is_absent(place.url)
-    with named(place), Store(place.url, tenants=place.tenant is not None) as store:
-        if is_new:
-            note(f"threadkeep: made a new database, {place.shown}")
+    with _store(place, has_tenants=place.tenant is not None, is_made=is_made) as store:
         found = store if place.tenant is None else store.for_tenant(place.tenant)
         yield found if user is None else found.for_user(user)
 
 
 @contextmanager
-def opened_for_all(place: Place) -> Iterator[Store]:
-    """The store of all tenants; errors as of `opened`."""
+def opened_for_all(place: Place, *, is_made: bool = False) -> Iterator[Store]:
+    """The store of all tenants, to be used by their names; otherwise like `opened`."""
+    with _store(place, has_tenants=True, is_made=is_made) as store:
+        yield store
+
+
+@contextmanager
+def _store(place: Place, *, has_tenants: bool, is_made: bool) -> Iterator[Store]:
     from threadkeep.store.store import Store
 
     is_new = is_absent(place.url)
-    with named(place), Store(place.url, tenants=True) as store:
+    if not is_made:
+        must_exist(place)
+    with named(place), Store(place.url, tenants=has_tenants) as store:
         if is_new:
             note(f"threadkeep: made a new database, {place.shown}")
         yield store
+
+
+def must_exist(place: Place) -> None:
+    """Check that there is a database: one that was only misspelt must not be made, and found to be empty.
+
+    Raises:
+        SchemaError: it is a SQLite file that does not exist.
+        InvalidOption: it is no database URL.
+    """
+    if is_absent(place.url):
+        raise SchemaError(
+            f"There is no database {place.shown}. --url or {URL_VARIABLE} name another one; `threadkeep import` and "
+            "`threadkeep db upgrade` make one."
+        )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from threadkeep.cli.output import Column, iso, note, print_json, print_table, print_text
-from threadkeep.cli.place import AsJson, Place, Url, connected, is_absent, opened_for_all, place_of
+from threadkeep.cli.place import AsJson, Place, Url, connected, must_exist, opened_for_all, place_of
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def ls(context: typer.Context, *, url: Url = None, as_json: AsJson = False) -> N
 def create(context: typer.Context, *, name: Name, url: Url = None, as_json: AsJson = False) -> None:
     """Make a tenant, to be named with --tenant."""
     place = place_of(context, url, None, is_json=as_json)
-    with opened_for_all(place) as store:
+    with opened_for_all(place, is_made=True) as store:
         store.create_tenant(name)
     if place.is_json:
         print_json({"name": name})
@@ -78,8 +78,7 @@ def tenants_of(place: Place) -> list[tuple[str, datetime]]:
     from threadkeep import schema
     from threadkeep.db.tables import tenants
 
-    if is_absent(place.url):  # to look must not make a file
-        return []
+    must_exist(place)
     with connected(place) as engine, engine.connect() as connection:
         schema.check(connection)
         found = connection.execute(select(tenants.c.name, tenants.c.created_at).order_by(tenants.c.name))
