@@ -59,9 +59,20 @@ def cache_change() -> Update:
 
 
 @cache
-def cache_removal() -> Delete:
-    """Removes one cache."""
-    return delete(context_caches).where(*_one())
+def cache_sharing() -> Update:
+    """Notes that others use a cache, if it is still the one of that claim."""
+    return update(context_caches).where(*_one(), *_claimed()).values(is_shared=1)
+
+
+@cache
+def cache_removal(*, unshared: bool = False) -> Delete:
+    """Removes one cache, if it is still the one of that claim, and (`unshared`) nobody else uses it."""
+    where = [context_caches.c.is_shared == 0] if unshared else []
+    return delete(context_caches).where(*_one(), *_claimed(), *where)
+
+
+def _claimed() -> list[Any]:
+    return [context_caches.c.token == bindparam("cache_token")]
 
 
 @cache

@@ -19,6 +19,7 @@ from threadkeep.db.dialects import insert_missing
 from threadkeep.db.queries.caches import (
     cache_change,
     cache_removal,
+    cache_sharing,
     caches_made_by,
     caches_of,
     locked_cache,
@@ -149,26 +150,26 @@ def claim(connection: Connection, place: Place, goal: Goal) -> Outcome:
 
     Raises:
         NotFound: the conversation is not there any more.
+        Raced: the cache to be used went away meanwhile.
     """
     _lock(connection, place)
     now = datetime.now(UTC)
     found = _by_hash(connection, place, goal.account, goal.model, goal.prefixes)
     outcome = _decided(place, goal, found, now)
-    before = found.get(outcome.hash or b"")
+    expired = None
     if outcome.action == "create" and goal.wanted is not None:
-        faster = _take(connection, place, goal, goal.wanted, now)
-        if faster is not None:
-            outcome = _decided(place, goal, {**found, goal.wanted.hash: faster}, now)
+        there, is_taken = _take(connection, place, goal, goal.wanted, now)
+        if is_taken:
+            expired = there["name"]
+        else:
+            outcome = _decided(place, goal, {**found, goal.wanted.hash: there}, now)
     own = _own(connection, place, goal.account)
     if outcome.action == "create":
         outcome.delete += _superseded(place, goal, own, outcome)
-        outcome.delete += [before["name"]] if before is not None and before["name"] is not None else []
+        outcome.delete += [expired] if expired is not None else []
     elif outcome.row is not None and _is_to_be_shared(place, outcome.row):
-        connection.execute(cache_change().values(is_shared=1), _key(outcome.row))
-    for row in own:
-        if _is_expired(row, now):
-            connection.execute(cache_removal(), _key(row))
-            outcome.delete.append(row["name"])
+        _share(connection, outcome.row)
+    outcome.delete += [row["name"] for row in own if _is_expired(row, now) and _remove(connection, row)]
     return outcome
 
 
@@ -185,18 +186,15 @@ def settle(connection: Connection, place: Place, made: Made) -> Outcome:
         return _in_vain(made, row, datetime.now(UTC))
     if made.name is None:
         if row["name"] is None:
-            connection.execute(cache_removal(), key)
+            _remove(connection, row)
         return Outcome("none")
     values = {"name": made.name, "expires_at": made.expires_at, "claim_until": None}
     connection.execute(cache_change().values(**values), key)
     outcome = Outcome("reuse", made.hash, made.name, made.expires_at)
     own = {row["name"]: row for row in _own(connection, place, made.account)} if made.delete else {}
     for name in made.delete:
-        other = own.get(name)
-        if other is None or not other["is_shared"]:
+        if name not in own or _remove(connection, own[name], unshared=True):
             outcome.delete.append(name)
-        if other is not None and not other["is_shared"]:
-            connection.execute(cache_removal(), _key(other))
     return outcome
 
 
@@ -287,8 +285,8 @@ def _lock(connection: Connection, place: Place) -> None:
         raise place.missing()
 
 
-def _take(connection: Connection, place: Place, goal: Goal, prefix: Prefix, now: datetime) -> Row | None:
-    """Claim the making of a cache; returns the row of who was faster, None when it is claimed.
+def _take(connection: Connection, place: Place, goal: Goal, prefix: Prefix, now: datetime) -> tuple[Row, bool]:
+    """Claim the making of a cache; returns the row that was there, and whether it is taken: else somebody was faster.
 
     Raises:
         Raced: that row went away again.
@@ -306,9 +304,24 @@ def _take(connection: Connection, place: Place, goal: Goal, prefix: Prefix, now:
         raise Raced
     is_own = bytes(there["token"]) == goal.token and there["name"] is None
     if not is_own and (_is_claimed(there, now) if there["name"] is None else not _is_expired(there, now)):
-        return there
+        return there, False
     connection.execute(cache_change().values(**values), key)
-    return None
+    return there, True
+
+
+def _share(connection: Connection, row: Row) -> None:
+    """Note that others use a cache: it is not deleted with the next one of its maker.
+
+    Raises:
+        Raced: it was, just now.
+    """
+    if not connection.execute(cache_sharing(), _key(row)).rowcount:
+        raise Raced
+
+
+def _remove(connection: Connection, row: Row, *, unshared: bool = False) -> bool:
+    """Forget a cache, unless somebody else has made it theirs meanwhile, or (`unshared`) uses it."""
+    return connection.execute(cache_removal(unshared=unshared), _key(row)).rowcount > 0
 
 
 def _by_hash(
@@ -336,5 +349,5 @@ def _names(place: Place, account: str, model: str) -> dict[str, Any]:
 def _key(row: Row) -> dict[str, Any]:
     return {
         "tenant": row["tenant_id"], "cache_account": row["account"], "cache_model": row["model"],
-        "cache_hash": row["hash"],
+        "cache_hash": row["hash"], "cache_token": bytes(row["token"]),
     }  # fmt: skip
