@@ -481,6 +481,14 @@ def test_the_old_cache_stays_when_the_new_one_fails(store: Any) -> None:
     assert conversation.plan_context_cache("gemini").action == "replace"
 
 
+def test_what_has_expired_is_to_be_deleted_also_when_the_new_one_fails(store: Any) -> None:
+    conversation = talk(store)
+    first = conversation.plan_context_cache("gemini")
+    conversation.record_context_cache(first, name="cachedContents/1", expires_at=past())
+    plan = conversation.plan_context_cache("gemini")
+    assert conversation.record_context_cache(plan, name=None).delete == ["cachedContents/1"]
+
+
 def test_figures_from_before_a_cache_do_not_make_the_next_one(store: Any) -> None:
     """The newest answer came before the cache was made: its request cannot have used it."""
     conversation = talk(store)

@@ -184,14 +184,14 @@ def settle(connection: Connection, place: Place, made: Made) -> Outcome:
     row = connection.execute(locked_cache(), key).mappings().one_or_none()
     if row is None or bytes(row["token"]) != made.token:
         return _in_vain(made, row, datetime.now(UTC))
+    own = {row["name"]: row for row in _own(connection, place, made.account)} if made.delete else {}
     if made.name is None:
         if row["name"] is None:
             _remove(connection, row)
-        return Outcome("none")
+        return Outcome("none", delete=[name for name in made.delete if name not in own])  # those that expired
     values = {"name": made.name, "expires_at": made.expires_at, "claim_until": None}
     connection.execute(cache_change().values(**values), key)
     outcome = Outcome("reuse", made.hash, made.name, made.expires_at)
-    own = {row["name"]: row for row in _own(connection, place, made.account)} if made.delete else {}
     for name in made.delete:
         if name not in own or _remove(connection, own[name], unshared=True):
             outcome.delete.append(name)
