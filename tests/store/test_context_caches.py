@@ -435,6 +435,7 @@ def test_else_it_ends_with_the_time_that_was_asked_for(store: Any) -> None:
         {"name": 1},
         {"name": "cachedContents/1", "expires_at": "soon"},
         {"name": "cachedContents/1", "expires_at": 5},
+        {"name": "cachedContents/1", "expires_at": "0001-01-01T00:00:00+09:00"},
         {"plan": None, "name": "cachedContents/1"},
         {"plan": CachePlan("none"), "name": "cachedContents/1"},
         {"plan": CachePlan("create", "x", claim="y", expires_at=datetime.now(UTC)), "name": "cachedContents/1"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -184,6 +184,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any]]] = {
     "no limit": ("x", {"limit": 0}),
     "a naive time": ("x", {"since": datetime(2026, 1, 1)}),  # noqa: DTZ001 - that is what is refused
     "no time": ("x", {"until": "today"}),
+    "no time of UTC": ("x", {"since": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=9)))}),
     "no type": ("x", {"type": ""}),
 }
 

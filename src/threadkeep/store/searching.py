@@ -127,7 +127,10 @@ def _moment(name: str, value: object) -> datetime | None:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidOption(f"{name} is a datetime without a time zone: {value!r}. Give an aware one, or a date.")
-        return value
+        try:
+            return value.astimezone(UTC)
+        except OverflowError as error:  # the first and last hours of the calendar
+            raise InvalidOption(f"{name} is a time that cannot be told in UTC: {value!r}.") from error
     if not isinstance(value, date):
         raise InvalidOption(f"{name} is a date or an aware datetime, not {value!r}.")
     return datetime.combine(value, time(tzinfo=UTC))

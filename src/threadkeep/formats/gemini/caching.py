@@ -71,11 +71,11 @@ def expiry_of(value: object) -> datetime | None:
     """The time at which a service says that a cache expires; None for what cannot be read. Without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
+        if not isinstance(found, datetime):
+            return None
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the first and last hours of the calendar have no UTC
         return None
-    if not isinstance(found, datetime):
-        return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def decided(turns: int, cache: Cache | None, now: datetime, *, is_due: bool, is_changed: bool = False) -> Decision:
