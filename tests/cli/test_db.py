@@ -111,6 +111,15 @@ def test_a_password_among_the_parameters_is_not_shown(empty_database: Database) 
         assert "=70" not in found.out + found.err
 
 
+@pytest.mark.parametrize("parameter", ["foo=secret", "connect_timeout=secret", "timeout=secret", "charset=secret"])
+@pytest.mark.parametrize("command", [["ls"], ["db", "upgrade"]])
+def test_parameters_that_a_driver_does_not_take(empty_database: Database, command: list[str], parameter: str) -> None:
+    Cli(empty_database.url)("db", "upgrade")
+    found = Cli(f"{empty_database.url}?{parameter}")(*command, code=1 if empty_database.kind == "postgresql" else 2)
+    assert empty_database.url in found.err
+    assert re.fullmatch(r"threadkeep: [^\n]+\n", found.err)
+
+
 def test_a_database_of_a_newer_release_is_left_alone(empty_database: Database) -> None:
     cli = Cli(empty_database.url)
     cli("db", "upgrade")

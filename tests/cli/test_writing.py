@@ -105,7 +105,7 @@ def test_what_is_no_request_is_told(cli: Cli, args: list[str], text: str, code: 
         (f"{LINE}\n{{broken\n", 5, "stdin, line 2 is not JSON"),
         ('{\n"model": 1,\n', 5, "stdin is not JSON"),
         (f'{LINE}\n{{"modle": "x"}}', 2, "stdin, line 2: There is no option 'modle'"),
-        (f"[{LINE}, 7]", 2, "stdin, line 1[1]: 7 is no session"),
+        (f"[{LINE}, 7]", 2, "stdin, line 1[1]: 7 is no session. Give a JSON object."),
         ('{"input": [{"type": 5}]}', 2, "stdin, line 1: input[0]"),
         (json.dumps(REQUEST), 2, "stdin, line 1: That is a provider's request, and no session. Say with --format"),
         (b"\xff\xfe", 5, "stdin, line 1 is not JSON"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from threadkeep.cli.output import note
-from threadkeep.errors import InvalidOption, SchemaError
+from threadkeep.errors import InvalidOption, SchemaError, ThreadkeepError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -89,10 +90,13 @@ def _store(place: Place, *, has_tenants: bool, is_made: bool) -> Iterator[Store]
     is_new = is_absent(place.url)
     if not is_made:
         must_exist(place)
-    with named(place), Store(place.url, tenants=has_tenants) as store:
-        if is_new:
-            note(f"threadkeep: made a new database, {place.shown}")
-        yield store
+    with named(place):
+        with parameters_checked(place):
+            store = Store(place.url, tenants=has_tenants)
+        with store:
+            if is_new:
+                note(f"threadkeep: made a new database, {place.shown}")
+            yield store
 
 
 def must_exist(place: Place) -> None:
@@ -118,9 +122,12 @@ def connected(place: Place) -> Iterator[Engine]:
     """
     from threadkeep.store.engines import engine_for
 
-    engine = engine_for(place.url)
+    with parameters_checked(place):
+        engine = engine_for(place.url)
     try:
         with named(place):
+            with parameters_checked(place), engine.connect():
+                pass
             yield engine
     finally:
         engine.dispose()
@@ -136,6 +143,25 @@ def named(place: Place) -> Iterator[None]:
     except SQLAlchemyError as error:
         error.add_note(place.shown)
         raise
+
+
+@contextmanager
+def parameters_checked(place: Place) -> Iterator[None]:
+    """What drivers say of parameters in a URL that they do not know, each in its own way, as one error.
+
+    Raises:
+        InvalidOption: the URL has such parameters.
+    """
+    from threadkeep.store.engines import parsed_url
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Query string argument")
+            yield
+    except (TypeError, ValueError, AttributeError, Warning) as error:
+        if isinstance(error, ThreadkeepError) or not parsed_url(place.url).query:
+            raise
+        raise InvalidOption(f"The parameters in the URL of {place.shown} cannot be used: {error}.") from error
 
 
 def is_absent(url: str) -> bool:

@@ -37,6 +37,7 @@ ADVICE: Final = (
         r"(The response body is not JSON: .* It begins with b.(?:data:|event:|\{.?\"type).*)",
         r"\1 Give --stream if these are events.",
     ),
+    (r"is no session\. Give a dict\.", "is no session. Give a JSON object."),
     (r" A longer lease= leaves more time\.", ""),
     (
         r"Set it: conversation\.update\(model=\.\.\.\)",
