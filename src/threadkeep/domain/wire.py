@@ -185,6 +185,8 @@ class RenderOptions:
     def view(self, format_name: str) -> JsonObject:
         """The options that shaped a request, to be recorded with its response; `options_of` reads them."""
         found: JsonObject = {"format": format_name}
+        if self is AS_IT_IS:
+            return found
         for name, default in _DEFAULTS.items():
             value = getattr(self, name)
             if value != default:
@@ -200,6 +202,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "cache": (None, "auto"),
     "dynamic_context_at": ("front", "tail"),
 }
+AS_IT_IS: Final = RenderOptions()
 # option -> its default; how strictly a request was judged, and whose caches it might have used, did not shape it
 _DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name not in {"strict", "account"}}
 

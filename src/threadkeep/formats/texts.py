@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, Final
 
 from threadkeep.domain.wire import Entry, Repair, Snapshot
@@ -19,7 +19,7 @@ REPLACEMENT: Final = "\ufffd"
 CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
 _LONE: Final = re.compile("[\ud800-\udfff]")
 _IDS: Final = frozenset({"id", "call_id"})
-_codec: Final = attrgetter("codec")
+_codec: Final = itemgetter(Entry._fields.index("codec"))
 
 
 def with_valid_texts(snapshot: Snapshot, format_name: str) -> tuple[Snapshot, list[Repair]]:

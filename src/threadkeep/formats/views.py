@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, cast
 
 from threadkeep.domain.jsontext import dumps
@@ -24,6 +24,7 @@ NO_PICTURE: Final = "[Image content removed: the model has no vision]"
 
 _KINDS: Final = frozenset({"compaction", UNDONE})
 _position: Final = attrgetter("position")
+_type: Final = itemgetter(Entry._fields.index("type"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,8 @@ def _marks(snapshot: Snapshot) -> list[Entry]:
         count, found = 0, []
     if count < len(snapshot.entries):
         new = snapshot.entries[count:] if count else snapshot.entries
-        found = [*found, *(entry for entry in new if entry.type in _KINDS)]
+        if not _KINDS.isdisjoint(map(_type, new)):
+            found = [*found, *(entry for entry in new if entry.type in _KINDS)]
         if snapshot.memo is not None:
             snapshot.memo[MARKS] = (len(snapshot.entries), found)
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.context_caches import Prefixes
 from threadkeep.domain.items import Item, item_from_object
-from threadkeep.domain.wire import Assembler, Call, Rendered, RenderOptions, Snapshot
+from threadkeep.domain.wire import AS_IT_IS, Assembler, Call, Rendered, RenderOptions, Snapshot
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
 from threadkeep.formats.entries import snapshot_of
 from threadkeep.formats.texts import with_valid_texts
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
 
-DEFAULTS: Final = RenderOptions()
 WITH_CACHES: Final = frozenset({"gemini"})  # formats of providers whose context caches have names
 
 
@@ -31,14 +30,18 @@ class WireFormat:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._modules: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"<WireFormat {self.name}>"
 
     def _module(self, name: str) -> Any:
-        return import_module(f"threadkeep.formats.{self.name}.{name}")
+        found = self._modules.get(name)
+        if found is None:
+            found = self._modules[name] = import_module(f"threadkeep.formats.{self.name}.{name}")
+        return found
 
-    def render(self, session: Session | Snapshot, options: RenderOptions = DEFAULTS) -> Rendered:
+    def render(self, session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
         """Render a session, or a snapshot of stored items, as a request.
 
         Raises:
@@ -49,7 +52,7 @@ class WireFormat:
         found.repairs += [one for one in repairs if one.position is not None and one.position <= found.head]
         return found
 
-    def prefixes(self, session: Session | Snapshot, options: RenderOptions = DEFAULTS) -> Prefixes | None:
+    def prefixes(self, session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Prefixes | None:
         """What of a request an explicit cache can hold; None where the provider or the request takes no such cache.
 
         Raises:

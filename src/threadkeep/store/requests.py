@@ -13,7 +13,7 @@ from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import shown
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions, Turns
+from threadkeep.domain.wire import AS_IT_IS, RenderOptions, Turns
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.conversations import Filter, NewConversation
 from threadkeep.store.actions.items import MAX_PAGE, Append
@@ -80,7 +80,6 @@ class View(TypedDict, total=False):
     account: str
 
 
-AS_IT_IS: Final = RenderOptions()
 
 
 def render_options(view: View) -> RenderOptions:

@@ -52,7 +52,7 @@ class State:
             found, memo = self.found, self._memo
             if self._memories is None:
                 self.entries, self.next_position, self._memo = [], 0, {}
-            elif self.next_position != before or not self._size:
+            elif self._memories.limit and (self.next_position != before or not self._size):
                 self._size = self._memories.keep(self._name, self._memory(), self._size, loaded.entries)
         return Snapshot(found.settings, found.tools, entries, loaded.state, found.imported, memo, found.shared)
 

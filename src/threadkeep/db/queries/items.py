@@ -28,6 +28,8 @@ def _column(name: str, dialect: str) -> Any:
     column: Column[Any] = items.c[name]
     if dialect == "sqlite" and name in _TEXTS:
         return literal_column(f"CAST(items.{name} AS BLOB)", NullType()).label(name)
+    if dialect == "postgresql" and name == "call_id":  # VARCHAR comes as text
+        return literal_column(f"CAST(items.{name} AS VARCHAR)", NullType()).label(name)
     if dialect in {"sqlite", "postgresql"} and name in _PLAIN:
         return literal_column(f"items.{name}", NullType()).label(name)
     return column

@@ -8,6 +8,7 @@ anything. For everything else there are the passes of `input`.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import methodcaller
 from typing import Final
 
 from threadkeep.domain.wire import Entry
@@ -15,6 +16,8 @@ from threadkeep.formats.open_responses.fields import LONGEST_CALL_ID
 from threadkeep.formats.turns import CALLS, OUTPUTS
 
 ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
+_ID_START: Final = len(ID)
+_has_id: Final = methodcaller("startswith", ID)
 # item types that no reasoning leads to
 NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 TRIGGER: Final = "compaction_trigger"  # a wish that only the last item can be
@@ -51,8 +54,8 @@ class Ordinary:
         return self._are_new_ids() and self._goes_through(entries, columns[TYPE], columns[SEEN])
 
     def _are_new_ids(self) -> bool:
-        with_ids = [payload for payload in self.payloads if payload.startswith(ID)]
-        self.ids = {payload[: payload.find(b'"', len(ID))] for payload in with_ids}
+        with_ids = list(filter(_has_id, self.payloads))
+        self.ids = {payload[: payload.find(b'"', _ID_START)] for payload in with_ids}
         return len(self.ids) == len(with_ids) and self.ids.isdisjoint(self._used_ids)
 
     def _goes_through(self, entries: Sequence[Entry], kinds: Sequence[str], seens: Sequence[int | None]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final
 
@@ -101,11 +102,13 @@ def read_entries(
 
 
 def entries_from(connection: Connection, place: Place, rows: Sequence[Row], *, is_latest: bool = False) -> list[Entry]:
-    """Entries of rows with the columns of one, as the driver gives them; media in place."""
+    """Entries of rows that begin with the columns of one, as the driver gives them; media in place."""
     if is_mysql(connection.dialect):
-        found = [_decoded(row) for row in rows]
+        found = [_decoded(row[:WIDTH]) for row in rows]
     else:  # long texts come as bytes
-        found = [new_entry(Entry, row) if row[CALL_ID] is None else _with_call_id(row) for row in rows]
+        found = list(map(_NEW_ENTRY, repeat(Entry), map(_COLUMNS, rows)))
+        if "\\" in "".join(filter(None, map(_CALL_ID, found))):  # something is escaped
+            found = [entry._replace(call_id=name_from(entry.call_id)) for entry in found]
     if max(map(_codec, found), default=0) < SPLICED:
         return found
     flagged = [entry.position for entry in found if entry.codec & SPLICED]
@@ -113,16 +116,10 @@ def entries_from(connection: Connection, place: Place, rows: Sequence[Row], *, i
     return spliced(found, connection.execute(blobs_of(connection.dialect.name, latest=is_latest), parameters))
 
 
-# An Entry, without a check of its width
-new_entry: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = tuple.__new__
+_COLUMNS: Final = itemgetter(slice(WIDTH))
+_NEW_ENTRY: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = tuple.__new__  # without a check of its width
+_CALL_ID: Final = itemgetter(CALL_ID)
 _codec: Final = itemgetter(Entry._fields.index("codec"))
-
-
-def _with_call_id(row: Row) -> Entry:
-    call_id = row[CALL_ID]
-    if call_id.__class__ is str and "\\" not in call_id:  # nothing is escaped
-        return new_entry(Entry, row)
-    return new_entry(Entry, (*row[:CALL_ID], name_from(call_id), *row[CALL_ID + 1 :]))
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -137,7 +134,7 @@ def _decoded(row: Row) -> Entry:
             values[place] = values[place].decode()
     values[CALL_ID] = name_from(row[CALL_ID])
     values[PAYLOAD], values[REST] = _bytes(row[PAYLOAD]), _bytes(row[REST])
-    return new_entry(Entry, values)
+    return _NEW_ENTRY(Entry, values)
 
 
 def held(table: Any) -> list[ColumnElement[bool]]:

@@ -182,7 +182,7 @@ def item_id_of(place: Place, position: int) -> str:
 
 
 def _stored(connection: Connection, place: Place, rows: Sequence[Row]) -> list[StoredItem]:
-    entries = entries_from(connection, place, [row[:WIDTH] for row in rows])
+    entries = entries_from(connection, place, rows)
     records = STORED_READER.records(connection.dialect, [row[WIDTH:] for row in rows])
     return [
         StoredItem(

@@ -45,12 +45,11 @@ def load(
         found = get(connection, place.scope, "id", place.key, contents, place.branch)
         if since:  # a change may concern what was read before
             return load(connection, place, contents, found, 0, is_latest=is_latest)
-    own = () if rows[0][0] is None else [row[:WIDTH] for row in rows]
-    entries = entries_from(connection, place, own, is_latest=is_latest)
+    entries = entries_from(connection, place, () if rows[0][0] is None else rows, is_latest=is_latest)
     if not since:
         entries = [*_inherited(connection, place, found.lineage, is_latest=is_latest), *entries]
     state = None
-    if any(found.settings.get(name) for name in SERVER_STATE):
+    if any(map(found.settings.get, SERVER_STATE)):
         lineage = Lineage(found.lineage.parts, next_position - 1)
         state = server_state(connection, place, lineage, found.settings)
     return Loaded(found, entries, since, next_position, state)

@@ -27,7 +27,7 @@ CONFIG_HASH, TOOL_SET_HASH, ACTIVE_BRANCH = map(FACTS_READER.place, ("config_has
 
 @dataclass(slots=True)
 class Opened:
-    """A conversation as it was found: enough for a handle, no items yet."""
+    """A conversation as it was found: enough for a handle, no items yet; `configured` names its options and tools."""
 
     scope: Scope
     facts: Record
@@ -36,18 +36,17 @@ class Opened:
     branch: int
     forked: Lineage | None = None  # of a branch that was forked off
     shared: dict[str, Any] = field(default_factory=dict)  # what formats remember of these options and tools
+    configured: Configuration = field(init=False)
+
+    def __post_init__(self) -> None:
+        tools = self.facts.tool_set_hash
+        self.configured = bytes(self.facts.config_hash), None if tools is None else bytes(tools)
 
     @property
     def imported(self) -> Imported | None:
         """Where the conversation came from, when it was imported."""
         found = self.settings.get("imported")
         return None if found is None else Imported.from_dict(found)
-
-    @property
-    def configured(self) -> Configuration:
-        """What names its options and tools."""
-        tools = self.facts.tool_set_hash
-        return bytes(self.facts.config_hash), None if tools is None else bytes(tools)
 
     @property
     def lineage(self) -> Lineage:
