@@ -241,6 +241,26 @@ def test_an_index_that_is_missing_is_made(broken: Database) -> None:
         assert len(store.search(CANARY).items) == 2
 
 
+def test_a_sqlite_without_fts5_does_everything_but_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    with Store(url):
+        pass
+    run(Database("sqlite", url), "DROP TABLE search_index")
+    monkeypatch.setattr(
+        "threadkeep.store.actions.searching.CREATE_INDEX", text("CREATE VIRTUAL TABLE search_index USING fts0(words)")
+    )
+    with Store(url) as store:
+        conversation = store.create_conversation(input=CANARY, user_id="ann")
+        for number in range(130):
+            conversation.user(f"message {number}")
+        with pytest.raises(SchemaError, match="reindex"):
+            store.search(CANARY)
+        for rebuild in (True, False):
+            with pytest.raises(SchemaError, match="without FTS5"):
+                store.reindex(rebuild=rebuild)
+        assert store.erase_user("ann").conversations == 1
+
+
 def test_rebuilding_keeps_what_other_tenants_have(stores: Any, face: str, tenant: str) -> None:
     store = stores.get(face).for_tenant(tenant)
     other = stores.get(face).create_tenant(f"other {tenant}")

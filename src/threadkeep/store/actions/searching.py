@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, insert
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_mysql, is_transient
 from threadkeep.db.queries.search import (
@@ -190,9 +190,18 @@ def _drop_index(connection: Connection) -> None:
 
 
 def make_index(connection: Connection) -> None:
-    """Make sure that SQLite's index is there; others are indexes of their table."""
+    """Make sure that SQLite's index is there; others are indexes of their table.
+
+    Raises:
+        SchemaError: this SQLite cannot make it.
+    """
     if connection.dialect.name == "sqlite" and connection.execute(HAS_INDEX).first() is None:
-        connection.execute(CREATE_INDEX)
+        try:
+            connection.execute(CREATE_INDEX)
+        except OperationalError as error:
+            if "no such module" not in reason_of(error):
+                raise
+            raise SchemaError("This Python's SQLite is built without FTS5, which the search needs.") from error
         connection.execute(INDEX_ALL)
 
 
