@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import zlib
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def test_the_demo_overwrites_nothing(demo: Cli, tmp_path: Path) -> None:
     file.write_text("mine")
     assert "exists already" in demo("demo", "--keep", str(file), code=2).err
     assert file.read_text() == "mine"
+
+
+def test_the_advice_to_look_into_the_file_can_be_typed(demo: Cli, tmp_path: Path) -> None:
+    found = demo.spawn("demo", "--keep", "my demo?#.db", cwd=tmp_path)
+    program, *args = shlex.split(found.err.partition("try: ")[2])
+    assert (program, tmp_path.joinpath("my demo?#.db").exists()) == ("threadkeep", True)
+    assert "#0 user" in demo.spawn(*args, cwd=tmp_path).out
 
 
 def test_resuming_needs_a_kept_demo(demo: Cli, tmp_path: Path) -> None:

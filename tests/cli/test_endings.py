@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -205,6 +206,17 @@ def test_a_broken_pipe_ends_quietly(cli: Cli) -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.parametrize("command", ["--help", "render --help", "db sql"])
+def test_a_pipe_may_be_closed_before_anything_is_printed(cli: Cli, command: str) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(
+        [*PROGRAM, *command.split()], stdout=theirs, stderr=subprocess.PIPE, check=False, env=cli.environment()
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [
@@ -223,13 +235,18 @@ def test_streams_may_be_closed(cli: Cli, stored: str, command: str, code: int) -
     assert b"Traceback" not in done.stderr
 
 
-def test_a_full_disk_is_an_error(cli: Cli, stored: str) -> None:
+@pytest.mark.parametrize("command", ["show {id}", "--help", "ls --help", "--version"])
+def test_a_full_disk_is_an_error(cli: Cli, stored: str, command: str) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no /dev/full")
     with full.open("wb") as stream:
         done = subprocess.run(
-            [*PROGRAM, "show", stored], stdout=stream, stderr=subprocess.PIPE, check=False, env=cli.environment()
+            [*PROGRAM, *command.format(id=stored).split()],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            check=False,
+            env=cli.environment(),
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"threadkeep: ")

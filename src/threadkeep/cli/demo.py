@@ -6,6 +6,7 @@ What the user, the tools and the providers say is in ``data/``; nothing is sent 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ from threadkeep.cli.usage_table import print_usage
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from threadkeep.domain.jsontext import JsonObject
     from threadkeep.domain.response import Response
     from threadkeep.domain.wire import Rendered
@@ -63,7 +66,8 @@ def demo(
         stored = first_half(file, is_json=is_json)
         run_second_half(file, stored, is_json=is_json)
     if keep is not None and not is_json:
-        note(f"threadkeep: kept in {keep}; try: threadkeep --url sqlite:///{keep} show {stored}")
+        url = shlex.quote(url_of(Path(keep)).render_as_string())
+        note(f"threadkeep: kept in {keep}; try: threadkeep --url {url} show {stored}")
 
 
 @contextmanager
@@ -84,13 +88,18 @@ def fresh_file(keep: str | None) -> Iterator[Path]:
         yield Path(folder, "demo.db")
 
 
-def store_of(file: Path) -> Store:
-    """The store in a SQLite file, whatever characters its name has."""
+def url_of(file: Path) -> URL:
+    """The URL of a SQLite file, whatever characters its name has."""
     from sqlalchemy import URL
 
+    return URL.create("sqlite", database=str(file))
+
+
+def store_of(file: Path) -> Store:
+    """The store in a SQLite file."""
     from threadkeep.store.store import Store
 
-    return Store(URL.create("sqlite", database=str(file)))
+    return Store(url_of(file))
 
 
 def first_half(file: Path, *, is_json: bool) -> str:

@@ -41,6 +41,13 @@ class Program(TyperGroup):
             code = USAGE
         except typer.Abort:
             code = INTERRUPTED
+        except SystemExit as end:  # how Typer ends when nobody reads the help
+            if not isinstance(end.__context__, BrokenPipeError):
+                raise
+            code = BROKEN_PIPE
+        except OSError as error:  # of the help, which is printed before there is a command
+            _complain(error_text(error))
+            code = exit_code(error)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
