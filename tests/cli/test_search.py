@@ -84,6 +84,7 @@ def test_matches_are_bold_on_a_terminal(cli: Cli, talk: str) -> None:
     assert "What is the \x1b[1mweather\x1b[0m in Paris?" in shown
     assert "\\x1b[31mfine" in shown
     assert talk in shown
+    assert "ada  A trip\x1b" in shown
 
 
 def test_reindex(cli: Cli, talk: str) -> None:

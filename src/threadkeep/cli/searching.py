@@ -134,7 +134,7 @@ def _print_readable(found: Sequence[SearchResult]) -> None:
     for result in found:
         where = "title" if result.position is None else f"{result.position} {result.role or result.type}"
         about = (result.conversation_id, where, clock(result.created_at), result.user_id, result.title)
-        print_text("  ".join(text for text in about if text), is_dim=True)
+        print_text("  ".join(" ".join(text.split()) for text in about if text), is_dim=True)
         typer.echo(f"  {_marked(result)}")
 
 
