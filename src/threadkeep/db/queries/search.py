@@ -279,6 +279,7 @@ def is_unsearched() -> Select[Any]:
 def unsearched_items(*, current: bool) -> Select[Any]:
     """Items of some conversations that the search has not seen, with the beginning of their JSON texts.
 
+    `lowest` is the first position that it has not seen of any: PostgreSQL reads a long conversation whole without it.
     `current` reads what is committed also where the transaction sees the database as it was before (MySQL, in a host's
     REPEATABLE READ): the conversations were read so, because they were locked.
     """
@@ -293,6 +294,7 @@ def unsearched_items(*, current: bool) -> Select[Any]:
             talks.tenant_id == bindparam("tenant"),
             talks.id.in_(bindparam("keys", expanding=True)),
             rows.position >= talks.search_from,
+            rows.position >= bindparam("lowest"),
         )
         .order_by(talks.id, rows.position)
         .limit(bindparam("limit"))

@@ -76,7 +76,8 @@ def see_batch(connection: Connection, tenant: int, limit: int = BATCH) -> Seen:
     keys = sorted(talks)
     parameters = {"tenant": tenant, "keys": keys}
     statement = unsearched_items(current=is_mysql(connection.dialect))
-    items = connection.execute(statement, {**parameters, "limit": limit}).all()
+    lowest = min(talk.search_from for talk in talks.values())
+    items = connection.execute(statement, {**parameters, "lowest": lowest, "limit": limit}).all()
     if len(items) == limit:  # the last one may have more, those behind it were not reached
         keys = [key for key in keys if key <= items[-1].conversation_id]
         parameters["keys"] = keys
