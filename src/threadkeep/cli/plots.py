@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -92,30 +92,51 @@ def picture_of(by: Sequence[str], rows: Sequence[UsageRow], measure: str, about:
     """What to draw of a report: the first time among its keys lies along the axis, the other keys are series."""
     time = next((name for name in by if name in TIMES), None)
     others = [name for name in by if name != time]
-    names = ", ".join(name.removesuffix("_id").replace("_", " ") for name in others)
-    kind = f" by {names}" if others else ""
-    title = TITLES.get(measure, measure) + kind + (f" per {time}" if time else "") + (f", {about}" if about else "")
     values = [(row.keys.get(time) if time else None, _name(row, others), _value(row, measure)) for row in rows]
-    remark = _remark(rows, measure)
     totals: dict[str, float] = {}
     for _, name, value in values:
         totals[name] = totals.get(name, 0) + (value or 0)
-    unknown = frozenset(totals) - {name for _, name, value in values if value is not None}
-    largest = sorted(totals, key=lambda name: -totals[name])
+    title, remark = _title(measure, time, others, about), _remark(rows, measure)
     if time is None:
-        kept = largest[:KEYS]
-        rest = sum(totals[name] for name in largest[KEYS:])
-        bars = [totals[name] for name in kept] + ([rest] if len(largest) > KEYS else [])
-        return Picture(title, measure, None, kept + [OTHERS] * (len(bars) - len(kept)), {"": bars}, remark, unknown)
-    largest = [name for name in largest if totals[name]]
-    kept = largest if len(largest) <= SERIES + 1 else largest[:SERIES]
+        unknown = frozenset(totals) - {name for _, name, value in values if value is not None}
+        names, bars = _bars(totals)
+        return Picture(title, measure, None, names, {"": bars}, remark, unknown)
     places = _all_times(time, sorted({at for at, _, _ in values}))
+    return Picture(title, measure, time, places, _series(values, totals, places), remark)
+
+
+def _title(measure: str, time: str | None, others: Sequence[str], about: str) -> str:
+    names = ", ".join(name.removesuffix("_id").replace("_", " ") for name in others)
+    return "".join(
+        (
+            TITLES.get(measure, measure),
+            f" by {names}" if others else "",
+            f" per {time}" if time else "",
+            f", {about}" if about else "",
+        )
+    )
+
+
+def _bars(totals: Mapping[str, float]) -> tuple[list[str], list[float]]:
+    """The names and lengths of bars, the largest first; what there is no room for is one bar."""
+    largest = sorted(totals, key=lambda name: -totals[name])
+    names, rest = largest[:KEYS], largest[KEYS:]
+    bars = [totals[name] for name in names]
+    return (names, bars) if not rest else ([*names, OTHERS], [*bars, sum(totals[name] for name in rest)])
+
+
+def _series(
+    values: Iterable[tuple[Any, str, float | None]], totals: Mapping[str, float], places: Sequence[Any]
+) -> dict[str, list[float]]:
+    """The values of each series at all places, the largest first; what there is no room for is one series."""
+    largest = sorted(filter(totals.__getitem__, totals), key=lambda name: -totals[name])
+    kept = largest if len(largest) <= SERIES + 1 else largest[:SERIES]
+    found = {name: [0.0] * len(places) for name in [*kept, *([OTHERS] if len(kept) < len(largest) else [])]}
     index = {at: number for number, at in enumerate(places)}
-    series = {name: [0.0] * len(places) for name in [*kept, *([OTHERS] if len(kept) < len(largest) else [])]}
     for at, name, value in values:
         if value:
-            series[name if name in series else OTHERS][index[at]] += value
-    return Picture(title, measure, time, places, series, remark)
+            found[name if name in found else OTHERS][index[at]] += value
+    return found
 
 
 def _remark(rows: Sequence[UsageRow], measure: str) -> str:
