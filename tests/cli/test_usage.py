@@ -19,7 +19,7 @@ from tests.factories import a_call, an_output
 from tests.store.ledger import attempt_at
 from threadkeep import InvalidOption, UsageRow
 from threadkeep.cli import plots
-from threadkeep.cli.figures import bar, dollars, milliseconds, percent, short, size
+from threadkeep.cli.figures import bar, dollars, milliseconds, number_of, percent, short, size
 from threadkeep.cli.times import moment, time_text
 from threadkeep.cli.usage_table import measure_of
 
@@ -281,10 +281,13 @@ def test_days_are_summed_up(cli: Cli, used: str) -> None:
     cli("db", "reconcile", "--tenant", "nobody", code=3)
 
 
-def test_nothing_is_summed_up_where_nothing_is(tmp_path: Path) -> None:
-    nowhere = tmp_path / "none.db"
-    assert Cli(f"sqlite:///{nowhere}")("db", "reconcile").out == "0 days summed up, 0 mended.\n"
-    assert not nowhere.exists()
+def test_nothing_is_summed_up_where_nothing_is(cli: Cli) -> None:
+    assert cli("db", "reconcile").out == "0 days summed up, 0 mended.\n"
+
+
+def test_numbers_of_things() -> None:
+    assert [number_of(count, "day") for count in (0, 1, 2_000)] == ["0 days", "1 day", "2,000 days"]
+    assert [number_of(count, "body", "bodies") for count in (1, 2)] == ["1 body", "2 bodies"]
 
 
 def test_tools(cli: Cli, stored: str) -> None:

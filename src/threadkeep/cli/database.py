@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from threadkeep.cli.figures import number_of
 from threadkeep.cli.output import print_json, print_text
 from threadkeep.cli.place import AsJson, Tenant, Url, connected, is_absent, must_exist, opened_for_all, place_of
 from threadkeep.cli.tenants import tenants_of
@@ -82,7 +83,7 @@ def reconcile(context: typer.Context, *, url: Url = None, tenant: Tenant = None,
     if place.is_json:
         print_json({"filled": filled, "mended": mended})
     else:
-        print_text(f"{filled} days summed up, {mended} mended.")
+        print_text(f"{number_of(filled, 'day')} summed up, {mended:,} mended.")
 
 
 @commands.command("sql")

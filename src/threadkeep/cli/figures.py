@@ -27,6 +27,11 @@ def short(value: float | None, unknown: str = "-") -> str:
     return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{letter}"  # noqa: PLR2004 - three digits
 
 
+def number_of(count: int, one: str, several: str | None = None) -> str:
+    """How many there are of something: ``1 day``, ``2 days``, ``1,000 bodies``."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
 def dollars(nano: int | None, unknown: str = "-", *, decimals: int | None = None) -> str:
     """A cost in dollars; without `decimals` with as many as say something."""
     if nano is None:

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from threadkeep.cli.figures import number_of
 from threadkeep.cli.output import print_json, print_text, progress
 from threadkeep.cli.place import AsJson, Tenant, Url, opened, place_of
 from threadkeep.errors import InvalidOption
@@ -71,7 +72,8 @@ def retain(
         print_json({"dry_run": dry_run, "raw_bodies": found.raw_bodies, "conversations": found.conversations})
     else:
         verb = "would be removed" if dry_run else "removed"
-        print_text(f"{found.conversations} conversations and {found.raw_bodies} raw bodies {verb}.")
+        bodies = number_of(found.raw_bodies, "raw body", "raw bodies")
+        print_text(f"{number_of(found.conversations, 'conversation')} and {bodies} {verb}.")
 
 
 def erase_user(
@@ -97,9 +99,10 @@ def erase_user(
             }
         )  # fmt: skip
         return
+    rows, items = number_of(found.attempts, "row"), number_of(found.items, "item")
     print_text(
-        f"{found.conversations} conversations removed; {found.attempts} rows of the ledger and {found.items} items "
-        "of others made anonymous."
+        f"{number_of(found.conversations, 'conversation')} removed; {rows} of the ledger and {items} of others made "
+        "anonymous."
     )
     if found.is_scrubbed is False:
         print_text("A reader held up the last step: run the command again to empty the write-ahead log.")

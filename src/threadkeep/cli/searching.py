@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from threadkeep.cli.figures import number_of
 from threadkeep.cli.output import (
     Cell,
     Column,
@@ -126,7 +127,7 @@ def reindex(
     if place.is_json:
         print_json({"documents": count})
     else:
-        print_text(f"{count:,} texts are new in the index of {place.shown}.")
+        print_text(f"{number_of(count, 'text')} {'is' if count == 1 else 'are'} new in the index of {place.shown}.")
 
 
 def _print_readable(found: Sequence[SearchResult]) -> None:
