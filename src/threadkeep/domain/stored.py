@@ -128,7 +128,7 @@ class SearchResult:
         role: of a message.
         title, user_id: of the conversation.
         snippet: the piece of its text around the first match, on one line.
-        marks: where in the snippet the matches are, as (start, end).
+        marks: where in the snippet the matches are, as (start, end) in characters.
         score: how well it fits, to be compared within one search only.
         created_at: when the item was stored, or the conversation created; aware, in UTC.
     """
