@@ -11,10 +11,10 @@ class Scale:
     """Sizes of a run, and the folder for its SQLite files."""
 
     folder: Path
-    rounds: int = 9
+    rounds: int = 15
     sizes: tuple[int, ...] = (20, 200, 2_000)  # items of a conversation
     imported: int = 1_000  # conversations
-    import_rounds: int = 3
+    import_rounds: int = 5
     listed: int = 100_000  # conversations
     turns: int = 25  # of each of the writers
     writer_rounds: int = 5

@@ -21,6 +21,7 @@ WORDS: Final = 20_000  # that texts are made of; few of them are in many texts, 
 LENGTHS: Final = (30, 120)  # words of a text
 ITEMS: Final = 20  # of a conversation
 PAGE: Final = 20
+LONGEST_ROUNDS: Final = 5  # scans and large outputs take their time
 FEW: Final = 8  # turns: what is new is hardly ever looked at meanwhile
 TURNS_AT_ONCE: Final = EVERY // 2  # two writes each: what is new is looked at once in every call
 
@@ -36,7 +37,7 @@ def _appends(database: Database, scale: Scale) -> list[Line]:
         turns = [_turns("on", on, TURNS_AT_ONCE), _turns("off", off, TURNS_AT_ONCE)]
         single = [_turns("on", on, FEW), _turns("off", off, FEW)]
         large = [_large("on", on), _large("off", off)]
-        run_rounds([*turns, *single, *large], scale.rounds)
+        run_rounds([*turns, *single, *large], min(scale.rounds, LONGEST_ROUNDS))
     rows = (
         ("append a turn, search on over off", single, None),
         (f"append {TURNS_AT_ONCE} turns and see them, a turn, on over off", turns, None),
@@ -88,7 +89,7 @@ def _questions(database: Database, scale: Scale) -> list[Line]:
         }
         cases = {name: Case(name, _asking(store, question)) for name, question in questions.items()}
         cases["a common word of a user"] = Case("user", _asking(store.for_user(USER), _word(0)))
-        run_rounds([scan, *cases.values()], scale.rounds)
+        run_rounds([scan, *cases.values()], min(scale.rounds, LONGEST_ROUNDS))
         driver.close()
     return [
         Line(f"search {name} in {len(items):,} items over a LIKE scan", database.label, scan.wall, case.wall)

@@ -27,7 +27,7 @@ _MEDIA: Final = re.compile(
     rb'(?:"data:[\w.+/-]{1,120}(?:;[\w.+=/-]{1,80}){0,4};base64,|"(?:data|bytes|result|b64_json|file_data)":")'
     rb"([A-Za-z0-9+/]{%d,}={0,2})(?=\")" % BLOB_BYTES
 )
-_PARTS: Final = ("payload", "rest")
+_PARTS: Final = ("payload", "rest")  # `Media.part` counts these
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Media:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
     """An item ready to be stored: `entry` is what the formats read, `columns` what the row holds of it."""
 
@@ -50,8 +50,9 @@ class Draft:
     media: tuple[Media, ...] = ()
 
     def row(self, **values: Any) -> dict[str, Any]:
-        """The row of `items`, with its place."""
-        return {**self.columns, **values}
+        """The row of `items`: the columns, with its place put in; good until the next call."""
+        self.columns.update(values)
+        return self.columns
 
 
 def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> Draft:
@@ -123,15 +124,13 @@ def _with_pieces(text: bytes | None, pieces: list[tuple[int, bytes]]) -> bytes |
 
 
 def _without_media(entry: Entry) -> tuple[list[str | None], tuple[Media, ...]]:
-    texts: list[str | None] = []
+    texts: list[bytes | None] = [entry.payload, entry.rest]
     media: list[Media] = []
-    for part, name in enumerate(_PARTS):
-        text: bytes | None = getattr(entry, name)
+    for part, text in enumerate(texts):
         if text is not None and len(text) >= BLOB_BYTES:
-            text, found = _cut(text, part)
+            texts[part], found = _cut(text, part)
             media += found
-        texts.append(None if text is None else text.decode())
-    return texts, tuple(media)
+    return [None if text is None else text.decode() for text in texts], tuple(media)
 
 
 def _cut(text: bytes, part: int) -> tuple[bytes, list[Media]]:
