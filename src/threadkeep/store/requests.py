@@ -80,8 +80,6 @@ class View(TypedDict, total=False):
     account: str
 
 
-
-
 def render_options(view: View) -> RenderOptions:
     """The options of a render.
 
