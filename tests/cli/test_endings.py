@@ -265,5 +265,13 @@ def test_output_needs_no_utf8_terminal(cli: Cli) -> None:
     assert "naïve 🧵" in rendered.decode()
 
 
+@pytest.mark.parametrize("command", ["--version", "--help", "ls --help", "ls --nope"])
+def test_what_needs_no_database_is_quick(cli: Cli, command: str) -> None:
+    program = [PROGRAM[0], "-X", "importtime", *PROGRAM[1:], *command.split()]
+    found = subprocess.run(program, capture_output=True, text=True, check=False, env=cli.environment())
+    assert "threadkeep.cli" in found.stderr
+    assert "sqlalchemy" not in found.stderr
+
+
 def test_the_version_is_printed(cli: Cli) -> None:
     assert cli("--version").out == f"{__version__}\n"

@@ -20,6 +20,7 @@ PARSER_ERRORS: Final[tuple[type[Exception], ...]] = tuple(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and hasattr(kind, "format_message")
 )
 
+ENDS: Final[tuple[type[Exception], ...]] = (typer.Exit, *PARSER_ERRORS)  # of runs that came to no error of ours
 
 # Typer checks values by Pydantic, whose messages begin and end like this.
 WORDS_OF_PARSER: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
@@ -55,6 +56,8 @@ class Program(TyperGroup):
         try:
             found = super().invoke(ctx)
             sys.stdout.flush()
+        except ENDS:  # before anything asks for SQLAlchemy's errors, and loads it
+            raise
         except BrokenPipeError as error:
             _silence()
             raise typer.Exit(BROKEN_PIPE) from error
