@@ -114,7 +114,8 @@ class StreamChunk(CannotParse, CannotRender):
         self.kind = kind
         super().__init__(
             f"The body is one event of a stream ({kind}), not a response. Feed all events to "
-            f"get_format({format_name!r}).assembler() and take its response."
+            f"get_format({format_name!r}).assembler() and take its response; a conversation records them by "
+            f"stream_response({format_name!r})."
         )
 
 

@@ -174,7 +174,7 @@ def test_stream_events_name_the_assembler() -> None:
     chunk = {"object": "chat.completion.chunk", "choices": []}
     event = {"type": "response.created", "response": {}}
     for format_name, body in (("chat_completion", chunk), ("open_responses", event)):
-        with pytest.raises(StreamChunk, match="assembler") as raised:
+        with pytest.raises(StreamChunk, match=r"assembler.*stream_response") as raised:
             get_format(format_name).parse_response(body)
         assert isinstance(raised.value, CannotRender)
 
@@ -225,6 +225,36 @@ def test_cached_tokens_are_found_wherever_servers_put_them(key: str) -> None:
     usage = chat({"content": "Hi"}, usage={"prompt_tokens": 9, "completion_tokens": 1, key: 4}).usage
     assert usage is not None
     assert usage.normalized.cached_tokens == 4
+
+
+EVENTS: list[tuple[str, Json]] = [
+    ("chat_completion", {"id": "c1", "choices": [{"index": 0, "delta": {"content": "Hi"}}]}),
+    ("gemini", {"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]}),
+    ("converse", {"messageStart": {"role": "assistant"}}),
+    ("converse", {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "Hi"}}}),
+    ("open_responses", {"type": "response.created", "response": {"id": "resp_1"}}),
+    ("messages", {"type": "message_start", "message": {"id": "msg_1", "content": []}}),
+    ("messages", {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}),
+]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize(("of", "event"), EVENTS)
+def test_an_event_of_another_format_is_not_passed_over(format_name: str, of: str, event: Json) -> None:
+    assembler = get_format(format_name).assembler()
+    if format_name == of:
+        assembler.feed(event)
+        return
+    with pytest.raises(CannotParse, match=f"no {format_name} event but one of {of}"):
+        assembler.feed(event)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("event", [{}, {"type": "ping"}, {"type": "error"}, {"usage": None}, {"metadata": {}}])
+def test_an_event_that_says_nothing_of_its_format_is_taken(format_name: str, event: Json) -> None:
+    assembler = get_format(format_name).assembler()
+    assembler.feed(event)
+    assert assembler.partial.output == []
 
 
 @pytest.mark.parametrize(

@@ -690,3 +690,12 @@ def test_what_the_next_writer_cannot_store_does_not_stop_it(
     assert conversation.user("Hi").position == 0
     assert [row.status for row in conversation.responses()] == ["failed"]
     assert len(tables.rows("usage_records", "id")) == 1
+
+
+def test_a_stream_of_another_format_is_told_and_ends(store: Any) -> None:
+    conversation = store.create_conversation(model=MODEL, input="Hi")
+    recorder = conversation.stream_response("messages")
+    with pytest.raises(CannotParse, match="one of open_responses"), recorder:
+        recorder.feed(beginning("one")[0])
+    assert recorder.response.status == "incomplete"
+    assert streamed(conversation, *a_stream("one")).response.text == "one"

@@ -25,6 +25,18 @@ _SIGNS: Final[tuple[tuple[str, str, type], ...]] = (
     ("open_responses", "output", list),
     ("messages", "content", list),
 )
+# format -> what the events of its streams have that no other's have: a key and the type of its value
+_EVENT_SIGNS: Final[tuple[tuple[str, str, type], ...]] = (
+    ("chat_completion", "choices", list),
+    ("gemini", "candidates", list),
+    ("converse", "messageStart", dict),
+    ("converse", "contentBlockDelta", dict),
+)
+# format -> how the types of its events begin
+_EVENT_TYPES: Final = (
+    ("open_responses", ("response.",)),
+    ("messages", ("message_", "content_block_")),
+)
 # keys under which vendors put the words of an error, the most telling first
 _MESSAGES: Final = ("message", "error", "faultstring", "detail", "msg", "error_description", "Message")
 _CODES: Final = ("code", "error_code", "errorCode")
@@ -70,6 +82,14 @@ def other_format(body: JsonObject, name: str) -> str:
     """A hint for an error message: the format that a body seems to be of, when it is another than that one."""
     found = next((format_name for format_name, key, kind in _SIGNS if isinstance(body.get(key), kind)), name)
     return "" if found == name else f" (it looks like one of {found})"
+
+
+def other_stream(event: JsonObject, name: str) -> str | None:
+    """The format that an event is plainly of, when it is another than that one."""
+    kind = str(event.get("type"))
+    found = {format_name for format_name, key, of in _EVENT_SIGNS if isinstance(event.get(key), of)}
+    found |= {format_name for format_name, beginnings in _EVENT_TYPES if kind.startswith(beginnings)}
+    return found.pop() if len(found) == 1 and name not in found else None
 
 
 def shortened(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response, body_object
 from threadkeep.errors import CannotParse, FormatError, ProviderError
-from threadkeep.formats.envelopes import provider_error, shortened
+from threadkeep.formats.envelopes import other_stream, provider_error, shortened
 
 BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
 
@@ -49,11 +49,14 @@ class StreamAssembler:
         """Take in the next event: a dict, JSON text, or an SDK's object.
 
         Raises:
-            CannotParse: it is no event.
+            CannotParse: it is no event, or one of another format.
         """
         found = body_object(event)
         if not isinstance(found, dict):
             raise CannotParse(f"A {self._name} event is {shortened(found)}, not a JSON object. Feed events one by one.")
+        other = other_stream(found, self._name)
+        if other is not None:  # else the whole answer would be passed over in silence
+            raise CannotParse(f"This is no {self._name} event but one of {other}; name that format: {shortened(found)}")
         error = self.error_in(found)
         if error is not None:
             self.error = error
