@@ -1,23 +1,33 @@
-"""Erasing a user leaves nothing but figures; what is kept only so long goes in time."""
+"""Erasing a user leaves nothing but figures."""
 
 from __future__ import annotations
 
 import base64
 import sqlite3
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, inspect, text, update
+from sqlalchemy import Engine, LargeBinary, String, inspect, text, update
 
-from tests.factories import a_call, a_gemini_answer, a_picture, a_stream, an_answer, an_error, an_output, noise
+from tests.factories import (
+    a_call,
+    a_completion,
+    a_gemini_answer,
+    a_picture,
+    a_stream,
+    an_answer,
+    an_error,
+    an_output,
+    noise,
+)
+from tests.store.sweeps import Interrupted, meanwhile
 from threadkeep import InvalidOption, NotFound, ProviderError, Store
-from threadkeep.db.tables import conversations, response_bodies, tool_sets
+from threadkeep.db.base import Base
+from threadkeep.db.tables import conversations
+from threadkeep.db.types import EscapedText, Identifier
+from threadkeep.store.recording import PART_BYTES
 from threadkeep.store.sweeping import scrub
 
 FORMAT = "open_responses"
@@ -31,7 +41,7 @@ def plant(store: Any, user: str, word: str) -> Any:
     conversation = store.create_conversation(
         model="m", instructions=f"{word} instructions", user_id=user, title=f"{word} title",
         labels={word: f"{word} label"}, external_id=f"{word} external", metadata={word: word},
-        idempotency_key=f"{word} create", tools=[{"name": "look_up", "description": f"{word} tool"}],
+        idempotency_key=f"{word} create", tools=[{"name": f"{word}-tool", "description": f"{word} tool"}],
     )  # fmt: skip
     conversation.user([f"{word} text", a_picture(MEDIA)], idempotency_key=f"{word} said", author_id=user)
     rendered = conversation.render(FORMAT, dynamic_context={"now": f"{word} view"})
@@ -45,13 +55,19 @@ def plant(store: Any, user: str, word: str) -> Any:
     with pytest.raises(ProviderError):
         conversation.add_response(an_error(f"{word} error"), FORMAT)
     conversation.record_attempt(FORMAT, error=f"{word} lost")
+    conversation.add_items([a_call(f"{word} 3", name=f"{word}-tool")])
+    body = an_answer("more", id=f"{word} 2", incomplete_details={"reason": f"{word} limit"}, note=f"{word} note")
+    conversation.add_response({**body, "status": "failed", "error": {"code": "x", "message": f"{word} end"}}, FORMAT)
+    choice = {**a_completion()["choices"][0], "finish_reason": f"{word} reason"}
+    conversation.add_response({**a_completion(), "choices": [choice]}, "chat_completion")
     fork = conversation.fork(at=1)
+    fork.remove_tool(f"{word}-tool", idempotency_key=f"{word} removed")
     fork.update(instructions=f"{word} changed")
     fork.compact(summary=f"{word} summary")
     plant_cache(store, user, word)
     recorder = fork.stream_response(FORMAT)
     recorder.__enter__()
-    for event in a_stream(f"{word} stream")[:-1]:
+    for event in a_stream(f"{word} stream" + "." * PART_BYTES)[:-1]:
         recorder.feed(event)
     return conversation
 
@@ -80,6 +96,39 @@ def dump(engine: Engine) -> str:
                     bytes(cell).decode("latin-1") if isinstance(cell, bytes | memoryview) else str(cell) for cell in row
                 ]
     return "\n".join(found)
+
+
+# What has no text of a user: names of formats, kinds, roles and states, hashes, media (looked for by themselves), and
+# of the ledger what makes its figures. Whoever adds a column of text plants something in it, or says here why not.
+WITHOUT_TEXT = {
+    "tenants": {"name"},
+    "blobs": {"content"},
+    "branches": {"lineage"},
+    "context_caches": {"model"},
+    "conversations": {"status"},
+    "items": {"type", "role", "status", "origin", "model"},
+    "responses": {"format", "model", "status"},
+    "search_documents": {"type", "role", "words"},  # the words of the text beside them
+    "tool_definitions": {"type"},
+    "tool_sets": {"definitions"},
+    "usage_daily": {"provider", "model", "format", "status"},
+    "usage_records": {"provider", "model", "format", "status", "price"},
+}
+
+
+def test_something_is_planted_wherever_there_is_text(store: Any, tables: Any) -> None:
+    word = "sown-7f3a91"  # of its own: other tests look through the whole database
+    plant(store, f"{word} user", word)
+    list(store.search(word))  # which brings the index up to date
+    without: dict[str, set[str]] = {}
+    for name, table in Base.metadata.tables.items():
+        rows = [] if name == "tenants" else tables.rows(name)
+        for column in table.columns:
+            is_digest = isinstance(column.type, LargeBinary) and column.type.length is not None
+            is_text = isinstance(column.type, String | LargeBinary | Identifier | EscapedText)
+            if is_text and not is_digest and not any(word in readable(row[column.name]) for row in rows):
+                without.setdefault(name, set()).add(column.name)
+    assert without == WITHOUT_TEXT
 
 
 def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching: Engine) -> None:
@@ -135,10 +184,6 @@ def test_a_writer_who_does_not_end_holds_up_the_last_step_only(tmp_path: Path, m
         assert store.erase_user(USER).is_scrubbed is True
 
 
-class Interrupted(Exception):
-    """Somebody pulled the plug."""
-
-
 def test_an_interrupted_erasure_goes_on_where_it_ended(store: Any, watching: Engine) -> None:
     for _ in range(3):
         store.create_conversation(model="m", input=f"{CANARY} text", user_id=USER)
@@ -152,6 +197,26 @@ def test_an_interrupted_erasure_goes_on_where_it_ended(store: Any, watching: Eng
     assert CANARY in dump(watching)
     assert store.erase_user(USER).conversations == 1
     assert CANARY not in dump(watching)
+
+
+@pytest.mark.parametrize("before", [None, "somebody"])
+def test_attempts_from_before_the_conversation_was_the_users(
+    store: Any, tables: Any, watching: Engine, before: str | None
+) -> None:
+    conversation = store.create_conversation(model="m", input="hi", user_id=before)
+    kept = store.create_conversation(model="m", input="hi", user_id=before)
+    for one in (conversation, kept):
+        word = CANARY if one is conversation else "harmless"
+        one.record_attempt(FORMAT, error=word)
+        one.add_response(an_answer("hi", id="r", usage={"input_tokens": 3, word: 1}), FORMAT)
+    conversation.update(user_id=USER)
+    store.erase_user(USER)
+    assert CANARY not in dump(watching)
+    said = [(row["usage"], row["error"]) for row in tables.rows("usage_records", "id") if row["usage"] or row["error"]]
+    assert len(said) == 2
+    assert all("harmless" in str(texts) for texts in said), "those of the other conversation are there"
+    [row] = store.usage(by="user_id")
+    assert (row.user_id, row.attempts, row.input_tokens) == (before, 4, 6)
 
 
 def test_a_stream_that_ends_while_its_user_is_erased_leaves_figures_only(
@@ -216,75 +281,6 @@ def test_options_of_others_can_be_used_again_after_an_erasure(store: Any, elsewh
     assert made.request_body(FORMAT) == again.request_body(FORMAT)
 
 
-# Retention
-
-
-@pytest.fixture
-def aged(store: Any, watching: Engine) -> dict[str, Any]:
-    """Conversations that were last used ten and a hundred days ago, and today, each with an answer."""
-    found, now = {}, datetime.now(UTC)
-    for days in (0, 10, 100):
-        conversation = store.create_conversation(model="m", instructions=f"of {days}", input="question")
-        conversation.add_response(an_answer("answer", id=f"r{days}"), FORMAT)
-        moment = now - timedelta(days=days)
-        with watching.begin() as connection:
-            key = conversation._place.key
-            connection.execute(update(conversations).where(conversations.c.id == key).values(last_activity_at=moment))
-            connection.execute(
-                update(response_bodies).where(response_bodies.c.conversation_id == key).values(created_at=moment)
-            )
-        found[str(days)] = conversation
-    return found
-
-
-def test_a_dry_run_counts_and_removes_nothing(store: Any, aged: Any) -> None:
-    found = store.retain(raw_bodies=5, content=30, dry_run=True)
-    assert (found.raw_bodies, found.conversations) == (2, 1)
-    assert len(store.list_conversations()) == 3
-
-
-def test_raw_bodies_and_content_have_lives_of_their_own(store: Any, aged: Any) -> None:
-    attempts = store.usage()[0].attempts
-    found = store.retain(raw_bodies=timedelta(days=5))
-    assert (found.raw_bodies, found.conversations) == (2, 0)
-    assert aged["0"].response_body(0)
-    for days in ("10", "100"):
-        with pytest.raises(NotFound):
-            aged[days].response_body(0)
-        assert len(store.get_conversation(aged[days].id).transcript()) == 2
-    assert store.retain(content=30).conversations == 1
-    assert len(store.list_conversations()) == 2
-    assert store.usage()[0].attempts == attempts
-
-
-@pytest.mark.parametrize("days", [timedelta.max.days, timedelta.max, 10**6])
-def test_what_is_kept_for_ages_is_kept(store: Any, aged: Any, days: Any) -> None:
-    assert store.retain(raw_bodies=days, content=days).conversations == 0
-    assert len(store.list_conversations()) == 3
-
-
-def meanwhile(engine: Engine, change: Callable[[Any], object], sweep: Callable[[], Any]) -> Any:
-    """What a sweep says that begins while somebody else's transaction changes what it is about."""
-    with ThreadPoolExecutor(1) as pool:
-        with engine.begin() as connection:
-            change(connection)
-            done = pool.submit(sweep)
-            time.sleep(0.3)
-        return done.result(timeout=30)
-
-
-def test_a_conversation_that_is_used_meanwhile_is_kept(stores: Any, tenant: str, aged: Any, watching: Engine) -> None:
-    store, quiet = stores.get("sync", "elsewhere").for_tenant(tenant), aged["100"]
-
-    def use(connection: Any) -> None:
-        now = datetime.now(UTC)
-        where = conversations.c.id == quiet._place.key
-        connection.execute(update(conversations).where(where).values(last_activity_at=now))
-
-    assert meanwhile(watching, use, lambda: store.retain(content=30)).conversations == 0
-    assert quiet.request_payload(FORMAT)["input"]
-
-
 def test_a_conversation_that_is_given_away_meanwhile_is_kept(stores: Any, tenant: str, watching: Engine) -> None:
     store = stores.get("sync", "elsewhere").for_tenant(tenant)
     kept = store.create_conversation(model="m", input="hi", user_id=USER)
@@ -295,32 +291,3 @@ def test_a_conversation_that_is_given_away_meanwhile_is_kept(stores: Any, tenant
 
     assert meanwhile(watching, give, lambda: store.erase_user(USER)).conversations == 0
     assert store.get_conversation(kept.id).user_id == "somebody"
-
-
-def test_tools_that_are_used_again_meanwhile_are_kept(stores: Any, tenant: str, watching: Engine) -> None:
-    """A definition that nothing names is named by a set that is not committed yet."""
-    store = stores.get("sync", "elsewhere").for_tenant(tenant)
-    tool, made = {"name": "look_up", "description": "finds"}, []
-    old = store.create_conversation(model="m", tools=[tool])
-    with watching.begin() as connection:
-        where = conversations.c.id == old._place.key
-        connection.execute(update(conversations).where(where).values(tool_set_hash=None))
-        connection.execute(tool_sets.delete().where(tool_sets.c.tenant_id == store._scope.tenant))
-
-    def use(connection: Any) -> None:
-        made.append(store.within(connection).create_conversation(model="m", tools=[tool], input="hi").id)
-
-    meanwhile(watching, use, lambda: store.retain(content=30))
-    seen = stores.get("sync").for_tenant(tenant).get_conversation(made[0])
-    assert [one["description"] for one in seen.request_payload(FORMAT)["tools"]] == ["finds"]
-
-
-@pytest.mark.parametrize("options", [{}, {"raw_bodies": -1}, {"content": "30d"}, {"content": True}])
-def test_how_long_must_be_said_in_days(store: Any, options: Any) -> None:
-    with pytest.raises(InvalidOption):
-        store.retain(**options)
-
-
-def test_a_store_of_one_user_does_not_decide_for_all(store: Any) -> None:
-    with pytest.raises(InvalidOption):
-        store.for_user("mine").retain(content=1)

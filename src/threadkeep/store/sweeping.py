@@ -19,6 +19,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.erasing import (
     anonymize_items,
     anonymize_ledger,
+    clear_ledger,
     collect_contents,
     count_bodies_before,
     count_quiet_since,
@@ -102,6 +103,8 @@ def erasing(tenant: int, user: str, progress: Progress, *, scrubs: bool) -> Step
     """Remove every trace of a user's content, and keep the figures without a name."""
     count = 0
     while keys := (yield _write(hide_of_user, tenant, user, AT_ONCE)):
+        while (yield _write(clear_ledger, tenant, user, keys)):
+            pass
         for key in keys:
             yield from purging(tenant, key)
             count += 1

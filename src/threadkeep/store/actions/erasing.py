@@ -34,17 +34,14 @@ def hide_of_user(connection: Connection, tenant: int, user: str, limit: int) -> 
 
 
 def hide_quiet(connection: Connection, tenant: int, moment: datetime, limit: int) -> list[int]:
-    """Hide some conversations that nobody has added to since a moment; returns which."""
-    table = conversations.c
-    return _hide(connection, tenant, [table.status != DELETED, table.last_activity_at < moment], limit)
+    """Hide some conversations that nobody has added to since a moment; returns all of these that still have rows."""
+    return _hide(connection, tenant, [conversations.c.last_activity_at < moment], limit)
 
 
 def count_quiet_since(connection: Connection, tenant: int, moment: datetime) -> int:
-    """How many conversations nobody has added to since a moment."""
+    """How many conversations nobody has added to since a moment; those that are being removed count, too."""
     table = conversations.c
-    statement = select(func.count()).where(
-        table.tenant_id == tenant, table.status != DELETED, table.last_activity_at < moment
-    )
+    statement = select(func.count()).where(table.tenant_id == tenant, table.last_activity_at < moment)
     found: int = connection.execute(statement).scalar_one()
     return found
 
@@ -96,20 +93,31 @@ def drop_bodies_before(
     return len(rows), rows[-1] if len(rows) == BATCH else None
 
 
+def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[int]) -> int:
+    """Take what providers said out of a batch of the ledger: attempts in conversations that are being erased.
+
+    These are attempts from before the conversations were the user's; the user's own ones are found by their user.
+    Returns how many rows it was.
+    """
+    table = usage_records.c
+    wanted = [
+        table.conversation_id.in_(keys),
+        or_(table.user_id.is_(None), table.user_id != user),
+        or_(table.usage.is_not(None), table.error.is_not(None)),
+    ]
+    return _change_ledger(connection, tenant, wanted, usage=None, error=None)
+
+
 def anonymize_ledger(connection: Connection, tenant: int, user: str) -> int:
     """Take a user out of a batch of the ledger, with what the provider said; the figures stay. How many rows it was."""
+    return _change_ledger(connection, tenant, [usage_records.c.user_id == user], user_id=None, usage=None, error=None)
+
+
+def _change_ledger(connection: Connection, tenant: int, wanted: Sequence[ColumnElement[bool]], **values: None) -> int:
     table = usage_records.c
-    keys = list(
-        connection.execute(
-            select(table.id).where(table.tenant_id == tenant, table.user_id == user).limit(BATCH)
-        ).scalars()
-    )
+    keys = list(connection.execute(select(table.id).where(table.tenant_id == tenant, *wanted).limit(BATCH)).scalars())
     if keys:
-        connection.execute(
-            update(usage_records)
-            .where(table.tenant_id == tenant, table.id.in_(keys))
-            .values(user_id=None, usage=None, error=None)
-        )
+        connection.execute(update(usage_records).where(table.tenant_id == tenant, table.id.in_(keys)).values(**values))
     return len(keys)
 
 

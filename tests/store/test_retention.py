@@ -1,0 +1,115 @@
+"""What is kept only so long goes in time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, update
+
+from tests.factories import an_answer
+from tests.store.sweeps import Interrupted, meanwhile
+from threadkeep import InvalidOption, NotFound
+from threadkeep.db.tables import conversations, response_bodies, tool_sets
+
+FORMAT = "open_responses"
+
+
+@pytest.fixture
+def aged(store: Any, watching: Engine) -> dict[str, Any]:
+    """Conversations that were last used ten and a hundred days ago, and today, each with an answer."""
+    found, now = {}, datetime.now(UTC)
+    for days in (0, 10, 100):
+        conversation = store.create_conversation(model="m", instructions=f"of {days}", input="question")
+        conversation.add_response(an_answer("answer", id=f"r{days}"), FORMAT)
+        moment = now - timedelta(days=days)
+        with watching.begin() as connection:
+            key = conversation._place.key
+            connection.execute(update(conversations).where(conversations.c.id == key).values(last_activity_at=moment))
+            connection.execute(
+                update(response_bodies).where(response_bodies.c.conversation_id == key).values(created_at=moment)
+            )
+        found[str(days)] = conversation
+    return found
+
+
+def test_a_dry_run_counts_and_removes_nothing(store: Any, aged: Any) -> None:
+    found = store.retain(raw_bodies=5, content=30, dry_run=True)
+    assert (found.raw_bodies, found.conversations) == (2, 1)
+    assert len(store.list_conversations()) == 3
+
+
+def test_raw_bodies_and_content_have_lives_of_their_own(store: Any, aged: Any) -> None:
+    attempts = store.usage()[0].attempts
+    found = store.retain(raw_bodies=timedelta(days=5))
+    assert (found.raw_bodies, found.conversations) == (2, 0)
+    assert aged["0"].response_body(0)
+    for days in ("10", "100"):
+        with pytest.raises(NotFound):
+            aged[days].response_body(0)
+        assert len(store.get_conversation(aged[days].id).transcript()) == 2
+    assert store.retain(content=30).conversations == 1
+    assert len(store.list_conversations()) == 2
+    assert store.usage()[0].attempts == attempts
+
+
+def test_an_interrupted_retention_goes_on_where_it_ended(store: Any, aged: Any, watching: Engine) -> None:
+    def pull(what: str, count: int) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        store.retain(content=5, progress=pull)
+    assert len(store.list_conversations()) == 1
+    assert store.retain(content=5, dry_run=True).conversations == 1
+    assert store.retain(content=5).conversations == 1
+    with watching.connect() as connection:
+        wanted = conversations.c.tenant_id == store._scope.tenant
+        assert len(connection.execute(conversations.select().where(wanted)).all()) == 1
+
+
+@pytest.mark.parametrize("days", [timedelta.max.days, timedelta.max, 10**6])
+def test_what_is_kept_for_ages_is_kept(store: Any, aged: Any, days: Any) -> None:
+    assert store.retain(raw_bodies=days, content=days).conversations == 0
+    assert len(store.list_conversations()) == 3
+
+
+def test_a_conversation_that_is_used_meanwhile_is_kept(stores: Any, tenant: str, aged: Any, watching: Engine) -> None:
+    store, quiet = stores.get("sync", "elsewhere").for_tenant(tenant), aged["100"]
+
+    def use(connection: Any) -> None:
+        now = datetime.now(UTC)
+        where = conversations.c.id == quiet._place.key
+        connection.execute(update(conversations).where(where).values(last_activity_at=now))
+
+    assert meanwhile(watching, use, lambda: store.retain(content=30)).conversations == 0
+    assert quiet.request_payload(FORMAT)["input"]
+
+
+def test_tools_that_are_used_again_meanwhile_are_kept(stores: Any, tenant: str, watching: Engine) -> None:
+    """A definition that nothing names is named by a set that is not committed yet."""
+    store = stores.get("sync", "elsewhere").for_tenant(tenant)
+    tool, made = {"name": "look_up", "description": "finds"}, []
+    old = store.create_conversation(model="m", tools=[tool])
+    with watching.begin() as connection:
+        where = conversations.c.id == old._place.key
+        connection.execute(update(conversations).where(where).values(tool_set_hash=None))
+        connection.execute(tool_sets.delete().where(tool_sets.c.tenant_id == store._scope.tenant))
+
+    def use(connection: Any) -> None:
+        made.append(store.within(connection).create_conversation(model="m", tools=[tool], input="hi").id)
+
+    meanwhile(watching, use, lambda: store.retain(content=30))
+    seen = stores.get("sync").for_tenant(tenant).get_conversation(made[0])
+    assert [one["description"] for one in seen.request_payload(FORMAT)["tools"]] == ["finds"]
+
+
+@pytest.mark.parametrize("options", [{}, {"raw_bodies": -1}, {"content": "30d"}, {"content": True}])
+def test_how_long_must_be_said_in_days(store: Any, options: Any) -> None:
+    with pytest.raises(InvalidOption):
+        store.retain(**options)
+
+
+def test_a_store_of_one_user_does_not_decide_for_all(store: Any) -> None:
+    with pytest.raises(InvalidOption):
+        store.for_user("mine").retain(content=1)
