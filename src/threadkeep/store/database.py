@@ -21,6 +21,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.util import greenlet_spawn
 
 from threadkeep.db.dialects import is_mysql, is_transient
 from threadkeep.db.prepared import Prepared
@@ -297,7 +298,10 @@ class HostDatabase(Kept):
 
 
 class AsyncDatabase(Kept):
-    """Like `Database`, through AsyncConnection.run_sync."""
+    """Like `Database`, each use case as a whole in a greenlet, as AsyncConnection.run_sync does it.
+
+    An AsyncConnection takes one greenlet to be opened, one for each call, and a task to be closed.
+    """
 
     remembers = True
 
@@ -305,16 +309,16 @@ class AsyncDatabase(Kept):
         self.engine = engine
         self._is_owned = is_owned
         reading, writing = _levels(engine.dialect, is_owned=is_owned)
-        self._reading = engine.execution_options(isolation_level=reading) if reading else engine
-        self._writing = engine.execution_options(isolation_level=writing) if writing else engine
+        sync = engine.sync_engine
+        self._reading = Connections(sync.execution_options(isolation_level=reading) if reading else sync, keeps=False)
+        self._writing = Connections(sync.execution_options(isolation_level=writing) if writing else sync, keeps=False)
 
     async def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
         attempts = Attempts(is_repeatable=True)
         while True:
             try:
-                async with self._reading.connect() as connection:
-                    return await connection.run_sync(action, *arguments)
+                return await greenlet_spawn(self._reading.run, action, *arguments)
             except DBAPIError as error:
                 await asyncio.sleep(attempts.pause(error))
 
@@ -324,8 +328,7 @@ class AsyncDatabase(Kept):
         transact: Callable[..., T] = _transact
         while True:
             try:
-                async with self._writing.connect() as connection:
-                    return await connection.run_sync(transact, attempts, action, *arguments)
+                return await greenlet_spawn(self._writing.run, transact, attempts, action, *arguments)
             except Raced as raced:
                 attempts.begin_anew(raced)
             except DBAPIError as error:
