@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.factories import an_answer, texts_of
+from tests.factories import an_answer, an_error, texts_of
 from tests.store.watching import Tables
-from threadkeep import HeadConflict, InvalidOption, NotFound
+from threadkeep import HeadConflict, InvalidOption, NotFound, ProviderError
 
 # What an answer leaves beside the row of its message, wherever it is put.
 ANSWERED = {"items": 1, "responses": 1, "response_bodies": 1, "usage_records": 1}
@@ -75,6 +75,24 @@ def test_a_refused_answer_leaves_its_ledger_row(handle: Any, tables: Tables) -> 
     [row] = tables.rows("usage_records", "id")
     assert (row["response"], row["input_tokens"], row["status"]) == (None, 10, "completed")
     assert handle.user("next").position == 3 + (handle.branch > 0)
+
+
+def test_what_failed_counts_for_the_tools_that_the_model_saw(store: Any) -> None:
+    """… not for those that the conversation has by then."""
+    conversation = store.create_conversation(model="m", input="hi", tools=[{"name": "old"}])
+    rendered = conversation.render("open_responses")
+    conversation.add_response(an_answer("first"), "open_responses", rendered=rendered)
+    [seen] = store.usage(by="tool_set")
+    rendered = conversation.render("open_responses")
+    conversation.register_tool("new")
+    conversation.user("more")
+    with pytest.raises(HeadConflict):
+        conversation.add_response(
+            an_answer("late", id="late"), "open_responses", rendered=rendered, expected_head=rendered.head
+        )
+    with pytest.raises(ProviderError):
+        conversation.add_response(an_error(), "open_responses", rendered=rendered)
+    assert [(row.tool_set, row.attempts) for row in store.usage(by="tool_set")] == [(seen.tool_set, 3)]
 
 
 @pytest.mark.parametrize("append", APPENDS.values(), ids=APPENDS)

@@ -18,7 +18,7 @@ from threadkeep.store.actions.items import Appended, append_items, item_id_of
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.actions.responses import Stored, record_attempt, store_answer
 from threadkeep.store.actions.syncing import Sync, Synced, sync
-from threadkeep.store.answers import Call, ParsedBody, answer_of, attempt_of, failure_of, parsed_body
+from threadkeep.store.answers import Call, ParsedBody, answer_of, asked_with, attempt_of, failure_of, parsed_body
 from threadkeep.store.handle import Handle
 from threadkeep.store.incoming import HeldHistory, input_reader
 from threadkeep.store.place import MAX_POSITION, Place, once, whole
@@ -73,7 +73,7 @@ class Writes(Handle):
         parsed = parsed_body(body, format, call.get("headers"))
         call = {"asked": self.model, "prices": self._contents.prices, **call}
         if parsed.response is None:
-            return self._failing(parsed, format, how, call)
+            return self._failing(parsed, format, rendered, how, call)
         response, answer = parsed.response, answer_of(parsed, format, self.head, rendered, how, call)
 
         def finish(done: Stored) -> Response:
@@ -92,14 +92,17 @@ class Writes(Handle):
         call = {"prices": self._contents.prices, **call}
         return Recording(self._place, self._state, format, rendered=rendered, how=how, call=call, lease=lease)
 
-    def _failing(self, parsed: ParsedBody, format: str, how: How, call: Call) -> Plan[Response]:
+    def _failing(
+        self, parsed: ParsedBody, format: str, rendered: Rendered | None, how: How, call: Call
+    ) -> Plan[Response]:
         """An error envelope: its ledger row is written, then the error is raised."""
+        asked = asked_with(rendered, self.head)
         attempt, key = failure_of(parsed, format, how, call, self.model)
 
         def finish(_: bool) -> Response:
             raise parsed.error if parsed.error is not None else AssertionError
 
-        return self._writing(record_attempt, attempt, key, finish=finish, is_keyed=key is not None)
+        return self._writing(record_attempt, attempt, key, asked.configured, finish=finish, is_keyed=key is not None)
 
     def _attempting(
         self, format: str, error: Any, model: str | None, status: str, idempotency_key: str | None, call: Call

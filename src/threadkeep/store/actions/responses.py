@@ -94,8 +94,12 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
     return Stored(number, found.first, found.branch, found.revision, shown)
 
 
-def record_attempt(connection: Connection, place: Place, attempt: Attempt, once: Once | None) -> bool:
+def record_attempt(
+    connection: Connection, place: Place, attempt: Attempt, once: Once | None, asked: Configuration | None = None
+) -> bool:
     """The ledger row of an attempt that gave no response; False when its key had been used for it before.
+
+    `asked` is what the request was rendered with; None: what the conversation has now.
 
     Raises:
         NotFound, IdempotencyConflict: nothing was written.
@@ -105,7 +109,8 @@ def record_attempt(connection: Connection, place: Place, attempt: Attempt, once:
     if keys.outcome_of(connection, place.scope.tenant, place.key, once) is not None:
         return False
     keys.record(connection, place.scope.tenant, place.key, once, now, kind="attempt")
-    insert_attempt(connection, place, attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash)
+    tools = facts.tool_set_hash if asked is None else asked[1]
+    insert_attempt(connection, place, attempt, now, user_id=facts.user_id, tool_set_hash=tools)
     return True
 
 
@@ -134,9 +139,8 @@ def _refused(
     if outcome is not None:
         raise Replayed(_replay(reason if outcome["kind"] == "in_progress" else outcome))
     facts = facts_at(connection, place)
-    usage = insert_attempt(
-        connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=facts.tool_set_hash
-    )
+    tools = facts.tool_set_hash if answer.configured is None else answer.configured[1]
+    usage = insert_attempt(connection, place, answer.attempt, now, user_id=facts.user_id, tool_set_hash=tools)
     keys.record(connection, place.scope.tenant, place.key, answer.once, now, **reason, usage=usage)
     return _replay(reason)
 
