@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.watching import Tables
-from threadkeep import NotFound, Session
+from threadkeep import NotFound, Price, Session, Store
 from threadkeep.store.actions.purging import purge_batch
 
 OF_A_CONVERSATION = {
@@ -54,6 +55,27 @@ def test_nothing_is_left_but_the_ledger(store: Any, full: Any, tables: Tables) -
     assert counts["usage_records"] == 2
     assert store.usage()[0].input_tokens == 10
     assert [row["status"] for row in tables.rows("usage_records", "id")] == ["completed", "incomplete"]
+
+
+def test_a_response_in_progress_counts_with_what_is_known_of_it(tmp_path: Path) -> None:
+    """Whose model it was, who served it, what it took until then, and what that cost at the store's prices."""
+    prices = [Price("claude-x", input=3, output=15)]
+    begun = {
+        "type": "message_start",
+        "message": {
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "content": [],
+            "usage": {"input_tokens": 1000, "output_tokens": 1},
+        },
+    }  # fmt: skip
+    with Store(f"sqlite:///{tmp_path / 'chat.db'}", prices=prices) as store:
+        conversation = store.create_conversation(model="claude", input="hi", user_id="ann")
+        recorder = conversation.stream_response("messages", provider="anthropic")
+        recorder.__enter__()
+        recorder.feed(begun)
+        store.delete_conversation(conversation.id)
+        [row] = store.usage(by=("model", "provider", "user_id", "status"))
+    assert row.keys == {"model": "claude-x", "provider": "anthropic", "user_id": "ann", "status": "incomplete"}
+    assert (row.attempts, row.input_tokens, row.cost_nano) == (1, 1000, 3_015_000)
 
 
 def test_it_is_gone_for_everybody_at_once(

@@ -24,6 +24,7 @@ from threadkeep.store.actions.statistics import statistics
 from threadkeep.store.actions.tool_usage import ToolQuestion, tool_usage
 from threadkeep.store.actions.usage import Question, usage
 from threadkeep.store.contents import Contents
+from threadkeep.store.endings import LeftBehind
 from threadkeep.store.incoming import request_session
 from threadkeep.store.place import Scope, identifier, once, optional_identifier, whole
 from threadkeep.store.plans import Plan, Steps
@@ -148,15 +149,16 @@ class Shelf:
         return Plan(find_and_hide, (self._scope, id, key), is_write=True, is_keyed=key is not None)
 
     def _purging(self, key: int) -> Steps[None]:
-        yield from purging(self._scope.tenant, key)
+        yield from purging(self._scope.tenant, key, self._endings())
         yield from collecting(self._scope.tenant)
 
     def _purging_deleted(self) -> Steps[int]:
-        return purging_deleted(self._scope.tenant)
+        return purging_deleted(self._scope.tenant, self._endings())
 
     def _erasing(self, user_id: str, progress: Progress | None, *, scrubs: bool) -> Steps[Erased]:
         user = self._user_scope(user_id).user or ""
-        found = yield from erasing(self._scope.tenant, user, progress or no_progress, scrubs=scrubs)
+        tell = progress or no_progress
+        found = yield from erasing(self._scope.tenant, user, tell, scrubs=scrubs, endings=self._endings())
         self._contents.forget()
         return found
 
@@ -168,7 +170,12 @@ class Shelf:
         bodies, contents = kept_for("raw_bodies", raw_bodies), kept_for("content", content)
         if bodies is None and contents is None:
             raise InvalidOption("Say how long something is kept: raw_bodies= or content=, in days.")
-        return retaining(self._scope.tenant, bodies, contents, progress or no_progress, is_dry=is_dry)
+        tell = progress or no_progress
+        return retaining(self._scope.tenant, bodies, contents, tell, is_dry=is_dry, endings=self._endings())
+
+    def _endings(self) -> LeftBehind:
+        """What the ledger keeps of responses in progress whose conversation goes, at the store's prices."""
+        return LeftBehind(self._contents.prices)
 
     def _reporting(
         self,

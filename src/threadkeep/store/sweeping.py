@@ -29,6 +29,7 @@ from threadkeep.store.actions.erasing import (
     hide_quiet,
 )
 from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
+from threadkeep.store.actions.streams import Endings
 from threadkeep.store.plans import Plan, Steps
 
 AT_ONCE: Final = 100  # conversations that are looked up at once
@@ -76,9 +77,9 @@ def _write(action: Callable[..., Any], *arguments: Any) -> Plan[Any]:
     return Plan(action, arguments, is_write=True, is_keyed=True)
 
 
-def purging(tenant: int, key: int) -> Steps[None]:
+def purging(tenant: int, key: int, endings: Endings) -> Steps[None]:
     """Remove the rows of a deleted conversation."""
-    while (yield _write(purge_batch, tenant, key)):
+    while (yield _write(purge_batch, tenant, key, endings)):
         pass
 
 
@@ -88,25 +89,25 @@ def collecting(tenant: int) -> Steps[None]:
         pass
 
 
-def purging_deleted(tenant: int) -> Steps[int]:
+def purging_deleted(tenant: int, endings: Endings) -> Steps[int]:
     """Remove the rows of deleted conversations that an interrupted deletion left; how many there were."""
     count = 0
     while keys := (yield Plan(deleted_keys, (tenant, AT_ONCE))):
         for key in keys:
-            yield from purging(tenant, key)
+            yield from purging(tenant, key, endings)
         count += len(keys)
     yield from collecting(tenant)
     return count
 
 
-def erasing(tenant: int, user: str, progress: Progress, *, scrubs: bool) -> Steps[Erased]:
+def erasing(tenant: int, user: str, progress: Progress, *, scrubs: bool, endings: Endings) -> Steps[Erased]:
     """Remove every trace of a user's content, and keep the figures without a name."""
     count = 0
     while keys := (yield _write(hide_of_user, tenant, user, AT_ONCE)):
         while (yield _write(clear_ledger, tenant, user, keys)):
             pass
         for key in keys:
-            yield from purging(tenant, key)
+            yield from purging(tenant, key, endings)
             count += 1
             progress("conversations", count)
     attempts = yield from _repeated(anonymize_ledger, "attempts", progress, tenant, user)
@@ -120,13 +121,20 @@ def erasing(tenant: int, user: str, progress: Progress, *, scrubs: bool) -> Step
 
 
 def retaining(
-    tenant: int, raw_bodies: timedelta | None, content: timedelta | None, progress: Progress, *, is_dry: bool
+    tenant: int,
+    raw_bodies: timedelta | None,
+    content: timedelta | None,
+    progress: Progress,
+    *,
+    is_dry: bool,
+    endings: Endings,
 ) -> Steps[Retained]:
     """Remove raw bodies and conversations that are older than they are to be kept."""
     now = datetime.now(UTC)
     bodies = quiet = 0
     if content is not None:
-        quiet = yield from _dropping_content(tenant, _before(now, content), progress, is_dry=is_dry)
+        moment = _before(now, content)
+        quiet = yield from _dropping_content(tenant, moment, progress, is_dry=is_dry, endings=endings)
     if raw_bodies is not None:
         bodies = yield from _dropping_bodies(tenant, _before(now, raw_bodies), progress, is_dry=is_dry)
     return Retained(bodies, quiet)
@@ -138,14 +146,16 @@ def _before(now: datetime, age: timedelta) -> datetime:
     return now - age if age < now - first else first
 
 
-def _dropping_content(tenant: int, moment: datetime, progress: Progress, *, is_dry: bool) -> Steps[int]:
+def _dropping_content(
+    tenant: int, moment: datetime, progress: Progress, *, is_dry: bool, endings: Endings
+) -> Steps[int]:
     if is_dry:
         count: int = yield Plan(count_quiet_since, (tenant, moment))
         return count
     done = 0
     while keys := (yield _write(hide_quiet, tenant, moment, AT_ONCE)):
         for key in keys:
-            yield from purging(tenant, key)
+            yield from purging(tenant, key, endings)
             done += 1
             progress("conversations", done)
     yield from _repeated(collect_blobs, "media", progress, tenant)

@@ -46,7 +46,7 @@ def lease_renewal() -> Prepared:
 
 
 @cache
-def ending() -> Update:
+def ended() -> Update:
     """Makes a response in progress one that has ended, by whoever holds its lease; values come with the execution."""
     table = responses.c
     where = [*_of(responses), table.number == bindparam("response"), table.lease_token == bindparam("token")]

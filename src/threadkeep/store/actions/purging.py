@@ -21,7 +21,7 @@ from threadkeep.db.tables import (
     stream_parts,
 )
 from threadkeep.store.actions.searching import forget_batch
-from threadkeep.store.actions.streams import account_unfinished
+from threadkeep.store.actions.streams import Endings, account_unfinished
 
 BATCH: Final = 1_000  # rows in one transaction
 
@@ -47,11 +47,14 @@ def deleted_keys(connection: Connection, tenant: int, limit: int) -> list[int]:
     return list(connection.execute(statement).scalars())
 
 
-def purge_batch(connection: Connection, tenant: int, key: int) -> bool:
-    """Remove a batch of a deleted conversation's rows; False when nothing is left of it."""
+def purge_batch(connection: Connection, tenant: int, key: int, endings: Endings) -> bool:
+    """Remove a batch of a deleted conversation's rows; False when nothing is left of it.
+
+    Its responses in progress get their ledger rows, of what `endings` makes of them.
+    """
     if connection.execute(_still_deleted(tenant, key)).one_or_none() is None:
         return False
-    account_unfinished(connection, tenant, key)
+    account_unfinished(connection, tenant, key, endings)
     forgotten = forget_batch(connection, tenant, key, BATCH)
     for table, order, size in _NUMBERED:
         if _remove_lowest(connection, table, order, size, tenant, key):

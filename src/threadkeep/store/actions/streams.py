@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.insertions import insert_together, insertion_into
 from threadkeep.db.queries.conversations import owner_of
-from threadkeep.db.queries.streams import ending, lease_renewal, parts_of, parts_removal, stream_of, unfinished_of
+from threadkeep.db.queries.streams import ended, lease_renewal, parts_of, parts_removal, stream_of, unfinished_of
 from threadkeep.db.tables import response_bodies, responses, stream_parts, usage_records
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import Conflict, InvalidItem, LeaseLost, TooLarge
@@ -215,7 +215,7 @@ def finish(connection: Connection, place: Place, number: int, token: bytes, what
     if not what.keeps_token:
         values["lease_token"] = None
     check_sizes(connection, [{name: values.get(name) for name in _COLUMNS}], "a response", _COLUMNS)
-    if not connection.execute(ending().values(**values), {**key, "response": number, "token": token}).rowcount:
+    if not connection.execute(ended().values(**values), {**key, "response": number, "token": token}).rowcount:
         raise place.missing()  # its rows are being removed, and that wrote the ledger row
     attempt = attempt_row(
         connection, place, what.attempt, now,
@@ -270,15 +270,19 @@ def settle(connection: Connection, place: Place, number: int, status: str, endin
         or (status == INCOMPLETE and stream.lease_until > datetime.now(UTC))
     ):
         return
-    parts = [loads(text) for text in connection.execute(parts_of(), key).scalars()]
-    notes: JsonObject = next((part for part in parts if isinstance(part, dict)), {})
-    events = [event for part in parts if isinstance(part, list) for event in part]
-    left, token = Left(stream.format, status, notes, events), bytes(stream.lease_token)
+    left, token = _left(connection, key, stream.format, status), bytes(stream.lease_token)
     try:
         with connection.begin_nested():
             finish(connection, place, number, token, endings.of(left))
     except (InvalidItem, TooLarge) as error:  # nobody is to wait for its end for ever
         finish(connection, place, number, token, endings.without_items(left, error))
+
+
+def _left(connection: Connection, key: Mapping[str, int], format: str, status: str) -> Left:
+    """What was stored of a response in progress; `key` names it."""
+    parts = [loads(text) for text in connection.execute(parts_of(), key).scalars()]
+    notes: JsonObject = next((part for part in parts if isinstance(part, dict)), {})
+    return Left(format, status, notes, [event for part in parts if isinstance(part, list) for event in part])
 
 
 def _owner(connection: Connection, place: Place) -> str | None:
@@ -287,15 +291,19 @@ def _owner(connection: Connection, place: Place) -> str | None:
     return found
 
 
-def account_unfinished(connection: Connection, tenant: int, key: int) -> None:
+def account_unfinished(connection: Connection, tenant: int, key: int, endings: Endings) -> None:
     """Ledger rows for the responses in progress of a deleted conversation, whose rows are about to be removed."""
     now, place = datetime.now(UTC), Place(Scope(tenant), key, "")
     for row in connection.execute(unfinished_of(), {"tenant": tenant, "key": key}).all():
-        attempt = Attempt(format=row.format, status=INCOMPLETE)
+        left = _left(connection, {"tenant": tenant, "key": key, "number": row.number}, row.format, INCOMPLETE)
+        try:
+            ending = endings.of(left)
+        except InvalidItem as error:
+            ending = endings.without_items(left, error)
         insert_attempt(
-            connection, place, attempt, now,
+            connection, place, ending.attempt, now,
             user_id=_owner(connection, place), response=row.number, tool_set_hash=row.tool_set_hash,
         )  # fmt: skip
         values = {"open_branch": None, "lease_token": None, "lease_until": None}
         parameters = {"tenant": tenant, "key": key, "response": row.number, "token": row.lease_token}
-        connection.execute(ending().values(**values), parameters)
+        connection.execute(ended().values(**values), parameters)
