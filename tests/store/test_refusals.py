@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import Database
 from threadkeep import AsyncStore, InvalidOption, ProviderError, Session, Store
@@ -31,6 +34,24 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         "headers is a mapping",
     ),
     "a position below none": (lambda _, conversation: conversation.render("open_responses", upto=-2), "not -2"),
+    "another API's word for the history": (
+        lambda store, _: store.create_conversation(model="m", messages=[]),
+        r"no option 'messages'. Write input=\[…\], or import_request",
+    ),
+    "another API's word for an option": (
+        lambda _, conversation: conversation.update(stop=["x"]),
+        r"Write extra=\{\"stop\": …\}",
+    ),
+    "a misspelt title": (lambda _, conversation: conversation.update(titel="x"), "Did you mean title"),
+    "a window that is a number": (lambda _, found: found.render("messages", window=3), r"Turns\(count\), not 3"),
+    "a context that is no JSON": (
+        lambda _, found: (found.user("Hi"), found.render("messages", dynamic_context={"now": date(2026, 1, 1)})),
+        "dynamic_context cannot be sent: .*date",
+    ),
+    "a transaction of an engine": (
+        lambda store, _: store.within(create_engine("sqlite://")),
+        "whose transaction the store works in, not Engine\\(sqlite",
+    ),
     "a position in words": (lambda _, conversation: conversation.render("open_responses", upto="end"), "not 'end'"),
 }
 
@@ -41,6 +62,20 @@ def test_it_is_refused_by_name(store: Any, conversation: Any, case: str) -> None
     with pytest.raises(InvalidOption, match=message):
         call(store, conversation)
     assert [found.id for found in store.list_conversations()] == [conversation.id]
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite://chat.db", "three slashes"),
+        (create_async_engine("postgresql+psycopg://localhost/chat"), "an AsyncEngine is for an AsyncStore"),
+    ],
+    ids=["two slashes", "an async engine"],
+)
+def test_a_store_says_what_it_takes(url: Any, message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        Store(url)
 
 
 @pytest.mark.parametrize("name", ["title", "labels", "user_id", "external_id"])
@@ -68,6 +103,7 @@ def test_options_are_read_as_attributes(store: Any) -> None:
         _ = conversation.temprature
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize(
     ("url", "message"),
     [

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_async_engine
 from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.orm import scoped_session
 
 from tests.conftest import not_at_hand, upgraded
 from tests.databases import DATABASES, DRIVERS, Database, Databases, NotAtHand
@@ -338,3 +339,20 @@ def test_closing_leaves_the_connection_to_the_caller(begin: Begin, kept: Any) ->
         host.store.close()
         assert host.store.get_conversation(kept.id).user("Hi").position == 1
         assert not host.has_order(-1)
+
+
+@pytest.mark.parametrize(
+    "place", [place for place in PLACES if place[1].endswith("session")], indirect=True, ids=" ".join
+)
+def test_a_scoped_session_stands_for_its_session(begin: Begin, plain: Any) -> None:
+    with begin(commit=True) as host:
+        sessions: Any = lambda: host._connection  # noqa: E731 - a factory, as scoped sessions want one
+        if isinstance(sessions(), AsyncSession):
+            scoped = async_scoped_session(sessions, int)
+            inside: Any = Blocking(host.store._wrapped.within(scoped), host.store._runner)
+        else:
+            inside = plain.within(scoped_session(sessions))
+        inside.create_conversation(model="m", external_id="scoped")
+        assert host.store.find_conversation(external_id="scoped") is not None
+        assert plain.find_conversation(external_id="scoped") is None
+    assert plain.find_conversation(external_id="scoped") is not None

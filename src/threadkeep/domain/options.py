@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, overload
 
@@ -150,19 +150,40 @@ OPTIONS: Final[dict[str, Coercion]] = {
     "extra": _extra,
 }
 
+# names that other APIs have for the same -> what to write here
+_ELSEWHERE: Final = {
+    "messages": "input=[…], or import_request(payload, format) for a whole request",
+    "contents": "input=[…], or import_request(payload, format) for a whole request",
+    "system_prompt": "instructions=…",
+    "system_instruction": "instructions=…",
+    "model_id": "model=…",
+    "max_completion_tokens": "max_output_tokens=…",
+    "reasoning_effort": 'reasoning={"effort": …}',
+    "thinking": 'reasoning={"effort": …}, or think(…)',
+    "response_format": "json_output(schema)",
+    "functions": "tools=[…]",
+} | {
+    name: f'extra={{"{name}": …}}'
+    for name in ("stop", "stop_sequences", "seed", "top_k", "n", "logit_bias", "logprobs", "safety_settings")
+}
+
 # options that say where the provider keeps the conversation: they belong to its items, not to its configuration
 SERVER_STATE: Final = ("previous_response_id", "conversation")
 
 
 def unknown_option(name: object, known: Mapping[str, object] | list[str]) -> InvalidOption:
-    """The error for a name that is no option; it names those that look like it."""
+    """The error for a name that is no option; it names what to write instead, or those that look like it."""
+    if name in _ELSEWHERE and "model" in known:
+        return InvalidOption(f"There is no option {shown(name)}. Write {_ELSEWHERE[str(name)]}.")
     close = difflib.get_close_matches(str(name), list(known), n=3)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Options: {', '.join(known)}."
     return InvalidOption(f"There is no option {shown(name)}. {hint}")
 
 
-def coerced(options: Mapping[str, Any]) -> JsonObject:
+def coerced(options: Mapping[str, Any], besides: Iterable[str] = ()) -> JsonObject:
     """Options as they are stored: numbers as numbers, structures copied; None (and an empty `extra`) is unset.
+
+    `besides` are names that the caller takes, too: an error for a misspelt one may mean them.
 
     Raises:
         InvalidOption: an option is unknown, or its value cannot be used; the message names it.
@@ -171,19 +192,19 @@ def coerced(options: Mapping[str, Any]) -> JsonObject:
     for name, value in options.items():
         coercion = OPTIONS.get(name)
         if coercion is None:
-            raise unknown_option(name, OPTIONS)
+            raise unknown_option(name, [*OPTIONS, *besides])
         kept = None if value is None else coercion(name, value)
         found[name] = None if name == "extra" and not kept else kept
     return found
 
 
-def settings_with(settings: Mapping[str, Any], options: Mapping[str, Any]) -> JsonObject:
-    """Settings with these options on top; an option of None is taken out.
+def settings_with(settings: Mapping[str, Any], options: Mapping[str, Any], besides: Iterable[str] = ()) -> JsonObject:
+    """Settings with these options on top; an option of None is taken out. `besides`: as `coerced`.
 
     Raises:
         InvalidOption: as `coerced`.
     """
-    merged = {**settings, **coerced(options)}
+    merged = {**settings, **coerced(options, besides)}
     return {name: value for name, value in merged.items() if value is not None}
 
 

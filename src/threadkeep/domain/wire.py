@@ -167,7 +167,7 @@ class RenderOptions:
                 choices = " or ".join(map(repr, values))
                 raise InvalidOption(f"{name} is {choices}, not {shown(value)}.")
         if not isinstance(self.window, Turns | None):
-            raise InvalidOption(f"window is Turns(...), not {shown(self.window)}.")
+            raise InvalidOption(f"window is Turns(count), not {shown(self.window)}.")
         if not isinstance(self.dynamic_context, dict | None):
             raise InvalidOption(f"dynamic_context is a dict, not {shown(self.dynamic_context)}.")
         if self.dialect is not None:

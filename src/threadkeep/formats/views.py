@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Final, cast
 
-from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.wire import Entry, RenderOptions, Snapshot, Turns
+from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.entries import entry_of
 from threadkeep.formats.turns import LAYER, OUTPUTS, paired, upto
 
@@ -60,8 +61,15 @@ def shown(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Shown
     has_layer = options.dynamic_context is not None and bool(found)
     if has_layer:
         place = _front(found, options) if options.dynamic_context_at == "front" else trigger_start(found)
-        found.insert(place, layer(dumps(options.dynamic_context).decode(), before=found[place]))
+        found.insert(place, layer(_as_json(options.dynamic_context), before=found[place]))
     return Shown(found, head, has_layer=has_layer)
+
+
+def _as_json(context: JsonObject | None) -> str:
+    try:
+        return dumps(context).decode()
+    except InvalidItem as error:
+        raise InvalidOption(f"dynamic_context cannot be sent: {error}") from error
 
 
 def _front(entries: Sequence[Entry], options: RenderOptions) -> int:

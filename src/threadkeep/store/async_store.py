@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from sqlalchemy import URL, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 
 from threadkeep.db import schema
 from threadkeep.domain.cost import Price
@@ -237,7 +237,7 @@ class AsyncStore(AsyncSearches):
             return self._sibling(self._user_scope(user_id), self._runner)
         return self._sibling(None, self._runner, user=identifier("user_id", user_id))
 
-    def within(self, host: AsyncConnection | AsyncSession) -> AsyncStore:
+    def within(self, host: AsyncConnection | AsyncSession | async_scoped_session[Any]) -> AsyncStore:
         """Like `Store.within`; the database is not asked."""
         self._not_with_tenants()
         return self._sibling(self._scope_found, AsyncHostDatabase(host))

@@ -26,7 +26,7 @@ from sqlalchemy.util import greenlet_spawn
 from threadkeep.db.dialects import is_mysql, is_transient
 from threadkeep.db.prepared import Prepared
 from threadkeep.errors import Conflict
-from threadkeep.store.engines import is_sqlite_file
+from threadkeep.store.engines import host_of, is_sqlite_file
 from threadkeep.store.upkeep import Kept, Upkeep
 
 T = TypeVar("T")
@@ -279,8 +279,8 @@ class HostDatabase(Kept):
 
     remembers = False
 
-    def __init__(self, host: Connection | OrmSession) -> None:
-        self._host = host
+    def __init__(self, host: object) -> None:
+        self._host: Connection | OrmSession = host_of(host, Connection, OrmSession)
 
     def _connection(self) -> Connection:
         return self._host.connection() if isinstance(self._host, OrmSession) else self._host
@@ -366,8 +366,8 @@ class AsyncHostDatabase(Kept):
 
     remembers = False
 
-    def __init__(self, host: AsyncConnection | AsyncSession) -> None:
-        self._host = host
+    def __init__(self, host: object) -> None:
+        self._host: AsyncConnection | AsyncSession = host_of(host, AsyncConnection, AsyncSession)
 
     async def _connection(self) -> AsyncConnection:
         return await self._host.connection() if isinstance(self._host, AsyncSession) else self._host

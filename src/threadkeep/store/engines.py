@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, async_scoped_session, create_async_engine
+from sqlalchemy.orm import scoped_session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from threadkeep.domain.objects import shown
 from threadkeep.errors import InvalidOption, MissingExtra
 
 BUSY_SECONDS: Final = 60
@@ -34,6 +36,8 @@ def engine_for(url: str | URL | Engine) -> Engine:
         InvalidOption: the URL names no database that threadkeep runs on.
         MissingExtra: its driver is not installed.
     """
+    if isinstance(url, AsyncEngine):
+        raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
     if isinstance(url, Engine):
         found = url
     else:
@@ -56,6 +60,19 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
         return create_async_engine(target, **_options(target))
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+
+
+def host_of(host: object, *kinds: type) -> Any:
+    """The connection or session, of one of these kinds, in whose transaction a store works.
+
+    Raises:
+        InvalidOption: it is none of them, and no scoped session that stands for one.
+    """
+    found = host() if isinstance(host, scoped_session | async_scoped_session) else host
+    if not isinstance(found, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidOption(f"within takes the {names} whose transaction the store works in, not {shown(host)}.")
+    return found
 
 
 def is_sqlite(url: object) -> bool:
@@ -110,6 +127,8 @@ def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
             f"threadkeep does not use the driver of {target.drivername}://. "
             f"{'An AsyncStore' if is_async else 'A Store'} on {backend} uses {wanted}: write {backend}://…"
         )
+    if backend == "sqlite" and target.host:
+        raise InvalidOption("This is not a database URL: after sqlite: come three slashes, as in sqlite:///chat.db.")
     target = target.set(drivername=driver)
     if extra == "mysql" and "charset" not in target.query:
         target = target.update_query_dict({"charset": "utf8mb4"})

@@ -25,7 +25,7 @@ class Changes(Handle):
     def _updating(self, options: Mapping[str, Any], idempotency_key: str | None) -> Plan[None]:
         about = {name: value for name, value in options.items() if name in ABOUT}
         others = {name: value for name, value in options.items() if name not in ABOUT}
-        settings_with({}, others)  # what cannot be used is refused before anything is begun
+        settings_with({}, others, sorted(ABOUT))  # what cannot be used is refused before anything is begun
         values: dict[str, Any] = {
             name: optional_identifier(name, about[name]) for name in ("user_id", "external_id") if name in about
         }

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.orm import scoped_session
 
 from threadkeep.db import schema
 from threadkeep.domain.cost import Price
@@ -311,8 +312,12 @@ class Store(Searches):
         """This store, for the conversations of one user only."""
         return self._sibling(self._user_scope(user_id), self._runner)
 
-    def within(self, host: Connection | OrmSession) -> Store:
-        """This store, inside the caller's transaction: each method happens whole or not at all, and none commits."""
+    def within(self, host: Connection | OrmSession | scoped_session[Any]) -> Store:
+        """This store, inside the caller's transaction: each method happens whole or not at all, and none commits.
+
+        Raises:
+            InvalidOption: it is no connection and no session.
+        """
         return self._sibling(self._scope, HostDatabase(host))
 
     def for_tenant(self, name: str) -> Store:
