@@ -38,6 +38,13 @@ from threadkeep.domain.cost import MAX_COST, reported_cost, whole_nano
         ({"cost": {"total_cost": None}}, None),
         ({"cost": [1]}, None),
         ({"cost": 10**7}, None),  # ten million dollars: no answer costs that
+        ({"cost": "1e999999"}, None),
+        ({"cost": "1e-999999"}, 0),
+        # OpenRouter with a key of one's own: what the provider behind it bills comes on top of the fee
+        ({"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.2}}, 210_000_000),
+        ({"cost": 0.01, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.01}}, 10_000_000),
+        ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": None}}, None),
+        ({"cost": 0, "is_byok": True}, None),
     ],
 )
 def test_the_figure_of_the_provider(usage: dict[str, Any] | None, nano: int | None) -> None:
@@ -59,6 +66,7 @@ def test_amounts_are_whole_nano_dollars() -> None:
         {"model": "m", "input": None, "output": 1},
         {"model": "m", "input": 1, "output": float("nan")},
         {"model": "m", "input": 1, "output": 1, "cached": True},
+        {"model": "m", "input": 1, "output": "1e999999"},
     ],
     ids=str,
 )
@@ -75,3 +83,19 @@ def test_whose_price_it_is() -> None:
     assert not price.is_for(None, "llama-3")
     assert not price.is_for("mine", "Llama-3")
     assert Price("m", 1, 1).is_for(None, "m")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "model", "fits"),
+    [
+        ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5[1m]", True),
+        ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5m", False),
+        ("m?", "mx", False),
+        ("*[1m]", "claude[1m]", True),
+        ("a.c", "abc", False),
+        ("*", "two\nlines", True),
+        ("m", "m\n", False),
+    ],
+)
+def test_only_the_asterisk_is_special(pattern: str, model: str, *, fits: bool) -> None:
+    assert Price(pattern, 1, 1).is_for(None, model) is fits

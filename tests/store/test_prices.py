@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal, localcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -178,6 +178,14 @@ def test_the_provider_knows_best() -> None:
     assert book.cost(served(usage={"cost": 0.5}, model=None)) == Cost(500_000_000, '{"source":"provider"}')
 
 
+def test_the_arithmetic_of_the_application_changes_no_cost() -> None:
+    book, given = PriceBook([Price("mine", input="1.23456789", output=1)]), {"model": "mine"}
+    cases = [served(**given), served(), served(usage={"cost": "0.123456789"})]
+    honest = [book.cost(case) for case in cases]
+    with localcontext(prec=3, rounding=ROUND_UP):
+        assert [PriceBook([Price("mine", input="1.23456789", output=1)]).cost(case) for case in cases] == honest
+
+
 @pytest.mark.parametrize("prices", ["gpt", {"gpt": 1}, [1], 7, [Price], {"input": 1}])
 def test_other_lists_of_prices_are_refused(prices: Any) -> None:
     for kind in (Store, AsyncStore):
@@ -259,7 +267,8 @@ def independent(one: dict[str, Any], provider_id: str, model: str) -> tuple[str,
     cost = usage.get("cost")
     if cost is not None:
         dollars = cost["total_cost"] if isinstance(cost, dict) else cost
-        return "provider", round(Decimal(str(dollars)) * 10**9)
+        upstream = usage["cost_details"]["upstream_inference_cost"] if usage.get("is_byok") else 0
+        return "provider", round((Decimal(str(dollars)) + Decimal(str(upstream))) * 10**9)
     snapshot = get_snapshot()
     provider = snapshot.find_provider(None, provider_id, None)
     flavours = [extractor.api_flavor for extractor in provider.extractors or ()]

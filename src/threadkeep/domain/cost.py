@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from fnmatch import fnmatchcase
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from functools import lru_cache
 from typing import Any, Final
 
 from threadkeep.domain.objects import shown
@@ -15,6 +16,12 @@ Amount = int | float | str | Decimal
 
 NANO: Final = 10**9
 MAX_COST: Final = 10**15  # a million dollars: no answer costs that, and sums of these fit into 64 bits
+MAX_DIGITS: Final = 18  # before the point, of a number that is a cost or a price
+
+# How costs are computed, whatever the application has set for its own decimals
+ARITHMETIC: Final = Context(
+    prec=28, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, traps=[InvalidOperation, DivisionByZero, Overflow]
+)
 
 # Where providers report what an answer cost, in their usage object -> the nano-USD of one unit
 REPORTED: Final = (
@@ -71,7 +78,13 @@ class Price:
 
     def is_for(self, provider: str | None, model: str) -> bool:
         """Whether it is the price of that model there."""
-        return self.provider in {None, provider} and fnmatchcase(model, self.model)
+        return self.provider in {None, provider} and _pattern(self.model).fullmatch(model) is not None
+
+
+@lru_cache(maxsize=1024)
+def _pattern(model: str) -> re.Pattern[str]:
+    """Nothing but ``*`` is special: models are called ``claude-sonnet-4-5[1m]``, too."""
+    return re.compile(".*".join(map(re.escape, model.split("*"))), re.DOTALL)
 
 
 def _amount(name: str, value: object) -> Decimal:
@@ -82,14 +95,14 @@ def _amount(name: str, value: object) -> Decimal:
 
 
 def decimal_of(value: object) -> Decimal | None:
-    """A number from 0 on, exactly as it is written; None for everything else."""
+    """A number from 0 on that can be a cost, exactly as it is written; None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:
         found = Decimal(str(value) if isinstance(value, float) else value)
     except InvalidOperation:
         return None
-    return found if found.is_finite() and found >= 0 else None
+    return found if found.is_finite() and found >= 0 and found.adjusted() < MAX_DIGITS else None
 
 
 def whole_nano(amount: Decimal) -> int | None:
@@ -107,5 +120,17 @@ def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
             found = found.get(key) if isinstance(found, Mapping) else None
         amount = decimal_of(found)
         if amount is not None:
-            return whole_nano(amount * unit)
+            upstream = _billed_elsewhere(usage)
+            return None if upstream is None else whole_nano(amount * unit + upstream * NANO)
     return None
+
+
+def _billed_elsewhere(usage: Mapping[str, Any]) -> Decimal | None:
+    """What another one bills beside the reported cost, in dollars; None where that is unknown.
+
+    OpenRouter's `cost` is its fee only where the application brings its own key for the provider behind it.
+    """
+    if usage.get("is_byok") is not True:
+        return Decimal(0)
+    details = usage.get("cost_details")
+    return decimal_of(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None

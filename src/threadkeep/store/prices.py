@@ -11,11 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from threadkeep.domain.cost import Cost, Price, reported_cost, whole_nano
+from threadkeep.domain.cost import ARITHMETIC, Cost, Price, reported_cost, whole_nano
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import shown
 from threadkeep.domain.usage import NormalizedUsage, figure
@@ -139,6 +139,10 @@ class PriceBook:
 
     def cost(self, served: Served) -> Cost | None:
         """What an answer cost; None where nobody knows. It never fails: an answer is stored whatever it cost."""
+        with localcontext(ARITHMETIC):
+            return self._cost(served)
+
+    def _cost(self, served: Served) -> Cost | None:
         reported = reported_cost(served.usage)
         if reported is not None:
             return Cost(reported, REPORTED_TEXT)
