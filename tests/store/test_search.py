@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise
@@ -270,6 +271,24 @@ def test_words_of_markup_are_no_commands(store: Any, conversation: Any) -> None:
         conversation.user(f"left{sign}right")
         for question in (f"left{sign}right", f"{sign}left {sign}right{sign}", f'"left{sign}'):
             assert store.search(question.replace("-", "+")).items, question
+
+
+# Plans
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_each_question_is_planned_for_its_words(store: Any, database: Database) -> None:
+    """PostgreSQL plans a prepared statement for any words at all, and reads every text of the tenant then."""
+    store.create_conversation(input="needle")
+    store.reindex()
+    with database.engine().connect() as host:
+        for _ in range(8):  # psycopg prepares the sixth
+            assert store.within(host).search("needle").items
+            host.execute(text("SELECT 'still prepared'"))
+        prepared = host.execute(text("SELECT statement FROM pg_prepared_statements")).scalars().all()
+    assert any("still prepared" in statement for statement in prepared)
+    assert not any("tsquery" in statement.lower() for statement in prepared)
 
 
 # Inside a transaction of the application

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, Insert, Table, text
@@ -21,6 +22,8 @@ _TRANSIENT_STATES: Final = frozenset({"40001", "40P01", "55P03"})
 _TRANSIENT_NUMBERS: Final = frozenset({1205, 1213, 1020})
 # SQLite: SQLITE_BUSY, SQLITE_LOCKED (the low byte of extended codes)
 _TRANSIENT_CODES: Final = frozenset({5, 6})
+
+PSYCOPG: Final = frozenset({"psycopg", "psycopg_async"})
 
 _PACKET: Final = "threadkeep_packet"
 _PACKET_HEADROOM: Final = 64 * 1024
@@ -48,6 +51,24 @@ def is_transient(error: DBAPIError) -> bool:
         return code & 0xFF in _TRANSIENT_CODES
     arguments: tuple[Any, ...] = getattr(cause, "args", ())
     return bool(arguments) and arguments[0] in _TRANSIENT_NUMBERS
+
+
+@contextmanager
+def planned_for_values(connection: Connection) -> Iterator[None]:
+    """Have PostgreSQL plan the statements in here for their values.
+
+    psycopg prepares what it has sent a few times, and PostgreSQL then plans once for whatever values may come: for a
+    search that is as if every word were in every text.
+    """
+    if connection.dialect.driver not in PSYCOPG:
+        yield
+        return
+    driver: Any = connection.connection.driver_connection
+    before, driver.prepare_threshold = driver.prepare_threshold, None
+    try:
+        yield
+    finally:
+        driver.prepare_threshold = before
 
 
 def insert_missing(connection: Connection, table: Table) -> Insert:

@@ -17,6 +17,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from threadkeep.db.dialects import PSYCOPG
+
 Processor = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
 Row = tuple[Any, ...]
@@ -26,7 +28,6 @@ Row = tuple[Any, ...]
 _EVENTS: Final = ("before_cursor_execute", "after_cursor_execute", "before_execute", "after_execute")
 
 
-_PSYCOPG: Final = frozenset({"psycopg", "psycopg_async"})
 _TEXT_OID: Final = 25  # PostgreSQL's number for the type TEXT
 
 
@@ -115,7 +116,7 @@ class Prepared:
         """Its rows as the driver gives them; a `Reader` knows their types."""
         plan = self._plan(connection.dialect)
         arguments = plan.arguments(parameters)
-        gives_bytes = self._gives_bytes and connection.dialect.driver in _PSYCOPG
+        gives_bytes = self._gives_bytes and connection.dialect.driver in PSYCOPG
         if _is_watched(connection):
             result = connection.exec_driver_sql(plan.text, arguments)
             texts = _texts_in(result.cursor) if gives_bytes else ()

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, delete, insert
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from threadkeep.db.dialects import is_mysql, is_transient
+from threadkeep.db.dialects import is_mysql, is_transient, planned_for_values
 from threadkeep.db.queries.search import (
     CREATE_INDEX,
     DROP_INDEX,
@@ -222,7 +222,8 @@ def search(connection: Connection, scope: Scope, question: Question) -> list[Fou
     """
     statement = found_documents(connection.dialect.name, scope.tenant, scope.user, question)
     try:
-        rows = connection.execute(statement).all()
+        with planned_for_values(connection):
+            rows = connection.execute(statement).all()
     except SQLAlchemyError as error:
         if isinstance(error, DBAPIError) and (error.connection_invalidated or is_transient(error)):
             raise  # it is asked again
