@@ -213,6 +213,36 @@ def test_conversations_that_are_gone_count_together(store: Any, ledger: Any) -> 
     assert (top.conversation_id, top.attempts) == (None, len(MOMENTS) // 2 + 1)
 
 
+def test_conversations_that_are_gone_are_found_together(store: Any, ledger: Any) -> None:
+    gone, kept = list(ledger.values())
+    store.delete_conversation(gone)
+    count = len(MOMENTS) + 1
+    assert store.usage(conversation_id=None)[0].attempts == count
+    assert store.usage(conversation_id=[None, kept])[0].attempts == 2 * count
+    assert store.usage(conversation_id=[gone, kept])[0].attempts == count
+    assert store.usage(conversation_id=gone)[0].attempts == 0
+    [row] = store.usage(by=("conversation_id",), conversation_id=None)
+    assert (row.conversation_id, row.attempts) == (None, count)
+    assert store.usage(by="hour", tz="Europe/Berlin", conversation_id=[None], limit=1)[0].attempts == 1
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"day": datetime(2026, 2, 1, tzinfo=UTC)},
+        {"day": "2026-02-01"},
+        {"conversation_id": 7},
+        {"conversation_id": 2**70},
+        {"response": True},
+        {"model": [None, 7]},
+    ],
+    ids=str,
+)
+def test_other_values_are_refused(store: Any, filters: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match=next(iter(filters))):
+        store.usage(**filters)
+
+
 def test_a_tool_set_is_found_by_its_hash(store: Any, ledger: Any) -> None:
     [plain, tools] = sorted(store.usage(by="tool_set"), key=lambda row: row.tool_set is not None)
     assert (plain.tool_set, plain.attempts, tools.attempts) == (None, 2 * len(MOMENTS), 2)

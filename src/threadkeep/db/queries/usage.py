@@ -172,11 +172,7 @@ def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
     """By the id that users see: conversations that are gone have none and count together."""
     inner = _of_ledger(shape, dialect).subquery("ledger")
     place = key_width(replace(shape, by=shape.by[: shape.by.index("conversation_id")]))
-    known = and_(
-        conversations.c.tenant_id == bindparam("tenant"),
-        conversations.c.id == inner.c[f"key_{place}"],
-        conversations.c.status != DELETED,
-    )
+    known = and_(*_is_there(inner.c[f"key_{place}"]))
     named = {f"key_{place}": conversations.c.public_id}
     names = [f"key_{number}" for number in range(key_width(shape))]
     keys = [named.get(name, inner.c[name]).label(name) for name in names]
@@ -184,6 +180,16 @@ def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
     joined = inner.outerjoin(conversations, known)
     statement = select(*keys, *sums).select_from(joined).group_by(*(key.element for key in keys))
     return _ordered(statement, shape, dialect)
+
+
+def _is_there(key: Any) -> list[Any]:
+    """Whether a conversation has that key."""
+    table = conversations.c
+    return [table.tenant_id == bindparam("tenant"), table.id == key, table.status != DELETED]
+
+
+def _is_gone(key: Any) -> Any:
+    return ~select(conversations.c.id).where(*_is_there(key)).correlate(usage_records).exists()
 
 
 def _keys(shape: Shape, table: Table, dialect: str) -> list[Any]:
@@ -256,7 +262,7 @@ def _filters(shape: Shape, table: Table) -> list[Any]:
         values = [bindparam(f"{name}_{number}", type_=column.type) for number in range(count)]
         looked: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
         if has_null:
-            looked.append(column.is_(None))
+            looked.append(_is_gone(column) if name == "conversation_id" else column.is_(None))
         found.append(or_(*looked) if looked else false())
     return found
 

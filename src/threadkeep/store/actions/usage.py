@@ -40,7 +40,8 @@ ONE: Final = timedelta(days=1)
 MAX_RANGES: Final = 40  # of filled days; where they are scattered more than that, the ledger is as fast
 REPEATS: Final = 3
 _SUMMED_BY_DAY: Final = frozenset({*KEYS, "day"})
-_KINDS: Final = {"day": date, "response": int, "conversation_id": str | int}  # what else than text is looked for
+_KINDS: Final = {"day": date, "response": int}  # what else than text is looked for
+_OTHERS: Final = {"day": datetime, "response": bool}  # which Python takes for one of these
 
 Ranges = list[tuple[date, date]]
 
@@ -69,7 +70,8 @@ class Question:
             raise InvalidOption(f"limit is a number from 1 on, not {self.limit!r}.")
         for name, value in self.filters.items():
             for one in _several(value):
-                if one is not None and (isinstance(one, bool) or not isinstance(one, _KINDS.get(name, str))):
+                kind, other = _KINDS.get(name, str), _OTHERS.get(name, ())
+                if one is not None and (isinstance(one, other) or not isinstance(one, kind)):
                     raise InvalidOption(f"Usage cannot be filtered by {name}={one!r}.")
 
     @property
@@ -135,10 +137,7 @@ def usage(connection: Connection, scope: Scope, question: Question) -> list[Usag
     """The sums; figures that no record knows are None."""
     values = {name: _several(value) for name, value in question.filters.items()}
     if "conversation_id" in values:
-        values["conversation_id"] = [
-            conversation_key(connection, scope, one) if isinstance(one, str) else one
-            for one in values["conversation_id"]
-        ]
+        values["conversation_id"] = _keys_of(connection, scope, values["conversation_id"])
     if "response" in values:
         values["response"] = [None if one is None else whole("response", one) for one in values["response"]]
     if "tool_set" in values:
@@ -327,6 +326,13 @@ def _hash(text: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError as error:
         raise InvalidOption(f"tool_set={text!r} is not the hash of a tool set: 64 hexadecimal digits.") from error
+
+
+def _keys_of(connection: Connection, scope: Scope, public_ids: Sequence[str | None]) -> list[int | None]:
+    """The keys of conversations; None stands for those that are gone, and an id of which there is none for nothing."""
+    known = [conversation_key(connection, scope, one) for one in public_ids if one is not None]
+    found: list[int | None] = [key for key in known if key is not None]
+    return [*found, None] if None in public_ids else found
 
 
 def conversation_key(connection: Connection, scope: Scope, public_id: str) -> int | None:
