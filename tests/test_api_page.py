@@ -36,3 +36,9 @@ def test_the_page_names_no_method_that_does_not_exist() -> None:
         methods = re.findall(r"`(\w+)\(", "\n".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE)))
         assert len(methods) > 15
         assert [method for method in methods if not hasattr(getattr(threadkeep, name), method)] == []
+
+
+def test_the_page_names_what_the_module_of_the_schema_has() -> None:
+    (row,) = re.findall(r"^\| `schema` \| (.*?) \|$", PAGE, re.MULTILINE)
+    named = {re.findall(r"\w+", code.removeprefix("schema."))[0] for code in re.findall(r"`([^`]+)`", row)}
+    assert named == set(threadkeep.schema.__all__)

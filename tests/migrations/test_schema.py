@@ -12,13 +12,13 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Engine, create_engine, inspect, text
+from sqlalchemy import URL, Engine, MetaData, create_engine, inspect, text
 
 from tests.databases import Database
 from tests.migrations.upgrading import upgrade_in_process
 from tests.processes import forked
 from tests.store.watching import engine_of
-from threadkeep import AsyncStore, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
+from threadkeep import AsyncStore, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
 from threadkeep.db.base import Base
 from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
 
@@ -106,6 +106,33 @@ def test_other_tables_are_left_alone(engine: Engine) -> None:
     schema.downgrade(engine)
     with engine.connect() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "theirs"
+
+
+def test_an_application_can_tell_our_tables_from_its_own(empty_database: Database, engine: Engine) -> None:
+    """`schema.TABLES` names all that its Alembic must not drop, and nothing else."""
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE orders (number integer PRIMARY KEY)"))
+    schema.upgrade(engine)
+    theirs = MetaData()
+    theirs.reflect(engine, only=["orders"])
+
+    def include_name(name: str | None, kind: str, _parents: Any) -> bool:
+        return kind != "table" or name not in schema.TABLES
+
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"include_name": include_name})
+        assert compare_metadata(context, theirs) == []
+    ours = table_names(engine) - {"orders"}
+    assert ours == schema.TABLES if empty_database.kind == "sqlite" else ours < schema.TABLES
+
+
+@pytest.mark.parametrize("columns", ["id integer PRIMARY KEY", "id integer PRIMARY KEY, name varchar(9)"])
+def test_a_table_of_another_application_is_not_taken_over(engine: Engine, columns: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE TABLE tenants ({columns})"))
+    with pytest.raises(SchemaError, match="under names that threadkeep needs: tenants"):
+        schema.upgrade(engine)
+    assert table_names(engine) == {"tenants"}
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql", "mariadb"])

@@ -28,6 +28,11 @@ REVISIONS: Final = ("v0_1_0_a", "v0_1_0_b", "v0_1_0_c", "v0_1_0_d", "v0_1_0_e") 
 # Views for people who write SQL -> the revision that made them
 VIEWS: Final = dict.fromkeys(("usage_by_day", "usage_attempts", "messages_text", "tool_calls"), "v0_1_0_c")
 
+# SQLite's full-text index, and the tables that FTS5 keeps for it
+_SEARCH_TABLES: Final = ("search_index", *(f"search_index_{name}" for name in ("config", "data", "docsize", "idx")))
+# Everything of threadkeep's that a database may list as a table: for the `include_name` of an application's Alembic
+TABLES: Final = frozenset({*Base.metadata.tables, VERSION_TABLE, *_SEARCH_TABLES})
+
 _LOCK_NAME: Final = "threadkeep_schema"
 _LOCK_NUMBER: Final = 7_236_001_954_283  # PostgreSQL's advisory locks have numbers
 _LOCK_SECONDS: Final = 300
@@ -72,10 +77,13 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
     Raises:
         SchemaTooNew: the database is of a newer release.
-        SchemaError: rows break a foreign key afterwards (SQLite), or another upgrade does not end.
+        SchemaError: another application has tables of these names, rows break a foreign key afterwards (SQLite), or
+            another upgrade does not end.
     """
     with _upgrading(engine) as connection:
         found = current(connection)
+        if found is None:
+            _check_names(connection)
         if found is not None and found not in _known():
             raise SchemaTooNew(found, HEAD)
         _command("upgrade", connection, revision)
@@ -101,6 +109,22 @@ def upgrade_sql(dialect: str, revision: str = "head") -> str:
 def is_empty(connection: Connection) -> bool:
     """Whether a database has no tables at all."""
     return not inspect(connection).get_table_names()
+
+
+def _check_names(connection: Connection) -> None:
+    """Refuse tables of another application under the names of ours, which a crashed upgrade may have left."""
+    inspector = inspect(connection)
+    tables = Base.metadata.tables
+    foreign = []
+    for name in sorted(tables.keys() & set(inspector.get_table_names())):
+        needed = {column.name for column in tables[name].columns if not column.nullable}
+        if not needed <= {column["name"] for column in inspector.get_columns(name)}:
+            foreign.append(name)
+    if foreign:
+        raise SchemaError(
+            f"The database has tables of another application under names that threadkeep needs: {', '.join(foreign)}. "
+            "Give threadkeep a database of its own, or on PostgreSQL a schema (docs/production.md)."
+        )
 
 
 def _known() -> set[str]:
@@ -205,4 +229,4 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
             connection.invalidate()  # the lock goes with the connection
 
 
-__all__ = ["HEAD", "Base", "check", "current", "downgrade", "upgrade", "upgrade_sql"]
+__all__ = ["HEAD", "TABLES", "Base", "check", "current", "downgrade", "upgrade", "upgrade_sql"]
