@@ -34,7 +34,8 @@ def of_user(user: Annotated[str, Header(alias="X-User")]) -> AsyncStore:
     return store.for_user(user)  # here goes your authentication: this store finds nothing of other users
 
 
-Mine, TEXT = Annotated[AsyncStore, Depends(of_user)], Body(embed=True)
+Mine = Annotated[AsyncStore, Depends(of_user)]
+TEXT = Body(embed=True)
 
 
 @app.post("/conversations")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
+from threadkeep.domain.option_types import ChangedOptions, ImportOptions, NewOptions, Options
 from threadkeep.domain.options import (
     OPTIONS,
     OptionAttributes,
@@ -20,6 +21,7 @@ from threadkeep.domain.options import (
     thinking,
 )
 from threadkeep.errors import InvalidOption
+from threadkeep.store.requests import ABOUT
 
 COERCED = [
     ("temperature", 1, 1.0),
@@ -194,3 +196,10 @@ def test_thinking_takes_a_budget_or_false() -> None:
 def test_thinking_refuses_everything_else(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         thinking(**arguments)
+
+
+def test_the_types_name_every_option() -> None:
+    assert Options.__annotations__.keys() == OPTIONS.keys()
+    assert ImportOptions.__annotations__.keys() == OPTIONS.keys() - {"model", "stream"}
+    assert NewOptions.__annotations__.keys() == OPTIONS.keys() | {"input", "system", "tools"}
+    assert ChangedOptions.__annotations__.keys() == OPTIONS.keys() | ABOUT

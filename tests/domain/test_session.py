@@ -105,7 +105,8 @@ def test_items_are_added_all_or_none() -> None:
 
 
 def test_options_are_attributes() -> None:
-    session = Session(model="m", temperature="0.5")
+    options: Any = {"temperature": "0.5"}  # more than the types say
+    session = Session(model="m", **options)
     assert session.temperature == 0.5
     session.temperature = "0.25"
     assert session.temperature == 0.25
@@ -118,15 +119,17 @@ def test_options_are_attributes() -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    for make in (lambda: Session(modle="m"), lambda: Session().update(modle="m")):
+    options: Any = {"modle": "m"}
+    for make in (lambda: Session(**options), lambda: Session().update(**options)):
         with pytest.raises(InvalidOption, match="'modle'"):
             make()
 
 
 def test_an_update_is_all_or_nothing() -> None:
     session = Session(model="m")
+    options: Any = {"model": "n", "temperature": "warm"}
     with pytest.raises(InvalidOption):
-        session.update(model="n", temperature="warm")
+        session.update(**options)
     assert session.model == "m"
 
 

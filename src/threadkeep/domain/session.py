@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from threadkeep.domain.items import (
     UNSET,
@@ -19,6 +19,7 @@ from threadkeep.domain.items import (
 )
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import shown
+from threadkeep.domain.option_types import Options
 from threadkeep.domain.options import (
     OPTIONS,
     SERVER_STATE,
@@ -73,7 +74,7 @@ class Session(OptionAttributes, ToolList):
         input: Content | Sequence[Item | Mapping[str, Any]] | None = None,
         system: Content | None = None,
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         self._settings = settings_at_creation(options)
         self._tools = [tool.to_dict() for tool in tools_from(() if tools is None else tools)]
@@ -100,9 +101,9 @@ class Session(OptionAttributes, ToolList):
 
     def _assign_option(self, name: str, value: object) -> None:
         """Take an option that was assigned as an attribute: ``session.temperature = 0.2``."""
-        self.update(**{name: value})
+        self._settings = settings_with(self._settings, {name: value})
 
-    def update(self, **options: Any) -> None:
+    def update(self, **options: Unpack[Options]) -> None:
         """Set options; None takes one out.
 
         Raises:

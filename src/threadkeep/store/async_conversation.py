@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from threadkeep.domain.items import UNSET
+from threadkeep.domain.option_types import ChangedOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
+from threadkeep.domain.usage import UsageRow
 from threadkeep.domain.wire import Rendered
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.answers import Call
@@ -172,7 +174,11 @@ class AsyncConversation(Writes, AsyncViews, Reads, Changes):
         """Like `Conversation.response_body`."""
         return await self._run(self._reading_body(number))
 
-    async def usage(self, *, by: Sequence[str] | str = ()) -> Any:
+    @overload
+    async def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
+    @overload
+    async def usage(self, *, by: Sequence[str] | str) -> list[UsageRow]: ...
+    async def usage(self, *, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
         """Like `Conversation.usage`."""
         return await self._run(self._reporting(by))
 
@@ -193,7 +199,7 @@ class AsyncConversation(Writes, AsyncViews, Reads, Changes):
         """Like `Conversation.set_active_branch`."""
         await self._run(self._activating(number, idempotency_key))
 
-    async def update(self, *, idempotency_key: str | None = None, **options: Any) -> None:
+    async def update(self, *, idempotency_key: str | None = None, **options: Unpack[ChangedOptions]) -> None:
         """Like `Conversation.update`."""
         await self._run(self._updating(options, idempotency_key))
 

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 
 from threadkeep.db import schema
 from threadkeep.domain.cost import Price
+from threadkeep.domain.option_types import ImportOptions, NewOptions
 from threadkeep.domain.session import Session
 from threadkeep.domain.statistics import Statistics
 from threadkeep.domain.stored import Page
@@ -84,7 +85,7 @@ class AsyncStore(AsyncSearches):
 
     async def create_conversation(
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Any,
+        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[NewOptions],
     ) -> AsyncConversation:  # fmt: skip
         """Like `Store.create_conversation`."""
         await self._ready()
@@ -94,7 +95,7 @@ class AsyncStore(AsyncSearches):
     async def import_request(
         self, payload: Any, format: str, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Any,
+        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[ImportOptions],
     ) -> AsyncConversation:  # fmt: skip
         """Like `Store.import_request`."""
         await self._ready()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from threadkeep.domain.items import UNSET
+from threadkeep.domain.option_types import ChangedOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
+from threadkeep.domain.usage import UsageRow
 from threadkeep.domain.wire import Rendered
 from threadkeep.store.actions.opening import Opened
 from threadkeep.store.answers import Call
@@ -225,7 +227,11 @@ class Conversation(Writes, SyncViews, Reads, Changes):
         """
         return self._run(self._reading_body(number))
 
-    def usage(self, *, by: Sequence[str] | str = ()) -> Any:
+    @overload
+    def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
+    @overload
+    def usage(self, *, by: Sequence[str] | str) -> list[UsageRow]: ...
+    def usage(self, *, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
         """What this conversation used: one UsageRow, or with `by` ("response", "model", "day" …) a list of them."""
         return self._run(self._reporting(by))
 
@@ -258,7 +264,7 @@ class Conversation(Writes, SyncViews, Reads, Changes):
         """
         self._run(self._activating(number, idempotency_key))
 
-    def update(self, *, idempotency_key: str | None = None, **options: Any) -> None:
+    def update(self, *, idempotency_key: str | None = None, **options: Unpack[ChangedOptions]) -> None:
         """Change session options (None takes one out), `title`, `labels` (all of them), `user_id` or `external_id`.
 
         Raises:

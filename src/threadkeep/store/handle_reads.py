@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse
@@ -78,7 +78,9 @@ class Reads(Handle):
         branch = whole("The number of a branch", number)
         return Plan(get, (self._place.scope, "id", self._place.key, self._contents, branch))
 
-    def _reporting(self, by: Sequence[str]) -> Plan[Any]:
+    def _reporting(self, by: Sequence[str]) -> Plan[UsageRow | list[UsageRow]]:
         question = Question(by=columns_of(by), conversation=self._place.key)
-        finish: Callable[[list[UsageRow]], Any] = (lambda rows: rows) if by else (lambda rows: rows[0])
+        finish: Callable[[list[UsageRow]], UsageRow | list[UsageRow]] = (
+            (lambda rows: rows) if by else (lambda rows: rows[0])
+        )
         return Plan(usage_of_conversation, (self._place, question), finish)

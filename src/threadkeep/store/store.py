@@ -13,6 +13,7 @@ from sqlalchemy.orm import scoped_session
 
 from threadkeep.db import schema
 from threadkeep.domain.cost import Price
+from threadkeep.domain.option_types import ImportOptions, NewOptions
 from threadkeep.domain.session import Session
 from threadkeep.domain.statistics import Statistics
 from threadkeep.domain.stored import Page
@@ -103,7 +104,7 @@ class Store(Searches):
 
     def create_conversation(
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Any,
+        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[NewOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation with session options (`model`, `instructions` …), and `input`, `system` and `tools`.
 
@@ -117,7 +118,7 @@ class Store(Searches):
     def import_request(
         self, payload: Any, format: str, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Any,
+        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[ImportOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation of a provider's request: its settings, tools and history.
 
