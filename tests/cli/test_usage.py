@@ -179,7 +179,7 @@ def test_a_picture_is_drawn_the_same_again(cli: Cli, used: str, tmp_path: Path) 
     assert tmp_path.joinpath("one.svg").read_bytes() == tmp_path.joinpath("other.svg").read_bytes()
 
 
-@pytest.mark.parametrize("names", [["<b>", "$a$ & $b$"], ["\ud800", "\x00"], ["x" * 200, None]])
+@pytest.mark.parametrize("names", [["<b>", "$a$ & $b$"], ["\ud800", "\x00", "\ufffe", "a\nb\tc"], ["x" * 200, None]])
 def test_no_name_spoils_a_picture(tmp_path: Path, names: list[str | None]) -> None:
     rows = [UsageRow({"model": name}, 1, total_tokens=5) for name in names]
     for name in ("usage.svg", "usage.html", "usage.png"):
@@ -187,6 +187,28 @@ def test_no_name_spoils_a_picture(tmp_path: Path, names: list[str | None]) -> No
         plots.write_plot(tmp_path / name, ["model"], rows)
     assert "<b>" not in tmp_path.joinpath("usage.html").read_text()
     ET.fromstring(tmp_path.joinpath("usage.svg").read_text())
+
+
+def test_every_series_has_its_name_in_the_legend(tmp_path: Path) -> None:
+    names = ["_private", "x" * 200, "a\nb", "others", "m1", "m2", "m3", "m4", "m5"]
+    rows = [
+        UsageRow({"day": date(2026, 1, day), "model": name}, 20 - number)
+        for number, name in enumerate(names)
+        for day in (1, 2)
+    ]
+    plots.check_kind(tmp_path / "usage.svg", ["day", "model"])
+    plots.write_plot(tmp_path / "usage.svg", ["day", "model"], rows)
+    texts = [one.text for one in ET.fromstring(tmp_path.joinpath("usage.svg").read_text()).iter() if one.text]
+    assert {"_private", "x" * 29 + "\u2026", "a\\nb", "others", "m1", "m2", "m3", "all others"} <= set(texts)
+
+
+def test_a_year_of_hours_is_drawn_at_once(tmp_path: Path) -> None:
+    """Bars of their own would take a minute."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [UsageRow({"hour": begin + timedelta(hours=hour), "model": f"m{hour % 3}"}, hour) for hour in range(8760)]
+    plots.check_kind(tmp_path / "usage.svg", ["hour", "model"])
+    plots.write_plot(tmp_path / "usage.svg", ["hour", "model"], rows)
+    assert tmp_path.joinpath("usage.svg").read_text().count("<path") < 100
 
 
 def test_all_days_have_a_place_in_a_picture() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +24,15 @@ KINDS: Final = (".svg", ".png", ".html")
 TIMES: Final = ("hour", "day", "week", "month")
 SERIES: Final = 7  # further ones are drawn as one
 KEYS: Final = 25  # likewise bars without a time
-OTHERS: Final = "others"
+OTHERS: Final = ("others", "all others")  # the second one where something is called like the first
+TOUCHING: Final = 200  # bars of more times than these touch, and are drawn as one shape
 WIDTH, HEIGHT = 9.6, 4.6  # inches
 DOTS: Final = 150  # an inch of PNG
 DECIMALS: Final = ((50, 0), (0.05, 2), (0.0005, 4))  # from so many dollars on -> decimals
 
 # Colours that people who see colours differently can tell apart (Okabe and Ito), and grey for the others
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#999999")
+NO_FORM: Final = re.compile(r"[\n\t\ufffe\uffff]")
 INK, GREY, PALE = "#333333", "#777777", "#DDDDDD"
 
 TITLES: Final = {
@@ -122,7 +125,12 @@ def _bars(totals: Mapping[str, float]) -> tuple[list[str], list[float]]:
     largest = sorted(totals, key=lambda name: -totals[name])
     names, rest = largest[:KEYS], largest[KEYS:]
     bars = [totals[name] for name in names]
-    return (names, bars) if not rest else ([*names, OTHERS], [*bars, sum(totals[name] for name in rest)])
+    return (names, bars) if not rest else ([*names, _rest(totals)], [*bars, sum(totals[name] for name in rest)])
+
+
+def _rest(names: Mapping[str, float]) -> str:
+    """What is drawn as one is called."""
+    return next((name for name in OTHERS if name not in names), OTHERS[0])
 
 
 def _series(
@@ -131,11 +139,12 @@ def _series(
     """The values of each series at all places, the largest first; what there is no room for is one series."""
     largest = sorted(filter(totals.__getitem__, totals), key=lambda name: -totals[name])
     kept = largest if len(largest) <= SERIES + 1 else largest[:SERIES]
-    found = {name: [0.0] * len(places) for name in [*kept, *([OTHERS] if len(kept) < len(largest) else [])]}
+    rest = _rest(totals)
+    found = {name: [0.0] * len(places) for name in [*kept, *([rest] if len(kept) < len(largest) else [])]}
     index = {at: number for number, at in enumerate(places)}
     for at, name, value in values:
         if value:
-            found[name if name in found else OTHERS][index[at]] += value
+            found[name if name in found else rest][index[at]] += value
     return found
 
 
@@ -152,8 +161,9 @@ def _name(row: UsageRow, names: Sequence[str]) -> str:
 
 
 def _readable(key: Any) -> str:
-    """A key without what XML and fonts have no form for."""
-    return printable(key_text(key) or "unknown").encode("utf-8", "backslashreplace").decode()
+    """A key on one line, without what XML and fonts have no form for."""
+    text = printable(key_text(key) or "unknown").encode("utf-8", "backslashreplace").decode()
+    return NO_FORM.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _value(row: UsageRow, measure: str) -> float | None:
@@ -213,12 +223,7 @@ def _drawn(picture: Picture) -> Any:
 def _draw_times(axes: Any, picture: Picture) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    bottom = [0.0] * len(picture.places)
-    for number, (name, values) in enumerate(picture.series.items()):
-        colour = COLOURS[-1] if name == OTHERS else COLOURS[number % (len(COLOURS) - 1)]
-        axes.bar(range(len(values)), values, bottom=bottom, width=0.82, color=colour, label=_without_dollars(name))
-        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
-    largest = max(bottom)
+    largest = _draw_series(axes, picture)
     axes.grid(axis="y", color=PALE, linewidth=0.8)
     axes.tick_params(length=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, picture.measure, largest)))
@@ -226,10 +231,28 @@ def _draw_times(axes: Any, picture: Picture) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: _time_text(picture, place)))
     axes.set_xlim(-0.6, len(picture.places) - 0.4)
     axes.set_ylim(0, largest * 1.05)
+
+
+def _draw_series(axes: Any, picture: Picture) -> float:
+    """Stack the bars of all series; returns how high the highest stack is."""
+    bottom, handles, last = [0.0] * len(picture.places), [], len(picture.series) - 1
+    for number, (name, values) in enumerate(picture.series.items()):
+        colour = COLOURS[-1] if name in OTHERS and number == last else COLOURS[number % (len(COLOURS) - 1)]
+        top = [low + value for low, value in zip(bottom, values, strict=True)]
+        if len(values) > TOUCHING:
+            edges = [place - 0.5 for place in range(len(values) + 1)]
+            handles.append(axes.stairs(top, edges, baseline=bottom, fill=True, color=colour))
+        else:
+            handles.append(axes.bar(range(len(values)), values, bottom=bottom, width=0.82, color=colour))
+        bottom = top
     if "" not in picture.series:
-        handles, labels = axes.get_legend_handles_labels()
         # in the order in which the bars are stacked, seen from above
-        axes.legend(handles[::-1], labels[::-1], frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        names = [_without_dollars(_cut(name, 30)) for name in reversed(picture.series)]
+        place: Any = {"frameon": False, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+        legend = axes.legend(handles[::-1], ["?"] * len(names), **place)
+        for text, name in zip(legend.get_texts(), names, strict=True):
+            text.set_text(name)  # only now: a legend leaves out what begins with an underscore
+    return max(bottom)
 
 
 def _draw_bars(axes: Any, picture: Picture) -> None:
