@@ -175,3 +175,33 @@ def test_no_point_stands_behind_reasoning() -> None:
 def test_where_caches_need_no_marks_there_are_none(format_name: str) -> None:
     items = [user("a"), assistant("b"), user("c")]
     assert render(format_name, *items, options=AUTO).body == render(format_name, *items).body
+
+
+@pytest.mark.parametrize(
+    ("format_name", "options"),
+    [
+        ("messages", {}),
+        ("converse", {}),
+        ("chat_completion", {"dialect": "openrouter", "model": "anthropic/claude-sonnet-4.5"}),
+    ],
+    ids=["messages", "converse", "openrouter"],
+)
+@pytest.mark.parametrize("trigger", [[user("b")], [user("b"), call("k"), output("k", "r")]], ids=["question", "loop"])
+def test_what_stands_behind_a_dynamic_context_is_not_marked(
+    format_name: str, options: Json, trigger: list[Json]
+) -> None:
+    """The next request has another one, and finds the last mark before it."""
+    tail = RenderOptions(cache="auto", dynamic_context={"now": "12:00"}, dynamic_context_at="tail")
+    items = [user("a"), assistant("c"), *trigger]
+    messages = render(format_name, *items, options=tail, instructions="Be brief.", **options).payload["messages"]
+    place = next(place for place, message in enumerate(messages) if "12:00" in str(message))
+    last = messages[place - 1]["content"][-1]
+    assert MARK in last or "cachePoint" in last
+    assert not any(word in str(messages[place:]) for word in (MARK, "cachePoint"))
+
+
+def test_a_mark_of_the_user_behind_a_dynamic_context_counts() -> None:
+    tail = RenderOptions(cache="auto", dynamic_context={"now": "12:00"}, dynamic_context_at="tail")
+    own = {"type": "input_text", "text": "b", MARK: SHORT}
+    found = render("messages", user("a"), assistant("c"), user(own), options=tail).payload
+    assert marks(found)[-1] == SHORT

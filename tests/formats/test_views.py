@@ -155,6 +155,12 @@ def test_a_summary_that_was_undone_does_not_count(format_name: str) -> None:
     assert session.render(format_name).losses == []
 
 
+def test_a_window_keeps_the_summary_of_what_it_cannot_show() -> None:
+    session = compacted(5, 3, summary="They talked.")
+    found = texts(session, window=Turns(1))
+    assert found == [f"{SUMMARY}\n\nThey talked.", "question 4", "answer 4"]
+
+
 def test_the_last_of_several_compactions_counts() -> None:
     session = compacted(3, 3, summary="first")
     session.user("more")

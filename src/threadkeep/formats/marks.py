@@ -2,6 +2,8 @@
 
 * The last block of the last message is marked, and with more than twenty blocks in the messages the one fifteen before
   it, so that the next request finds a prefix that was cached: the service looks twenty blocks back.
+* A dynamic context before the question (`dynamic_context_at="tail"`) is another one in the next request:
+  then the messages before it are marked as if they were all.
 * The last tool and the last block of the system text are marked where there is room, and none of them is marked.
 * There are four marks at most. Those of tools and system text stay, the oldest of the messages go first.
 * A mark never changes the shape of content: a bare string is left alone, and a mark on a tool result is on the block.
@@ -27,9 +29,16 @@ _UNMARKED: Final = frozenset({"thinking", "redacted_thinking", "mcp_tool_listing
 Place = tuple[int, int]  # of a block: the number of its message, and its index there
 
 
-def marked(body: JsonObject) -> JsonObject:
-    """A request with marks on its tools, its system text and the end of its messages; the given one is not changed."""
-    found: JsonObject = dict(body)
+def marked(body: JsonObject, end: int | None = None) -> JsonObject:
+    """A request with marks on its tools, its system text and the end of its messages; the given one is not changed.
+
+    `end` is how many of its messages the next request repeats, where these are not all.
+    """
+    rest = [] if end is None else body["messages"][end:]
+    if rest and not any(_marks_of(rest)):
+        found = marked({**body, "messages": body["messages"][:end]})
+        return {**found, "messages": [*found["messages"], *rest]}
+    found = dict(body)
     room = MOST - len([*_marks_of(body.get("tools")), *_marks_of(body.get("system")), *_own(body)])
     for key, behind in (("system", ("messages",)), ("tools", ("system", "messages"))):
         things: Any = found.get(key)

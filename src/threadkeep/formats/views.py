@@ -51,9 +51,11 @@ def shown(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Shown
     head = entries[-1].position if entries else -1
     if not marks and options.shows_all:
         return Shown(entries, head, is_whole=len(entries) == len(snapshot.entries))
-    found = compacted(entries, _in_force(marks, snapshot, entries, format_name)) if marks else list(entries)
+    compaction = _in_force(marks, snapshot, entries, format_name) if marks else None
+    found = compacted(entries, compaction) if marks else list(entries)
     if options.window is not None:
-        found = windowed(found, options.window)
+        kept = compaction is not None  # what stands for the turns before is none of them
+        found = [*found[:kept], *windowed(found[kept:], options.window)]
     if not options.reasoning:
         found = [entry for entry in found if entry.type != "reasoning"]
     if not options.vision:
@@ -63,6 +65,11 @@ def shown(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Shown
         place = _front(found, options) if options.dynamic_context_at == "front" else trigger_start(found)
         found.insert(place, layer(_as_json(options.dynamic_context), before=found[place]))
     return Shown(found, head, has_layer=has_layer)
+
+
+def repeated(view: Shown, options: RenderOptions, stable: int) -> int | None:
+    """How many messages the next request repeats, where a layer at the tail comes between; None where there is none."""
+    return stable if view.has_layer and options.dynamic_context_at == "tail" else None
 
 
 def _as_json(context: JsonObject | None) -> str:

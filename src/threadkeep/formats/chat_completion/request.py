@@ -30,7 +30,7 @@ from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import left_alone, paired
-from threadkeep.formats.views import shown
+from threadkeep.formats.views import repeated, shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -61,7 +61,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     vendor_messages(messages, dialect, snapshot.settings, context)
     body["messages"] = messages
     if options.cache is not None:
-        body = with_marks(body, dialect)
+        body = with_marks(body, dialect, repeated(view, options, stable))
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,

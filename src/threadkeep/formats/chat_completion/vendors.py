@@ -160,7 +160,7 @@ def _id_of(original: str, form: re.Pattern[str], taken: set[str]) -> str:
     return found
 
 
-def with_marks(body: JsonObject, dialect: Dialect) -> JsonObject:
+def with_marks(body: JsonObject, dialect: Dialect, end: int | None) -> JsonObject:
     """A request with cache marks, where the vendor takes them for the model: on tools, or on content, too."""
     model = body.get("model")
     if dialect.marks == "none" or not (isinstance(model, str) and dialect.marked_models.search(model)):
@@ -171,7 +171,8 @@ def with_marks(body: JsonObject, dialect: Dialect) -> JsonObject:
     first, *others = body["messages"]
     is_system = first.get("role") in ("system", "developer")
     system = {"system": first.get("content")} if is_system else {}
-    found = marked({**body, **system, "messages": others if is_system else [first, *others]})
+    end = end if end is None else max(end - is_system, 0)
+    found = marked({**body, **system, "messages": others if is_system else [first, *others]}, end)
     if is_system:
         found["messages"] = [{**first, "content": found.pop("system")}, *found["messages"]]
     return {**{key: value for key, value in found.items() if key != "messages"}, "messages": found["messages"]}

@@ -2,6 +2,7 @@
 
 * A cache point is a block of its own behind what it covers, beside the blocks of a message and never inside a result.
 * The last two messages end with one: the next request finds the last point of this one in its history.
+* With a dynamic context at the tail, it is the last two messages before it: the next request has another one.
 * There are four at most; those that are there are kept, count, and are not set twice.
 * A point of an hour may not follow one of five minutes, so one that an hour's point follows lasts an hour, too.
 
@@ -24,18 +25,21 @@ _UNMARKED: Final = frozenset({POINT, "reasoningContent"})  # no point may stand 
 Path = tuple[str | int, ...]  # keys and indexes that lead to a list
 
 
-def with_points(body: JsonObject, model: object) -> JsonObject:
-    """A request with the cache points that the model takes; the given one is not changed."""
+def with_points(body: JsonObject, model: object, end: int | None) -> JsonObject:
+    """A request with the cache points that the model takes; the given one is not changed.
+
+    `end` is how many of its messages the next request repeats, where these are not all.
+    """
     places = cached_places(model)
     room = MOST - len([one for path in _paths(body) for one in _at(body, path) if _is_point(one)])
-    for path in [path for path in _wanted(body, places) if _takes_point(_at(body, path))][: max(room, 0)]:
+    for path in [path for path in _wanted(body, places, end) if _takes_point(_at(body, path))][: max(room, 0)]:
         body = _extended(body, path, _point(body, path))
     return body
 
 
-def _wanted(body: JsonObject, places: frozenset[str]) -> list[Path]:
+def _wanted(body: JsonObject, places: frozenset[str], end: int | None) -> list[Path]:
     """The lists that are to end with a point, the most useful first."""
-    ends: list[Path] = [("messages", index, "content") for index in _last_two(body["messages"])]
+    ends: list[Path] = [("messages", index, "content") for index in _last_two(body["messages"][:end])]
     last, before = ends[:1], ends[1:]
     leading: list[Path] = [("system",)] * (SYSTEM in places) + [("toolConfig", "tools")] * (TOOLS in places)
     return [*last, *leading, *before] if MESSAGES in places else leading

@@ -35,7 +35,7 @@ from threadkeep.formats.fields import render_fields
 from threadkeep.formats.names import Names
 from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
-from threadkeep.formats.views import shown
+from threadkeep.formats.views import repeated, shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -69,7 +69,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
         body["system"] = system
     body["messages"] = messages
     if options.cache is not None:
-        body = with_points(body, snapshot.settings.get("model"))
+        body = with_points(body, snapshot.settings.get("model"), repeated(view, options, stable))
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=place.losses,
         repairs=place.repairs,

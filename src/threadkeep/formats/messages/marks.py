@@ -40,9 +40,9 @@ def with_fewer_marks(body: JsonObject, context: Context) -> JsonObject:
     return _remarked(body, excess)
 
 
-def with_own_marks(body: JsonObject, context: Context) -> JsonObject:
+def with_own_marks(body: JsonObject, context: Context, end: int | None) -> JsonObject:
     """The request with marks where they help; a mark of the user that is beyond what the service takes is reported."""
-    found = marked(body)
+    found = marked(body, end)
     if excess := left_out(body, found):
         context.lose("cache_mark", MARK, f"{excess} cache marks were left out: the service takes {MOST}.")
     return found

@@ -40,7 +40,7 @@ from threadkeep.formats.native import report_imported
 from threadkeep.formats.rendered import PlainRendered, is_plain
 from threadkeep.formats.reports import Context
 from threadkeep.formats.turns import left_alone, paired
-from threadkeep.formats.views import shown
+from threadkeep.formats.views import repeated, shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -79,12 +79,13 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     body["messages"] = [message_of(turn) for turn in turns]
     if not is_as_it_came:
         body = with_fewer_marks(with_even_citations(body, context), context)
+    stable = stable_count(turns)
     if options.cache is not None:
-        body = with_own_marks(body, context)
+        body = with_own_marks(body, context, repeated(view, options, stable))
     rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
         losses=context.losses,
         repairs=context.repairs,
-        stable=stable_count(turns),
+        stable=stable,
         head=view.head,
         view=options.view(NAME),
         source=body,
