@@ -266,3 +266,20 @@ def test_input_takes_what_other_appends_take(conversation: Any) -> None:
     with pytest.raises(InvalidOption):
         conversation.add_input(turn, "chat_completion", nonsense=1)
     assert conversation.add_input([], "chat_completion") == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "format"),
+    [
+        ({"contents": []}, "messages"),
+        ({"input": "Hi"}, "chat_completion"),
+        ({"contents": []}, "converse"),
+        ({"messages": []}, "gemini"),
+        ({"messages": []}, "open_responses"),
+    ],
+)
+def test_a_request_of_another_format_is_suspected(store: Any, payload: dict[str, Any], format: str) -> None:
+    key = next(iter(payload))
+    with pytest.raises(CannotParse, match=rf"its keys are \['{key}'\]. Is it of another format"):
+        store.import_request(payload, format)
+    assert store.list_conversations().items == []

@@ -18,13 +18,18 @@ def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject
     """A request as a JSON object: given as such, as JSON text, or as an object of an SDK.
 
     Raises:
-        CannotParse: it is none, or has no list of turns under `turn_list` where it names one.
+        CannotParse: it is none, or has no `messages` where the turns should be.
     """
     found = body_object(payload)
     if not isinstance(found, dict):
         raise CannotParse(
             f"The {format_name} request is {shortened(found)}, not a JSON object. Give the whole request body, "
             f"with the key {turn_list!r}."
+        )
+    if turn_list == "messages" and found.get(turn_list) is None:
+        raise CannotParse(
+            f"The request has no messages; its keys are {shortened(list(found))}. Is it of another format than "
+            f"{format_name}?"
         )
     return found
 
