@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -130,3 +130,8 @@ def test_ratios_count_only_what_is_known() -> None:
     unknown = UsageRow({}, 3, 300)
     assert (unknown.cache_hit_ratio, unknown.mean_latency_ms, unknown.cost_usd) == (None, None, None)
     assert UsageRow({}, 1, 0, 0, cache_known_tokens=0).cache_hit_ratio is None
+
+
+def test_dollars_are_exact_whatever_the_application_has_set_for_its_decimals() -> None:
+    with localcontext(prec=3):
+        assert UsageRow({}, cost_nano=123_456_789_012_345).cost_usd == Decimal("123456.789012345")

@@ -258,6 +258,14 @@ def test_the_ledger_names_the_model_that_was_asked(store: Any, tables: Tables) -
     assert [row["model"] for row in tables.rows("usage_records", "id")] == ["asked"]
 
 
+def test_a_latency_that_cannot_be_one_is_unknown(store: Any) -> None:
+    """Somebody took a clock for it: sums of thousands of these would be too large for the databases."""
+    conversation = store.create_conversation(model="m")
+    conversation.record_attempt("open_responses", latency_ms=1_760_000_000_000_000)
+    conversation.record_attempt("open_responses", latency_ms=20)
+    assert (store.usage()[0].latency_ms, store.usage()[0].latencies) == (20, 1)
+
+
 def test_days_are_filled_in_batches_and_only_when_they_are_over(store: Any, tables: Tables) -> None:
     conversation = store.create_conversation(model="m")
     now = datetime.now(UTC)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+from threadkeep.domain.cost import ARITHMETIC
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy, shown
 
@@ -186,7 +187,7 @@ class UsageRow(NamedTuple):
     @property
     def cost_usd(self) -> Decimal | None:
         """The cost in US dollars, exactly."""
-        return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
+        return None if self.cost_nano is None else ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
 
     @property
     def cache_hit_ratio(self) -> float | None:

@@ -19,7 +19,7 @@ from threadkeep.store.actions.days import unfill
 from threadkeep.store.place import Place
 
 UNKNOWN: Final = NormalizedUsage()
-MAX_FIGURE: Final = 10**12  # no request has more tokens, and sums of millions of these fit into 64 bits
+MAX_FIGURE: Final = 10**12  # no request has more tokens or takes so long, and sums of millions fit into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def attempt_row(
         "model": attempt.model,
         "format": attempt.format,
         "status": attempt.status,
-        "latency_ms": attempt.latency_ms,
+        "latency_ms": _figure(attempt.latency_ms),
         "input_tokens": _figure(figures.input_tokens),
         "cached_tokens": _figure(figures.cached_tokens),
         "cache_write_tokens": _figure(figures.cache_write_tokens),
