@@ -283,3 +283,14 @@ def test_a_request_of_another_format_is_suspected(store: Any, payload: dict[str,
     with pytest.raises(CannotParse, match=rf"its keys are \['{key}'\]. Is it of another format"):
         store.import_request(payload, format)
     assert store.list_conversations().items == []
+
+
+@pytest.mark.parametrize("format", ["messages", "converse"])
+def test_a_turn_of_gemini_is_not_stored_as_a_message_that_says_nothing(store: Any, format: str) -> None:
+    turn = {"role": "user", "parts": [{"text": "Hi"}]}
+    conversation = store.create_conversation(model="m")
+    with pytest.raises(CannotParse, match=r"has parts and no content.*gemini"):
+        conversation.add_input(turn, format)
+    with pytest.raises(CannotParse, match=r"has parts and no content.*gemini"):
+        store.import_request({"messages": [turn]}, format)
+    assert conversation.transcript() == []

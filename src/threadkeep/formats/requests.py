@@ -47,6 +47,18 @@ def turns_in(turns: Any, format_name: str) -> list[Any]:
     raise CannotParse(f"The {format_name} turns are {shortened(found)}. Give a turn as a dict, or a list of turns.")
 
 
+def checked_content(message: JsonObject, where: str) -> Any:
+    """What a message says under `content`, if anything.
+
+    Raises:
+        CannotParse: it has `parts` in its place, which are Gemini's: all that it says would be lost.
+    """
+    content = message.get("content")
+    if content is None and isinstance(message.get("parts"), list | dict):
+        raise CannotParse(f"{where} has parts and no content: {shortened(message)}. Is it of the format gemini?")
+    return content
+
+
 def session_of(
     format_name: str,
     turns: Iterable[Sequence[JsonObject]],

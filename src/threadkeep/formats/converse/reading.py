@@ -23,7 +23,7 @@ from threadkeep.formats.converse.tools import CHOICES, holds_tool_blocks, tool_k
 from threadkeep.formats.envelopes import shortened
 from threadkeep.formats.fields import read_fields
 from threadkeep.formats.names import is_valid_name
-from threadkeep.formats.requests import request_object, session_of, turns_in
+from threadkeep.formats.requests import checked_content, request_object, session_of, turns_in
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -63,7 +63,7 @@ def _items(message: Any) -> list[JsonObject]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str):
         raise CannotParse(f"A converse message is {shortened(message)}. Give a dict with `role` and `content`.")
-    content = message.get("content")
+    content = checked_content(message, "A converse message")
     blocks = [{"text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list | None):
         raise CannotParse(f"The content of a converse message is {shortened(content)}, not a list of blocks.")

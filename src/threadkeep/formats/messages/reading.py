@@ -27,7 +27,7 @@ from threadkeep.formats.messages.system import read_system
 from threadkeep.formats.messages.tools import read_choice, tool_from_wire
 from threadkeep.formats.messages.turns import LIST, TEXT
 from threadkeep.formats.reports import Context
-from threadkeep.formats.requests import request_object, session_of, turns_in
+from threadkeep.formats.requests import checked_content, request_object, session_of, turns_in
 
 _APART: Final = frozenset({"messages", "system", "tools", "tool_choice"})
 _PLAIN: Final = frozenset({"type", "text"})
@@ -126,7 +126,7 @@ def _items(message: Any, path: str) -> list[JsonObject]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str):
         raise CannotParse(f"{path} is {shortened(message)}, not a message. Give an object with a role.")
-    content = message.get("content")
+    content = checked_content(message, path)
     if not isinstance(content, str | list | None):
         raise CannotParse(f"{path}.content is {shortened(content)}. Give text, or a list of blocks.")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
