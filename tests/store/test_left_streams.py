@@ -29,14 +29,14 @@ WORDS = "one two three"
 def test_a_killed_recorder_leaves_a_lease_that_can_be_taken(database: Database, stores: Any, tenant: str) -> None:
     """What it stored becomes one incomplete response with one ledger row, whoever of several writers is first."""
     store = stores.get("sync").for_tenant(tenant)
-    dice = random.Random(0)
+    dice, longest = random.Random(0), 0
     for _ in range(KILLS):
         conversation = store.create_conversation(model="m", input="Count")
         receiver, sender = pipe()
         recorder = forked(stream_for_ever, database.url, tenant, conversation.id, LEASE, sender)
         sender.close()
         assert receiver.poll(60)
-        time.sleep(dice.uniform(0.05, 0.4))
+        time.sleep(dice.uniform(0.05, 0.8))
         recorder.kill()
         recorder.join()
         number = last_started(receiver)
@@ -47,14 +47,16 @@ def test_a_killed_recorder_leaves_a_lease_that_can_be_taken(database: Database, 
         for other in others:
             other.join(60)
         found = store.get_conversation(conversation.id)
-        first, partial, *said = texts_of(found.transcript())
-        words = partial.split()
-        assert (first, sorted(said)) == ("Count", ["now 0", "now 1", "now 2"])
+        texts = texts_of(found.transcript())
+        words = texts.pop(1).split() if len(texts) > 4 else []  # it may have been killed before it stored any
+        assert (texts[0], sorted(texts[1:])) == ("Count", ["now 0", "now 1", "now 2"])
         assert words == [str(place) for place in range(len(words))]
-        assert 0 < len(words) <= number + 2
+        assert len(words) <= number + 2
+        longest = max(longest, len(words))
         assert [row.status for row in found.responses()] == ["incomplete"]
         assert found.usage().attempts == 1
         assert all(found.render(wire).body for wire in NAMES)
+    assert longest
     with database.engine().connect() as connection:
         assert Tables(connection, store._scope.tenant).counts()["stream_parts"] == 0
 
