@@ -107,6 +107,15 @@ def test_a_tool_output_at_the_end_is_what_is_to_be_answered() -> None:
     assert found[2:] == ["run it", '{"time":"12:00"}', "reasoning", "function_call", "done"]
 
 
+def test_a_late_output_takes_it_to_no_earlier_place() -> None:
+    session = with_tools()
+    session.add_item({"type": "function_call", "call_id": "c2", "name": "f", "arguments": "{}"}, turn=10)
+    session.user("never mind")
+    before = texts(session, dynamic_context=NOW, dynamic_context_at="tail")
+    session.add_function_call_output("c2", "late")
+    assert texts(session, dynamic_context=NOW, dynamic_context_at="tail") == [*before, "late"]
+
+
 @pytest.mark.parametrize("format_name", NAMES)
 def test_nothing_from_the_dynamic_context_on_is_stable(format_name: str) -> None:
     session = said(3)

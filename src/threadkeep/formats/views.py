@@ -93,7 +93,8 @@ def layer(text: str, before: Entry) -> Entry:
 def trigger_start(entries: Sequence[Entry]) -> int:
     """The index of what the model is to answer: what the user said last, or the calls whose outputs came last.
 
-    What the model said in one go is not taken apart: providers join it.
+    What the model said in one go is not taken apart: providers join it. Where the user spoke before an output came, it
+    is what the user said, as it was before: what was sent ahead of it stays there.
     """
     end = len(entries) - 1
     if is_said_by_user(entries[end]):
@@ -106,6 +107,9 @@ def trigger_start(entries: Sequence[Entry]) -> int:
         call = calls.get(entries[end].position)
         first = min(end if call is None else entries.index(call), first)
         end -= 1
+    said = [index for index in range(first, end + 1) if is_said_by_user(entries[index])]
+    if said:
+        return said[0]
     while first > 0 and not is_said_by_user(entries[first - 1]) and entries[first - 1].type not in OUTPUTS:
         first -= 1
     return first
