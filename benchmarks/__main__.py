@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -42,10 +43,13 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=BENCHMARKS, action="append", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}"
     )
+    parser.add_argument("--ledger", type=int, metavar="N", help="attempts in the ledger that reports are about")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="threadkeep_bench_") as name:
         sizes = scale.quick(Path(name)) if arguments.quick else scale.Scale(Path(name))
+        if arguments.ledger:
+            sizes = replace(sizes, ledger=arguments.ledger)
         machine = _machine(Path(name))
         lines = [line for one in arguments.only or BENCHMARKS for line in _run(one, sizes)]
         machine["fdatasync_us_after"] = round(timing.fdatasync_seconds(Path(name)) * 1e6)
