@@ -76,13 +76,22 @@ def _picker(names: Sequence[str]) -> Callable[[Parameters], tuple[Any, ...]]:
 class Prepared:
     """A statement for the hot paths.
 
-    `names` are the columns of an INSERT. `gives_bytes`: on PostgreSQL, columns of the type TEXT come as bytes in UTF-8,
-    which the server sends; making strings of them and bytes again takes as long as all the rest of a long read.
+    `names` are the columns of an INSERT. `is_binary`: PostgreSQL sends values as it has them; making text of a number
+    and a number of the text takes longer than summing it up. `gives_bytes`: the same, and columns of the type TEXT come
+    as bytes in UTF-8; making strings of them and bytes again takes as long as all the rest of a long read.
     """
 
-    def __init__(self, statement: Executable, names: Sequence[str] | None = None, *, gives_bytes: bool = False) -> None:
+    def __init__(
+        self,
+        statement: Executable,
+        names: Sequence[str] | None = None,
+        *,
+        is_binary: bool = False,
+        gives_bytes: bool = False,
+    ) -> None:
         self.statement = statement
         self._names = names
+        self._is_binary = is_binary or gives_bytes
         self._gives_bytes = gives_bytes
         self._plans: dict[tuple[str, str], Plan] = {}
 
@@ -116,14 +125,15 @@ class Prepared:
         """Its rows as the driver gives them; a `Reader` knows their types."""
         plan = self._plan(connection.dialect)
         arguments = plan.arguments(parameters)
-        gives_bytes = self._gives_bytes and connection.dialect.driver in PSYCOPG
+        is_binary = self._is_binary and connection.dialect.driver in PSYCOPG
+        gives_bytes = self._gives_bytes and is_binary
         if _is_watched(connection):
             result = connection.exec_driver_sql(plan.text, arguments)
             texts = _texts_in(result.cursor) if gives_bytes else ()
             return [_with_bytes(row, texts) if texts else tuple(row) for row in result]
-        if gives_bytes and connection.dialect.is_async:
-            return _rows_awaited(connection, plan.text, arguments)
-        cursor: Any = connection.connection.cursor(**({"binary": True} if gives_bytes else {}))
+        if is_binary and connection.dialect.is_async:
+            return _rows_awaited(connection, plan.text, arguments, gives_bytes=gives_bytes)
+        cursor: Any = connection.connection.cursor(**({"binary": True} if is_binary else {}))
         try:
             if gives_bytes:
                 cursor.adapters.register_loader("text", _bytes_loader())
@@ -141,12 +151,13 @@ class Prepared:
         return plan
 
 
-def _rows_awaited(connection: Connection, text: str, arguments: Any) -> Sequence[Row]:
-    """The rows of a statement that gives bytes, from psycopg's asyncio connection."""
+def _rows_awaited(connection: Connection, text: str, arguments: Any, *, gives_bytes: bool) -> Sequence[Row]:
+    """The rows of a statement whose values come in binary form, from psycopg's asyncio connection."""
 
     async def read(driver: Any) -> Sequence[Row]:
         async with driver.cursor(binary=True) as cursor:
-            cursor.adapters.register_loader("text", _bytes_loader())
+            if gives_bytes:
+                cursor.adapters.register_loader("text", _bytes_loader())
             await cursor.execute(text, arguments)
             found: Sequence[Row] = await cursor.fetchall()
             return found

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
+from threadkeep.db.dialects import planned_for_values
 from threadkeep.db.queries.usage import (
     COLUMNS,
     KEYS,
@@ -145,12 +148,13 @@ def usage(connection: Connection, scope: Scope, question: Question) -> list[Usag
     times = Times.of(question)
     asked = _Asked(question, scope, times, values)
     rows: list[UsageRow] | None = None
-    if times.first > times.last:
-        rows = []
-    elif question.fits_days(scope):
-        rows = asked.from_days(connection)
-    if rows is None:
-        rows = asked.from_ledger(connection)
+    with planned_for_values(connection):
+        if times.first > times.last:
+            rows = []
+        elif question.fits_days(scope):
+            rows = asked.from_days(connection)
+        if rows is None:
+            rows = asked.from_ledger(connection)
     return rows or ([UsageRow(keys={})] if not question.by else [])
 
 
@@ -196,11 +200,13 @@ class _Asked:
         width, by = key_width(shape), shape.by
         if "hour" in by:
             rows, width = [_with_hour(row, shape) for row in rows], len(by)
+        if shape.is_unordered:
+            rows = _in_order(rows, width)
         columns = list(zip(*rows, strict=True))
         read = [map(_READERS.get(name, _name), column) for name, column in zip(by, columns, strict=False)]
-        keys = [dict(zip(by, found, strict=True)) for found in zip(*read, strict=True)] if by else [{} for _ in rows]
+        keys = map(dict, map(zip, repeat(by), zip(*read, strict=True))) if by else ({} for _ in rows)
         sums = columns[width : width + len(SUMS)]
-        return [tuple.__new__(UsageRow, found) for found in zip(keys, *sums, strict=True)] if rows else []
+        return list(map(_NEW_ROW, repeat(UsageRow), zip(keys, *sums, strict=True))) if rows else []
 
     def _filled(self, connection: Connection) -> Ranges:
         """The filled days among those that are wanted as a whole."""
@@ -282,6 +288,7 @@ def _ranges(name: str, ranges: Ranges) -> dict[str, date]:
     return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
 
 
+_NEW_ROW: Final[Callable[[type[UsageRow], Iterable[Any]], UsageRow]] = tuple.__new__  # without a check of its width
 _name: Final = lru_cache(maxsize=4096)(name_from)
 
 
@@ -290,6 +297,15 @@ def _date(value: Any) -> date:
     if isinstance(value, datetime):
         return value.date()
     return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _in_order(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
+    """Rows by their first columns, byte for byte; what is unknown comes last."""
+    found = list(rows)
+    for key in map(itemgetter, reversed(range(width))):
+        is_known = None not in map(key, found)
+        found.sort(key=key if is_known else lambda row, key=key: (key(row) is None, key(row)))  # type: ignore[misc]
+    return found
 
 
 def _with_hour(row: Sequence[Any], shape: Shape) -> Sequence[Any]:
