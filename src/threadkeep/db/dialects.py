@@ -100,7 +100,10 @@ def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where
         TooLarge: a value is over MAX_VALUE, or a row over the server's packet limit (MySQL's max_allowed_packet).
     """
     for row in rows:
-        size = sum(len(value) for name in columns if (value := row[name]) is not None)
+        size = 0
+        for name in columns:
+            if (value := row[name]) is not None:
+                size += len(value)
         if size < _SMALL:
             continue
         if size > MAX_VALUE:

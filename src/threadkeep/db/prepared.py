@@ -61,7 +61,8 @@ class Plan:
         """The parameters of many rows, column by column, as the driver takes them."""
         columns = [[row[name] for row in rows] for name in self.names]
         for place, processor in self.processors:
-            columns[place] = list(map(processor, columns[place]))  # bind processors take None, too
+            if columns[place].count(None) < len(rows):
+                columns[place] = list(map(processor, columns[place]))  # bind processors take None, too
         found = zip(*columns, strict=True)
         return list(found) if self.is_positional else [dict(zip(self.names, row, strict=True)) for row in found]
 

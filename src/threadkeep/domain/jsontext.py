@@ -41,7 +41,7 @@ def encode(value: object) -> tuple[bytes, int]:
     # orjson writes numbers that are not finite as null; reading back and comparing is faster than a walk
     if b"null" in text and orjson.loads(text) != value and _has_unwritable_float(value):
         return _encode_exactly(value, None), EXACT
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+    if len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH:
         check_depth(value)
     return text, PLAIN
 

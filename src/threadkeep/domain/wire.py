@@ -274,10 +274,14 @@ class Rendered:
         """The request as a dict, for the provider's SDK."""
         return loads(self.source) if isinstance(self.source, bytes) else self.source
 
-    @cached_property
+    @property
     def body(self) -> bytes:
         """The request as JSON, UTF-8."""
-        return self.source if isinstance(self.source, bytes) else dumps(self.source)
+        return self.source if isinstance(self.source, bytes) else self._written
+
+    @cached_property
+    def _written(self) -> bytes:
+        return dumps(self.source)
 
     def strictly(self, format_name: str) -> Rendered:
         """This request if it is exact.

@@ -66,22 +66,27 @@ def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None
         item = {name: value for name, value in item.items() if name != "author_id"}
         author_id = author_id or identifier("author_id", author)
     entry = entry_of(item, position=-1)
-    texts, media = _without_media(entry)
-    call_id, item_id = entry.call_id, _text(item.get("id"))
-    columns = {
+    payload, rest = entry.payload, entry.rest
+    media: tuple[Media, ...] = ()
+    if len(payload or b"") >= BLOB_BYTES or len(rest or b"") >= BLOB_BYTES:
+        payload, rest, media = _without_media(entry)
+    call_id, item_id, status, name = entry.call_id, item.get("id"), item.get("status"), item.get("name")
+    if not isinstance(item_id, str):
+        item_id = None
+    columns = {  # most of them are None, which needs no look
         "item_id": item_id,
-        "item_hash": _short_hash(item_id),
+        "item_hash": None if item_id is None else _short_hash(item_id),
         "call_id": call_id,
-        "call_hash": _short_hash(call_id),
+        "call_hash": None if call_id is None else _short_hash(call_id),
         "type": _needed("type", entry.type),
         "role": _needed("role", entry.role),
-        "status": fitting(item.get("status")),
-        "name": fitting(item.get("name")),
+        "status": None if status is None else fitting(status),
+        "name": None if name is None else fitting(name),
         "author_id": author_id,
         "origin": entry.origin,
-        "model": fitting(model),
-        "payload": texts[0],
-        "rest": texts[1],
+        "model": None if model is None else fitting(model),
+        "payload": None if payload is None else payload.decode(),
+        "rest": None if rest is None else rest.decode(),
         "codec": entry.codec | (SPLICED if media else 0),
     }
     return Draft(entry, columns, media)
@@ -123,14 +128,14 @@ def _with_pieces(text: bytes | None, pieces: list[tuple[int, bytes]]) -> bytes |
     return b"".join([*found, text[last:]])
 
 
-def _without_media(entry: Entry) -> tuple[list[str | None], tuple[Media, ...]]:
+def _without_media(entry: Entry) -> tuple[bytes | None, bytes | None, tuple[Media, ...]]:
     texts: list[bytes | None] = [entry.payload, entry.rest]
     media: list[Media] = []
     for part, text in enumerate(texts):
         if text is not None and len(text) >= BLOB_BYTES:
             texts[part], found = _cut(text, part)
             media += found
-    return [None if text is None else text.decode() for text in texts], tuple(media)
+    return texts[0], texts[1], tuple(media)
 
 
 def _cut(text: bytes, part: int) -> tuple[bytes, list[Media]]:
@@ -158,12 +163,8 @@ def _decoded(text: bytes) -> bytes | None:
     return content if base64.b64encode(content) == text else None
 
 
-def _short_hash(text: str | None) -> bytes | None:
-    return None if text is None else blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def _short_hash(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def fitting(value: object) -> str | None:
