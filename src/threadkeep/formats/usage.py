@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject
@@ -12,11 +13,16 @@ def count_at(source: JsonObject, *paths: str) -> int | None:
     """The first count that the provider gives under one of these paths (``details.cached_tokens``)."""
     for path in paths:
         found: Any = source
-        for key in path.split("."):
+        for key in _keys(path):
             found = found.get(key) if isinstance(found, dict) else None
         if (number := figure(found)) is not None:
             return number
     return None
+
+
+@cache
+def _keys(path: str) -> list[str]:
+    return path.split(".")
 
 
 def positive_at(source: JsonObject, *paths: str) -> int | None:
