@@ -8,7 +8,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
@@ -172,6 +172,8 @@ REQUESTS = st.builds(
 def test_any_request_goes_back_as_it_came(request: dict[str, Any], model: str | None) -> None:
     before = copy.deepcopy(request)
     rendered = FORMAT.parse_request(request, model=model).render("gemini")
+    # The API takes an output right behind its call alone, so one that stood elsewhere does not stay there.
+    assume(all(repair.code != "moved_output" for repair in rendered.repairs))
     assert leveled(rendered.payload) == leveled(request)
     assert (rendered.losses, rendered.repairs) == ([], [])
     assert request == before

@@ -111,9 +111,9 @@ def test_a_late_output_takes_it_to_no_earlier_place() -> None:
     session = with_tools()
     session.add_item({"type": "function_call", "call_id": "c2", "name": "f", "arguments": "{}"}, turn=10)
     session.user("never mind")
-    before = texts(session, dynamic_context=NOW, dynamic_context_at="tail")
+    before = texts(session)
     session.add_function_call_output("c2", "late")
-    assert texts(session, dynamic_context=NOW, dynamic_context_at="tail") == [*before, "late"]
+    assert texts(session, dynamic_context=NOW, dynamic_context_at="tail") == [*before, '{"time":"12:00"}', "late"]
 
 
 @pytest.mark.parametrize("format_name", NAMES)

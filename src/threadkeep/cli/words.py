@@ -31,7 +31,10 @@ ADVICE: Final = (
     (r"branches\(\) lists them", "`threadkeep branches` lists them"),
     (r'pass on_conflict="append"(.*) or on_conflict="branch"', r"give --on-conflict append\1 or --on-conflict branch"),
     (r"Render with strict=False to send it anyway; the losses are", "Without --strict it is rendered; the losses are"),
-    (r"Feed all events to get_format\(.*\)\.assembler\(\) and take its response", "Give all events, with --stream"),
+    (
+        r"Feed all events to get_format\(.*\)\.assembler\(\) and .*stream_response\(.*\)\.",
+        "Give all events, with --stream.",
+    ),
     (r"Feed events one by one\.", "There must be one event on each line."),
     (
         r"(The response body is not JSON: .* It begins with b.(?:data:|event:|\{.?\"type).*)",

@@ -93,26 +93,30 @@ def layer(text: str, before: Entry) -> Entry:
 def trigger_start(entries: Sequence[Entry]) -> int:
     """The index of what the model is to answer: what the user said last, or the calls whose outputs came last.
 
-    What the model said in one go is not taken apart: providers join it. Where the user spoke before an output came, it
-    is what the user said, as it was before: what was sent ahead of it stays there.
+    What the model said in one go is not taken apart: providers join it. Where one of the outputs answers an earlier
+    call, it is the outputs alone. So it never moves back while a conversation grows, and what was sent before it stays.
     """
     end = len(entries) - 1
-    if is_said_by_user(entries[end]):
-        while end > 0 and is_said_by_user(entries[end - 1]):
+    if _speaks(entries[end]):
+        while end > 0 and _speaks(entries[end - 1]):
             end -= 1
         return end
-    calls = paired(entries).calls
-    first = end
     while end >= 0 and entries[end].type in OUTPUTS:
-        call = calls.get(entries[end].position)
-        first = min(end if call is None else entries.index(call), first)
         end -= 1
-    said = [index for index in range(first, end + 1) if is_said_by_user(entries[index])]
-    if said:
-        return said[0]
-    while first > 0 and not is_said_by_user(entries[first - 1]) and entries[first - 1].type not in OUTPUTS:
-        first -= 1
-    return first
+    start = end + 1
+    while start > 0 and not _speaks(entries[start - 1]) and entries[start - 1].type not in OUTPUTS:
+        start -= 1
+    calls, said = paired(entries).calls, {entry.position for entry in entries[start : end + 1]}
+    answered = [calls.get(output.position) for output in entries[end + 1 :]]
+    return start if all(call is not None and call.position in said for call in answered) else end + 1
+
+
+def _speaks(entry: Entry) -> bool:
+    """Whether the user says something with it: an empty message parts nothing, for most formats leave it out."""
+    if not is_said_by_user(entry):
+        return False
+    content = entry.item().get("content") or ()
+    return any(not isinstance(part, dict) or str(part.get("text", "-")).strip() for part in content)
 
 
 def is_said_by_user(entry: Entry) -> bool:
