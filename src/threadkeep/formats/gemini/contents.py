@@ -71,9 +71,19 @@ class Writer:
         last, index = max(len(self.contents) - 1, 0), self._unsettled
         if index is None:
             return last
-        around = self.contents[max(index - 1, 0) : index + 2 : 2] if self.contents[index].turn == LAYER else []
-        is_parted = len(around) > 1 and around[0].role == around[1].role
-        return min(index - is_parted, last)
+        if 0 < index < last and self.contents[index].turn == LAYER:
+            role, layer = self.contents[index + 1].role, self.contents[index].places[0]
+            if self.contents[index - 1].role == role:
+                return index - 1
+            if self._only_closes(index - 1, layer) and self.contents[index - 2].role == role:
+                return index - 2
+        return min(index, last)
+
+    def _only_closes(self, index: int, layer: int) -> bool:
+        """Whether a content holds nothing that came between the calls before it and a layer behind it."""
+        places = self.contents[index].places
+        made = self.contents[index - 1].places if index and self.contents[index].role == USER else ()
+        return bool(made) and not any(max(made) < place < layer for place in places)
 
     def _is_as_it_came(self, position: int) -> bool:
         """Whether an item is one of an imported request of this format."""
