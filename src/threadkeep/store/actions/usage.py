@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from threadkeep.db.dialects import planned_for_values
 from threadkeep.db.queries.usage import (
     COLUMNS,
     KEYS,
@@ -148,13 +147,12 @@ def usage(connection: Connection, scope: Scope, question: Question) -> list[Usag
     times = Times.of(question)
     asked = _Asked(question, scope, times, values)
     rows: list[UsageRow] | None = None
-    with planned_for_values(connection):
-        if times.first > times.last:
-            rows = []
-        elif question.fits_days(scope):
-            rows = asked.from_days(connection)
-        if rows is None:
-            rows = asked.from_ledger(connection)
+    if times.first > times.last:
+        rows = []
+    elif question.fits_days(scope):
+        rows = asked.from_days(connection)
+    if rows is None:
+        rows = asked.from_ledger(connection)
     return rows or ([UsageRow(keys={})] if not question.by else [])
 
 
