@@ -237,7 +237,9 @@ def test_a_lock_that_takes_too_long_repeats_the_use_case(database: Database, sto
             other.execute(
                 text("UPDATE conversations SET revision = revision WHERE id = :id"), {"id": conversation._place.key}
             )
-            threading.Timer(1.5, other.rollback).start()
+            release = threading.Timer(1.5, other.rollback)
+            release.start()
             assert conversation.user("Hi").position == 0
+            release.join()
     finally:
         event.remove(engine_of(store), "checkout", impatient)
