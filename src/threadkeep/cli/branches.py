@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from threadkeep.cli.output import Column, iso, print_json, print_table
+from threadkeep.cli.pages import every
 from threadkeep.cli.place import AsJson, Id, OfUser, Tenant, Url, opened, place_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.jsontext import JsonObject
     from threadkeep.domain.stored import Branch
-    from threadkeep.store.conversation import Conversation
 
 COLUMNS: Final = (
     Column("number", is_number=True),
@@ -23,7 +22,6 @@ COLUMNS: Final = (
     Column("active"),
     Column("created_at", is_kept=True, exit=1),
 )
-PAGE: Final = 500  # branches read at once
 
 
 def branches(
@@ -41,7 +39,7 @@ def branches(
     """
     place = place_of(context, url, tenant, is_json=as_json)
     with opened(place, user=user) as store:
-        found = list(branches_of(store.get_conversation(id)))
+        found = list(every(store.get_conversation(id).branches))
     if place.is_json:
         print_json({"id": id, "branches": [facts_of(one) for one in found]})
         return
@@ -59,17 +57,6 @@ def branches(
             for one in found
         ],
     )
-
-
-def branches_of(conversation: Conversation) -> Iterator[Branch]:
-    """All branches of a conversation, read page by page."""
-    after: str | None = None
-    while True:
-        page = conversation.branches(after=after, limit=PAGE)
-        yield from page
-        if page.next is None:
-            return
-        after = page.next
 
 
 def facts_of(branch: Branch) -> JsonObject:

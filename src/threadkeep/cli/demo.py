@@ -20,9 +20,10 @@ import typer
 from threadkeep.cli.demo_data import OPEN_RESPONSES, OTHERS, PROVIDERS, Script, body_of, script
 from threadkeep.cli.outline import outline
 from threadkeep.cli.output import is_terminal, note, print_json, print_text
+from threadkeep.cli.pages import every
 from threadkeep.cli.place import AsJson, place_of
 from threadkeep.cli.rendering import report_of
-from threadkeep.cli.showing import items_of, print_item
+from threadkeep.cli.showing import print_item
 from threadkeep.cli.usage import row_object
 from threadkeep.cli.usage_table import print_usage
 from threadkeep.errors import InvalidOption, ThreadkeepError
@@ -114,7 +115,7 @@ def first_half(file: Path, *, is_json: bool) -> str:
             print_text("The providers' answers are recorded ones; nothing is sent anywhere.")
             headline(f"Process {os.getpid()} stores {conversation.id}, “{conversation.title}”, turn by turn")
             answers = {one.from_position: one for one in conversation.responses()}
-            for stored in items_of(conversation):
+            for stored in every(conversation.items):
                 print_item(stored, answers.get(stored.position))
     return conversation.id
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from threadkeep.cli.listing import facts_of
 from threadkeep.cli.output import clock, iso, print_json, print_text
+from threadkeep.cli.pages import every
 from threadkeep.cli.place import AsJson, Branch, Id, OfUser, Tenant, Url, opened, place_of
 from threadkeep.cli.transcript import lines_of, title_of
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from threadkeep.domain.stored import StoredItem, StoredResponse
     from threadkeep.store.conversation import Conversation
 
-PAGE: Final = 500  # items read at once
 
 # title of an item (its first word) -> colour
 COLOURS: Final = {"user": "green", "assistant": "cyan", "call": "yellow", "output": "yellow", "reasoning": "magenta"}
@@ -47,37 +46,20 @@ def show(
                     "branch": conversation.branch,
                     "settings": conversation.settings,
                     "tools": conversation.tools,
-                    "items": [item_object(stored) for stored in items_of(conversation)],
+                    "items": [item_object(stored) for stored in every(conversation.items)],
                 }
             )
             return
         print_head(conversation)
         answers = answers_of(conversation)
-        for stored in items_of(conversation):
+        for stored in every(conversation.items):
             print_item(stored, answers.get(stored.position))
-
-
-def items_of(conversation: Conversation) -> Iterator[StoredItem]:
-    """All items of a branch, read page by page."""
-    after: str | None = None
-    while True:
-        page = conversation.items(after=after, limit=PAGE)
-        yield from page
-        if page.next is None:
-            return
-        after = page.next
 
 
 def answers_of(conversation: Conversation) -> dict[int, StoredResponse]:
     """The responses by the position of their first item."""
-    found: dict[int, StoredResponse] = {}
-    after: str | None = None
-    while True:
-        page = conversation.responses(after=after, limit=PAGE)
-        found.update({one.from_position: one for one in page if one.to_position >= one.from_position})
-        if page.next is None:
-            return found
-        after = page.next
+    found = every(conversation.responses)
+    return {one.from_position: one for one in found if one.to_position >= one.from_position}
 
 
 def print_head(conversation: Conversation) -> None:
