@@ -39,19 +39,12 @@ def _on(database: Database, scale: Scale) -> list[Line]:
         run_rounds([case for pair in pairs for case in pair], scale.rounds)
         floor.driver.close()
     lines = [
-        Line(
-            f"append a turn, N={size:,}",
-            database.label,
-            base.wall,
-            ours.wall,
-            MUST[database.label],
-            ours.cpu / base.cpu,
-        )
+        Line.of(f"append a turn, N={size:,}", database.label, ours, base, MUST[database.label])
         for size, (ours, base) in zip(scale.sizes, pairs, strict=True)
     ]
     small, large = pairs[0][0], pairs[-1][0]
     growth = f"append at N={scale.sizes[-1]:,} over N={scale.sizes[0]}"
-    return [*lines, Line(growth, database.label, small.wall, large.wall, GROWTH_MUST, large.cpu / small.cpu)]
+    return [*lines, Line.of(growth, database.label, large, small, GROWTH_MUST)]
 
 
 def _ours(store: Store, size: int, scale: Scale) -> Case:

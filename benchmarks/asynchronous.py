@@ -39,9 +39,9 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     is_sqlite = database.kind == "sqlite"
     label = "SQLite" if is_sqlite else database.label
     return [
-        Line(
-            f"async over sync: {what}", label, sync.wall, other.wall, SQLITE_MUST if is_sqlite else POSTGRES_MUST,
-            other.cpu / sync.cpu, is_difference=is_sqlite,
+        Line.of(
+            f"async over sync: {what}", label, other, sync, SQLITE_MUST if is_sqlite else POSTGRES_MUST,
+            is_difference=is_sqlite,
         )
         for what, (sync, other) in pairs.items()
     ]  # fmt: skip

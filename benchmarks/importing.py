@@ -40,7 +40,7 @@ def _on(database: Database, scale: Scale) -> Line:
         run_rounds([ours, base], scale.import_rounds)
         floor.driver.close()
     what = f"import {scale.imported:,} conversations of {ITEMS} items"
-    return Line(what, database.label, base.wall, ours.wall, MUST[database.kind], ours.cpu / base.cpu)
+    return Line.of(what, database.label, ours, base, MUST[database.kind])
 
 
 class _Rows:

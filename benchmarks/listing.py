@@ -58,11 +58,11 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     lines = []
     for (user, number), (ours, base) in cases.items():
         what = f"list {PAGE} of {scale.listed:,}{' of a user' if user else ''}, page {number:,}"
-        lines.append(Line(what, label, base.wall, ours.wall, MUST, ours.cpu / base.cpu))
+        lines.append(Line.of(what, label, ours, base, MUST))
     for user in (True, False):
         first, deep = cases[user, 1][0], cases[user, page][0]
         what = f"page {page:,} over page 1{' of a user' if user else ''}"
-        lines.append(Line(what, label, first.wall, deep.wall, DEEP_MUST, deep.cpu / first.cpu))
+        lines.append(Line.of(what, label, deep, first, DEEP_MUST))
     return lines
 
 

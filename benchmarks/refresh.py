@@ -39,13 +39,13 @@ def _on(database: Database, scale: Scale) -> list[Line]:
         floor.driver.close()
     label = "SQLite" if database.kind == "sqlite" else database.label
     lines = [
-        Line(f"refresh, N={size:,}", label, base.wall, ours.wall, MUST[database.kind, size], ours.cpu / base.cpu)
+        Line.of(f"refresh, N={size:,}", label, ours, base, MUST[database.kind, size])
         for size, (ours, base, _) in sizes.items()
     ]
     for size, (ours, _, full) in sizes.items():
         if size in RENDER_MUST:
             what = f"refresh over own full render, N={size:,}"
-            lines.append(Line(what, label, full.wall, ours.wall, RENDER_MUST[size], ours.cpu / full.cpu))
+            lines.append(Line.of(what, label, ours, full, RENDER_MUST[size]))
     return lines
 
 

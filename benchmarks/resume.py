@@ -50,7 +50,7 @@ def _on(database: Database, scale: Scale) -> list[Line]:
         run_rounds([case for pair in pairs.values() for case in pair], scale.rounds)
         floor.driver.close()
     return [
-        Line(what, database.label, base.wall, ours.wall, must, ours.cpu / base.cpu)
+        Line.of(what, database.label, ours, base, must)
         for (what, (ours, base)), must in itertools.zip_longest(pairs.items(), musts)
     ]
 

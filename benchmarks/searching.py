@@ -43,9 +43,7 @@ def _appends(database: Database, scale: Scale) -> list[Line]:
         (f"append {TURNS_AT_ONCE} turns and see them, a turn, on over off", turns, None),
         (f"append {LARGE // 1_000_000} MB, search on over off", large, LARGE_MUST),
     )
-    return [
-        Line(what, database.label, base.wall, ours.wall, must, ours.cpu / base.cpu) for what, (ours, base), must in rows
-    ]
+    return [Line.of(what, database.label, ours, base, must) for what, (ours, base), must in rows]
 
 
 def _turns(name: str, store: Store, count: int) -> Case:
@@ -92,7 +90,7 @@ def _questions(database: Database, scale: Scale) -> list[Line]:
         run_rounds([scan, *cases.values()], min(scale.rounds, LONGEST_ROUNDS))
         driver.close()
     return [
-        Line(f"search {name} in {len(items):,} items over a LIKE scan", database.label, scan.wall, case.wall)
+        Line.of(f"search {name} in {len(items):,} items over a LIKE scan", database.label, case, scan)
         for name, case in cases.items()
     ]
 

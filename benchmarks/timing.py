@@ -1,4 +1,4 @@
-"""Timing: rounds in shuffled order, medians of wall clock and CPU time."""
+"""Timing: rounds in shuffled order, medians of wall clock and CPU time, and of the ratios within a round."""
 
 from __future__ import annotations
 
@@ -57,6 +57,20 @@ class Case:
     def cpu(self) -> float:
         """Median seconds of this process's CPU time for an operation."""
         return statistics.median(self.cpus)
+
+
+def ratio(ours: Sequence[float], base: Sequence[float]) -> float:
+    """The median of the ratios that the rounds show: the machine's speed drifts, within a round hardly ever."""
+    return statistics.median(a / b for a, b in zip(_of_rounds(ours), _of_rounds(base), strict=True))
+
+
+def difference(ours: Sequence[float], base: Sequence[float]) -> float:
+    """The median of the differences that the rounds show."""
+    return statistics.median(a - b for a, b in zip(_of_rounds(ours), _of_rounds(base), strict=True))
+
+
+def _of_rounds(times: Sequence[float]) -> list[float]:
+    return [statistics.median(times[first : first + CALLS]) for first in range(0, len(times), CALLS)]
 
 
 def run_rounds(cases: Sequence[Case], rounds: int) -> None:

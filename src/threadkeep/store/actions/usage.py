@@ -201,8 +201,10 @@ class _Asked:
         if shape.is_unordered:
             rows = _in_order(rows, width)
         columns = list(zip(*rows, strict=True))
-        read = [map(_READERS.get(name, _name), column) for name, column in zip(by, columns, strict=False)]
-        keys = map(dict, map(zip, repeat(by), zip(*read, strict=True))) if by else ({} for _ in rows)
+        keys: list[dict[str, Any]] = [{} for _ in rows]
+        for name, column in zip(by, columns, strict=False):
+            for key, value in zip(keys, map(_READERS.get(name, _name), column), strict=True):
+                key[name] = value
         sums = columns[width : width + len(SUMS)]
         return list(map(_NEW_ROW, repeat(UsageRow), zip(keys, *sums, strict=True))) if rows else []
 
