@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import groupby, starmap
-from operator import itemgetter
+from itertools import starmap
 from typing import Any, Final
 
 from sqlalchemy import Connection, Insert, Table, bindparam, insert
@@ -18,22 +17,23 @@ from threadkeep.db.prepared import Prepared, insertion
 
 MOST: Final = 8  # rows in a statement: one for each number of them is kept
 
-Rows = Sequence[tuple[Table, Mapping[str, Any]]]
+# Rows by their tables, in the order in which they are written
+Rows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
 
 insertion_into: Final = cache(insertion)
 
 
 def insert_together(connection: Connection, rows: Rows) -> None:
     """Insert whole rows, each into its table."""
-    if connection.dialect.name == "postgresql" and 1 < len(rows) <= MOST:
-        values = {_name(column, place): row[column] for place, (_, row) in enumerate(rows) for column in row}
-        _together(tuple(table for table, _ in rows)).execute(connection, values)
+    if connection.dialect.name == "postgresql" and 1 < sum(len(same) for _, same in rows) <= MOST:
+        each = [(table, row) for table, same in rows for row in same]
+        values = {_name(column, place): row[column] for place, (_, row) in enumerate(each) for column in row}
+        _together(tuple(table for table, _ in each)).execute(connection, values)
         return
-    for table, group in groupby(rows, itemgetter(0)):
-        same = [row for _, row in group]
+    for table, same in rows:
         if len(same) == 1:
             insertion_into(table).execute(connection, same[0])
-        else:
+        elif same:
             insertion_into(table).execute_many(connection, same)
 
 

@@ -46,6 +46,14 @@ def encode(value: object) -> tuple[bytes, int]:
     return text, PLAIN
 
 
+def encode_texts(value: object) -> tuple[bytes, int]:
+    """The same for a shallow value that holds no numbers: nothing has to be looked for in its text."""
+    try:
+        return orjson.dumps(value, option=_OPTIONS), PLAIN
+    except TypeError as error:
+        return _encode_exactly(value, error), EXACT
+
+
 def dumps(value: object) -> bytes:
     """The JSON text of a value, see `encode`."""
     return encode(value)[0]

@@ -7,20 +7,24 @@ too: there is one way from items to requests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.jsontext import PLAIN, JsonObject, encode
+from threadkeep.domain.jsontext import PLAIN, JsonObject, encode, encode_texts
 from threadkeep.domain.overlay import overlay
 from threadkeep.domain.wire import Entry, ServerState, Snapshot
 from threadkeep.formats.open_responses.fields import ANSWER_KEYS, NAME, PART_KEYS, ROLES
-from threadkeep.formats.open_responses.items import wire_item
+from threadkeep.formats.open_responses.items import sized_call_id, wire_item
 from threadkeep.formats.reports import Context
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 _MESSAGE_KEYS: Final = frozenset({"type", "role", "content"})
+_OUTPUT_KEYS: Final = frozenset({"type", "call_id", "output"})
 _TEXT_KEYS: Final = frozenset({"type", "text"})
+_TEXTS: Final = frozenset(kind for kind, keys in PART_KEYS.items() if keys >= _TEXT_KEYS)
+# the type of the texts of a role
+_SAID: Final = {role: "output_text" if role == "assistant" else "input_text" for role in ROLES}
 _OWN_KEYS: Final = ANSWER_KEYS["message"] | {"origin"}
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -31,12 +35,17 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     Raises:
         InvalidItem: the item holds something that JSON has no form for, or is nested too deeply.
     """
-    if _is_plain(item):
-        plain, codec = encode(item)
+    texts = _texts_in(item.get("content")) if item["type"] == "message" else None
+    if texts is not None and item.keys() == _MESSAGE_KEYS and texts == _SAID.get(item["role"]):
+        plain, codec = encode_texts(item)  # most items are like that
         return Entry(position, "message", item["role"], turn, seen, payload=plain, codec=codec)
-    if _is_as_it_came(item):
+    if item.keys() == _OUTPUT_KEYS and _is_plain_output(item):
+        plain, codec = encode_texts(item)
+        return Entry(position, item["type"], None, turn, seen, item["call_id"], payload=plain, codec=codec)
+    if _is_as_it_came(item, texts):
         sent = {key: value for key, value in item.items() if key != "origin"}
-        plain, codec = encode({"id": sent["id"], **sent} if "id" in sent else sent)
+        written = {"id": sent["id"], **sent} if "id" in sent else sent
+        plain, codec = encode(written) if texts is None else encode_texts(written)
         role = item.get("role")
         return Entry(position, "message", role, turn, seen, origin=item["origin"], payload=plain, codec=codec)
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
@@ -59,23 +68,33 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     )
 
 
-def _is_plain(item: JsonObject) -> bool:
-    """Whether an item is a message of texts alone, which are of the type that its role takes: most items are."""
-    if item["type"] != "message" or item.keys() != _MESSAGE_KEYS or item["role"] not in ROLES:
-        return False
-    wanted = "output_text" if item["role"] == "assistant" else "input_text"
-    content = item["content"]
-    return bool(content) and all(part.keys() == _TEXT_KEYS and part["type"] == wanted for part in content)
+def _texts_in(content: Any) -> str | None:
+    """The type of the parts of a content that is texts alone, all of one type, and nothing beside."""
+    found: str | None = None
+    for part in content if isinstance(content, list) else ():
+        kind = part["type"]
+        if part.keys() != _TEXT_KEYS or (found is not None and kind != found):
+            return None
+        found = kind
+    return found
 
 
-def _is_as_it_came(item: JsonObject) -> bool:
+def _is_plain_output(item: JsonObject) -> bool:
+    """Whether an item with the keys of an output is the text that a called function returned."""
+    call_id = item["call_id"]
+    is_text = item["type"] == "function_call_output" and isinstance(item["output"], str)
+    return is_text and isinstance(call_id, str) and sized_call_id(call_id) == call_id
+
+
+def _is_as_it_came(item: JsonObject, texts: str | None) -> bool:
     """Whether an item is a message of this format that has nothing beyond the format's own keys: answers mostly are."""
     if item.get("origin") != NAME or item["type"] != "message" or not item.keys() <= _OWN_KEYS:
         return False
     content = item.get("content")
-    return (
-        isinstance(content, list)
-        and isinstance(item.get("role"), str)
+    return isinstance(item.get("role"), str) and (
+        texts in _TEXTS
+        if texts is not None
+        else isinstance(content, list)
         and all(isinstance(part, dict) and part.keys() <= PART_KEYS.get(part["type"], _NONE) for part in content)
     )
 

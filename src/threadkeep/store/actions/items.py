@@ -126,7 +126,7 @@ def insert_rows(
         ordered = [contents[hash_] for hash_ in sorted(contents)]
         check_sizes(connection, ordered, "the media of an item", ("content",))
         connection.execute(insert_missing(connection, blobs), ordered)
-    insert_together(connection, [*((items_table, row) for row in rows), *beside])
+    insert_together(connection, [(items_table, rows), *beside])
     if links:
         connection.execute(insert(item_blobs), links)
 

@@ -77,13 +77,13 @@ def store_answer(connection: Connection, place: Place, answer: Answer) -> Stored
     outcome = _check_key(connection, place, answer)
     shown, number = _shown(place, answer, found), found.response
     response = _response_row(connection, place, answer, found, shown, now)
-    rows = [(responses, response), (response_bodies, body_row(connection, response, answer.body, now))]
+    rows = [(responses, [response]), (response_bodies, [body_row(connection, response, answer.body, now)])]
     if outcome is None:
         attempt = attempt_row(
             connection, place, answer.attempt, now,
             user_id=found.user_id, response=number, tool_set_hash=response["tool_set_hash"],
         )  # fmt: skip
-        rows.append((usage_records, attempt))
+        rows.append((usage_records, [attempt]))
     insert_items(connection, place, answer.drafts, found, now, seen=shown, beside=rows)
     made = {"kind": "response", "number": number, "first": found.first, "branch": found.branch}
     if outcome is None:

@@ -222,13 +222,13 @@ def finish(connection: Connection, place: Place, number: int, token: bytes, what
         user_id=_owner(connection, place) if found is None else found.user_id,
         response=number, tool_set_hash=stream.tool_set_hash,
     )  # fmt: skip
-    rows = [(usage_records, attempt)]
+    rows = [(usage_records, [attempt])]
     if found is None:
         insert_together(connection, rows)
         return Ended(-1, -1, -1, is_gone=True)
     if what.body is not None:
         named = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "number": number}
-        rows.append((response_bodies, body_row(connection, named, what.body, now)))
+        rows.append((response_bodies, [body_row(connection, named, what.body, now)]))
     insert_items(connection, place, what.drafts, found, now, seen=stream.input_to, beside=rows)
     made = {"kind": "response", "number": number, "first": found.first, "branch": place.branch}
     if keys.outcome_of(connection, place.scope.tenant, place.key, what.once) is None:
