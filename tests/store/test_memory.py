@@ -33,7 +33,7 @@ def same_everywhere(read: Any, store: Any, elsewhere: Any) -> Any:
 
 def test_a_new_handle_begins_with_what_was_read(read: Any, store: Any) -> None:
     handle = store.get_conversation(read.id)
-    assert len(handle._state.entries) == 2
+    assert len(handle._state.known()[1]) == 2
     assert handle._state.next_position == 2
 
 
@@ -89,7 +89,7 @@ def test_a_store_without_memory_reads_everything(database: Any) -> None:
     with Store(database.url, memory_bytes=0) as store:
         conversation = store.create_conversation(model="m", input="One")
         conversation.request_payload(FORMAT)
-        assert store.get_conversation(conversation.id)._state.entries == []
+        assert store.get_conversation(conversation.id)._state.known()[1] == []
         assert len(store.get_conversation(conversation.id).request_payload(FORMAT)["input"]) == 1
 
 

@@ -43,16 +43,27 @@ class Media:
 
 @dataclass(slots=True)
 class Draft:
-    """An item ready to be stored: `entry` is what the formats read, `columns` what the row holds of it."""
+    """An item ready to be stored: what its row holds of it, and the media that were taken out of its texts."""
 
-    entry: Entry
     columns: dict[str, Any]
     media: tuple[Media, ...] = ()
+    whole: Entry | None = None  # where media were taken out: the item with them
 
     def row(self, **values: Any) -> dict[str, Any]:
         """The row of `items`: the columns, with its place put in; good until the next call."""
         self.columns.update(values)
         return self.columns
+
+    def entry(self, position: int, turn: int | None, seen: int | None) -> Entry:
+        """The item as the formats read it, once it has a place."""
+        if self.whole is not None:
+            return self.whole._replace(position=position, turn=turn, seen=seen)
+        row = self.columns
+        payload, rest = row["payload"], row["rest"]
+        return Entry(
+            position, row["type"], row["role"], turn, seen, row["call_id"], row["origin"],
+            None if payload is None else payload.encode(), None if rest is None else rest.encode(), row["codec"],
+        )  # fmt: skip
 
 
 def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> Draft:
@@ -89,7 +100,7 @@ def drafted(item: JsonObject, *, author_id: str | None = None, model: str | None
         "rest": None if rest is None else rest.decode(),
         "codec": entry.codec | (SPLICED if media else 0),
     }
-    return Draft(entry, columns, media)
+    return Draft(columns, media, entry if media else None)
 
 
 def spliced(rows: Iterable[Any], found: Iterable[Any]) -> list[Any]:

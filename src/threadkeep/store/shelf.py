@@ -52,7 +52,7 @@ from threadkeep.store.sweeping import (
 
 DEFAULT_TENANT: Final = "default"
 CHOOSE_TENANT: Final = "This store has tenants: choose one with for_tenant(name), or make one with create_tenant(name)."
-IMPORTED_AT_ONCE: Final = 100  # conversations in one transaction
+IMPORTED_AT_ONCE: Final = 50  # conversations in one transaction
 
 
 class Shelf:

@@ -28,7 +28,8 @@ class State:
         self._lock = Lock()
         known = None if memories is None else memories.of(self._name, found.facts.revision)
         self._size = 0 if known is None else known.size
-        self.entries: list[Entry] = [] if known is None else known.entries
+        self._entries: list[Entry] = [] if known is None else known.entries
+        self._new: list[Entry] = []  # behind these: written by this handle since they were last looked at
         self.next_position = 0 if known is None else known.next_position  # everything below it has been read
         # what formats remember of these items; anew when they are read anew
         self._memo: dict[str, Any] = {} if known is None else known.memo
@@ -36,7 +37,13 @@ class State:
     def known(self) -> tuple[Opened, list[Entry], int]:
         """The conversation, its items that were read, and the position below which all of them are."""
         with self._lock:
-            return self.found, self.entries, self.next_position
+            return self.found, self._all(), self.next_position
+
+    def _all(self) -> list[Entry]:
+        """The items below `next_position`; a new list where there are new ones."""
+        if self._new:
+            self._entries, self._new = [*self._entries, *self._new], []
+        return self._entries
 
     def absorb(self, loaded: Loaded) -> Snapshot:
         """Take in what was read; returns what a request is rendered from."""
@@ -45,26 +52,27 @@ class State:
             if loaded.since == 0:
                 self._replace(loaded)
             elif loaded.next_position > before:
-                self.entries = [*self.entries, *(e for e in loaded.entries if e.position >= before)]
+                self._new += [entry for entry in loaded.entries if entry.position >= before]
                 self.next_position = loaded.next_position
-            entries = self.entries
+            entries = self._all()
             self.head = entries[-1].position if entries else -1
             found, memo = self.found, self._memo
             if self._memories is None:
-                self.entries, self.next_position, self._memo = [], 0, {}
+                self._entries, self.next_position, self._memo = [], 0, {}
             elif self._memories.limit and (self.next_position != before or not self._size):
                 self._size = self._memories.keep(self._name, self._memory(), self._size, loaded.entries)
         return Snapshot(found.settings, found.tools, entries, loaded.state, found.imported, memo, found.shared)
 
     def _memory(self) -> Memory:
-        return Memory(self.found.facts.revision, self.entries, self.next_position, self._memo)
+        return Memory(self.found.facts.revision, self._all(), self.next_position, self._memo)
 
     def _replace(self, loaded: Loaded) -> None:
         """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""
         is_older = loaded.next_position < self.next_position
         if is_older and loaded.conversation.facts.revision == self.found.facts.revision:
             return
-        self.found, self.entries = loaded.conversation, list(loaded.entries)
+        self.found = loaded.conversation
+        self._entries, self._new = list(loaded.entries), []
         self.next_position = loaded.next_position
         self._memo = {}
         self._size = 0
@@ -85,12 +93,8 @@ class State:
             self.head = first + len(drafts) - 1
             is_next = first == self.next_position and first > 0
             if self._memories is not None and is_next and revision == self.found.facts.revision:
-                new = (
-                    draft.entry._replace(position=first + offset, turn=turn, seen=seen)
-                    for offset, draft in enumerate(drafts)
-                )
-                added = list(new)
-                self.entries = [*self.entries, *added]
+                added = [draft.entry(first + offset, turn, seen) for offset, draft in enumerate(drafts)]
+                self._new += added
                 self.next_position = first + len(drafts)
                 if self._size:  # it is kept already; these count when it is kept again
                     self._size += size_of(added)
