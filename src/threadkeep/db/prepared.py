@@ -43,15 +43,19 @@ class Plan:
         order = compiled.positiontup if compiled.positional else list(compiled.binds)
         fixed = {} if isinstance(statement, Insert) else compiled.construct_params(_check=False)
         self.names = tuple(order or ())
-        known = {name: value for name, value in fixed.items() if not compiled.binds[name].required}
-        self._absent = {name: known.get(name) for name in self.names}  # what stands where nothing is given
+        self._fixed = {name: value for name, value in fixed.items() if not compiled.binds[name].required}
+        self._absent: dict[str, Any] = dict.fromkeys(self.names)  # what stands where nothing is given
         self._pick = _picker(self.names)
         processors = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self.names]
         self.processors = [(place, found) for place, found in enumerate(processors) if found is not None]
 
     def arguments(self, parameters: Parameters) -> Any:
         """The parameters as the driver takes them."""
-        found = [*self._pick({**self._absent, **parameters})]
+        given = {**self._fixed, **parameters} if self._fixed else parameters
+        try:
+            found = [*self._pick(given)]
+        except KeyError:
+            found = [*self._pick({**self._absent, **given})]
         for place, processor in self.processors:
             if (value := found[place]) is not None:
                 found[place] = processor(value)
@@ -208,13 +212,24 @@ class Reader:
 
     def records(self, dialect: Dialect, rows: Sequence[Row]) -> list[Record]:
         """The rows as records."""
+        processors = self._of(dialect)
+        return [Record(row, self._places, processors) for row in rows]
+
+    def values(self, dialect: Dialect, row: Row) -> list[Any]:
+        """All values of a row."""
+        return [
+            value if processor is None or value is None else processor(value)
+            for value, processor in zip(row, self._of(dialect), strict=True)
+        ]
+
+    def _of(self, dialect: Dialect) -> list[Processor | None]:
         key = (dialect.name, dialect.driver)
         processors = self._processors.get(key)
         if processors is None:
             processors = self._processors[key] = [
                 column.type.dialect_impl(dialect).result_processor(dialect, None) for column in self._columns
             ]
-        return [Record(row, self._places, processors) for row in rows]
+        return processors
 
 
 class Record:

@@ -25,9 +25,9 @@ ARITHMETIC: Final = Context(
 
 # Where providers report what an answer cost, in their usage object -> the nano-USD of one unit
 REPORTED: Final = (
-    ("cost_in_usd_ticks", Decimal("0.1")),  # xAI: ten thousand million ticks are a dollar
-    ("cost.total_cost", Decimal(NANO)),     # Perplexity
-    ("cost", Decimal(NANO)),                # OpenRouter: its credits are dollars
+    (("cost_in_usd_ticks",), Decimal("0.1")),   # xAI: ten thousand million ticks are a dollar
+    (("cost", "total_cost"), Decimal(NANO)),    # Perplexity
+    (("cost",), Decimal(NANO)),                 # OpenRouter: its credits are dollars
 )  # fmt: skip
 
 
@@ -114,12 +114,11 @@ def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
     """The nano-USD that the provider itself reports in its usage object; None where it does not."""
     if not usage:
         return None
-    for path, unit in REPORTED:
+    for keys, unit in REPORTED:
         found: Any = usage
-        for key in path.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        amount = decimal_of(found)
-        if amount is not None:
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if found is not None and (amount := decimal_of(found)) is not None:
             upstream = _billed_elsewhere(usage)
             return None if upstream is None else whole_nano(amount * unit + upstream * NANO)
     return None

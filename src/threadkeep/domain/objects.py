@@ -51,7 +51,7 @@ def json_copy(value: Any, where: str, depth: int = 0) -> Any:
         return value
     if depth >= MAX_DEPTH:
         raise InvalidItem(f"{where} is nested deeper than {MAX_DEPTH} levels. Send it as text instead.")
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):  # a dict is known at once
         for key in value:
             if not isinstance(key, str):
                 raise InvalidItem(f"{where} has the key {shown(key)}, which is not a string. JSON keys are strings.")

@@ -6,7 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
@@ -65,11 +76,13 @@ def _filled(value: Any) -> Any:
     return value or None
 
 
-# What providers echo is read leniently: a value of another kind is null here (the raw body is kept beside).
-Words = Annotated[str | None, BeforeValidator(_text)]
-Number = Annotated[float | None, BeforeValidator(_number)]
-Integer = Annotated[int | None, BeforeValidator(_integer)]
-Boolean = Annotated[bool | None, BeforeValidator(_boolean)]
+# What providers echo is read leniently: a value of another kind is null here (the raw body is kept beside). A value
+# of the right kind is taken without a call from Pydantic to Python.
+_FIRST: Final = Field(union_mode="left_to_right")
+Words = Annotated[StrictStr | Annotated[str | None, BeforeValidator(_text)] | None, _FIRST]
+Number = Annotated[StrictFloat | Annotated[float | None, BeforeValidator(_number)] | None, _FIRST]
+Integer = Annotated[StrictInt | Annotated[int | None, BeforeValidator(_integer)] | None, _FIRST]
+Boolean = Annotated[StrictBool | Annotated[bool | None, BeforeValidator(_boolean)] | None, _FIRST]
 
 
 class Response(BaseModel):

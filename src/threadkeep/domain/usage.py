@@ -50,10 +50,10 @@ def figure(value: object) -> int | None:
 
     A number that counts nothing (below zero, beyond 18 digits) is logged.
     """
+    if value.__class__ is int and value in _COUNTS:  # nearly always
+        return value
     if value is None or isinstance(value, bool):
         return None
-    if value.__class__ is int and value in _COUNTS:
-        return value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
         return int(value)
     if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):

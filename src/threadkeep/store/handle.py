@@ -120,6 +120,12 @@ class Handle(OptionAttributes):
         return {name: json_copy(value, name) for name, value in found.items() if name not in KEPT_ASIDE}
 
     @property
+    def _model(self) -> str | None:
+        """The model that is asked, without a copy of all options."""
+        found: str | None = self._state.found.settings.get("model")
+        return found
+
+    @property
     def tool_definitions(self) -> list[Tool]:
         """The tools, as values."""
         return tools_from(self._state.found.tools)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -54,11 +53,17 @@ class Writes(Handle):
 
         return self._writing(append_items, append, finish=finish, is_keyed=append.once is not None)
 
+    def _adding_first(self, method: str, item: Item, how: How, author_id: str | None = None) -> Plan[StoredItem]:
+        plan: Plan[Any] = self._adding(method, [item], how, author_id)
+        stored = plan.finish
+        plan.finish = lambda done: stored(done)[0]
+        return plan
+
     def _saying(self, role: str, content: Any, how: How, author_id: str | None) -> Plan[StoredItem]:
-        return _first(self._adding(role, [message_of(role, content)], how, author_id))
+        return self._adding_first(role, message_of(role, content), how, author_id)
 
     def _adding_one(self, item: Any, how: How, author_id: str | None) -> Plan[StoredItem]:
-        return _first(self._adding("add_item", [item_from(item)], how, author_id))
+        return self._adding_first("add_item", item_from(item), how, author_id)
 
     def _adding_many(self, items: Iterable[Any], how: How, author_id: str | None) -> Plan[list[StoredItem]]:
         return self._adding("add_items", items_from(items), how, author_id)
@@ -67,11 +72,11 @@ class Writes(Handle):
         self, call_id: str | None, output: Any, result: Any, status: str | None, how: How
     ) -> Plan[StoredItem]:
         item = call_output(call_id, output, result, status)
-        return _first(self._adding("add_function_call_output", [item], how))
+        return self._adding_first("add_function_call_output", item, how)
 
     def _answering(self, body: Any, format: str, rendered: Rendered | None, how: How, call: Call) -> Plan[Response]:
         parsed = parsed_body(body, format, call.get("headers"))
-        call = {"asked": self.model, "prices": self._contents.prices, **call}
+        call = {"asked": self._model, "prices": self._contents.prices, **call}
         if parsed.response is None:
             return self._failing(parsed, format, rendered, how, call)
         response, answer = parsed.response, answer_of(parsed, format, self.head, rendered, how, call)
@@ -97,7 +102,7 @@ class Writes(Handle):
     ) -> Plan[Response]:
         """An error envelope: its ledger row is written, then the error is raised."""
         asked = asked_with(rendered, self.head)
-        attempt, key = failure_of(parsed, format, how, call, self.model)
+        attempt, key = failure_of(parsed, format, how, call, self._model)
 
         def finish(_: bool) -> Response:
             raise parsed.error if parsed.error is not None else AssertionError
@@ -107,7 +112,7 @@ class Writes(Handle):
     def _attempting(
         self, format: str, error: Any, model: str | None, status: str, idempotency_key: str | None, call: Call
     ) -> Plan[bool]:
-        attempt = attempt_of(format, call, error=error, model=model or self.model, status=status)
+        attempt = attempt_of(format, call, error=error, model=model or self._model, status=status)
         content = {"format": format, "error": attempt.error, "model": attempt.model, "status": status}
         key = once(idempotency_key, "record_attempt", content)
         return self._writing(record_attempt, attempt, key, is_keyed=key is not None)
@@ -181,7 +186,3 @@ def _stored(place: Place, new: Incoming, first: int, branch: int) -> list[Stored
         )
         for offset, (item, turn) in enumerate(zip(new.items, new.turns, strict=True))
     ]
-
-
-def _first(plan: Plan[list[StoredItem]]) -> Plan[StoredItem]:
-    return replace(plan, finish=lambda result: plan.finish(result)[0])  # type: ignore[arg-type, return-value]

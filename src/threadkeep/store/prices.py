@@ -72,6 +72,10 @@ TIERS: Final = {
 logger = logging.getLogger("threadkeep")
 
 
+# The keys that lead to a count, and the modality to look for in the list that is there
+Place = tuple[tuple[str, ...], str]
+
+
 class Rates(NamedTuple):
     """USD for a million tokens."""
 
@@ -111,7 +115,7 @@ class Sheet:
     """
 
     prices: Any
-    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    parts: tuple[tuple[str, tuple[Place, ...]], ...]
     has_request_price: bool
     starts: tuple[int, ...]
     plain: dict[int, Priced | None] = field(default_factory=dict)
@@ -225,7 +229,8 @@ class PriceList:
             if len(self._sheets) >= KNOWN_MODELS:
                 self._sheets.clear()
             known = {name: price for name, price in vars(prices).items() if price is not None}
-            parts = tuple(PARTS[name] for name in PARTS if name in known)
+            counted = [PARTS[name] for name in PARTS if name in known]
+            parts = tuple((unit, tuple(map(_place, paths))) for unit, paths in counted)
             tiered = [known[name] for name in PLAIN if not isinstance(known.get(name, Decimal(0)), Decimal)]
             starts = sorted({tier.start for price in tiered for tier in price.tiers})
             sheet = self._sheets[key] = Sheet(prices, parts, ALWAYS in known, tuple(starts))
@@ -313,14 +318,24 @@ def _parts(sheet: Sheet, usage: JsonObject | None) -> dict[str, int]:
     """What a usage object counts of the things that have a price of their own."""
     if not usage:
         return {}
-    counts = {unit: next(filter(None, (_count(usage, path) for path in paths)), None) for unit, paths in sheet.parts}
-    return {unit: count for unit, count in counts.items() if count}
+    found: dict[str, int] = {}
+    for unit, places in sheet.parts:
+        for place in places:
+            if count := _count(usage, place):
+                found[unit] = count
+                break
+    return found
 
 
-def _count(usage: Any, path: str) -> int | None:
+def _place(path: str) -> Place:
     path, _, modality = path.rstrip("]").partition("[")
-    for key in path.split("."):
-        usage = usage.get(key) if isinstance(usage, Mapping) else None
+    return tuple(path.split(".")), modality
+
+
+def _count(usage: Any, place: Place) -> int | None:
+    keys, modality = place
+    for key in keys:
+        usage = usage.get(key) if isinstance(usage, dict) else None
     if not modality:
         return figure(usage)
     entries = usage if isinstance(usage, list) else ()

@@ -35,8 +35,11 @@ ECHOED: Final = frozenset(
 )  # fmt: skip
 COMPACTION: Final = "response.compaction"  # `object` of what the compaction endpoint answers
 _OTHERS: Final = frozenset({"status", "output", "usage", "text", "extra"})
-# keys of media parts that hold texts
-_TEXTS: Final = ("image_url", "video_url", "file_url", "file_data", "file_id", "filename", "detail")
+# keys of parts -> what they hold where they hold anything
+_KINDS: Final = {
+    "image_url": str, "video_url": str, "file_url": str, "file_data": str, "file_id": str, "filename": str,
+    "detail": str, "annotations": list, "logprobs": list,
+}  # fmt: skip
 _EVENTS: Final = ("response.", "error")
 
 
@@ -150,9 +153,11 @@ def _is_whole(part: JsonObject) -> bool:
     """Whether a part has the text that its type stands for, and no value of a wrong kind."""
     word = "refusal" if part["type"] == "refusal" else "text"
     media = part["type"].startswith("input_") and part["type"] != "input_text"
-    texts = all(isinstance(part.get(key), str | None) for key in _TEXTS)
-    lists = all(isinstance(part.get(key), list | None) for key in ("annotations", "logprobs"))
-    return texts and lists and (media or isinstance(part.get(word), str))
+    for key, value in part.items():
+        kinds = _KINDS.get(key)
+        if kinds is not None and value is not None and not isinstance(value, kinds):
+            return False
+    return media or isinstance(part.get(word), str)
 
 
 def usage_of(usage: JsonObject) -> Usage:

@@ -255,11 +255,10 @@ def _reserve(
         rows = ()
     if not rows:
         return None
-    row = TAKEN_READER.records(dialect, rows)[0]
-    branch = row.next_branch - 1 if is_elsewhere else place.branch
+    position, response, branch, revision, user_id, config, tools = TAKEN_READER.values(dialect, rows[0])
     return Taken(
-        row.next_position - amounts.items, amounts.items, row.next_response - 1, branch, row.revision,
-        row.user_id, row.config_hash, row.tool_set_hash,
+        position - amounts.items, amounts.items, response - 1, branch - 1 if is_elsewhere else place.branch, revision,
+        user_id, config, tools,
     )  # fmt: skip
 
 
