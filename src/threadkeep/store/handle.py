@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject, loads
@@ -36,14 +35,17 @@ class Handle(OptionAttributes):
     def __init__(self, found: Opened, contents: Contents) -> None:
         self._found = found
         self._contents = contents
+        self._place: Place = found.place()
 
-    @cached_property
-    def _place(self) -> Place:
-        return self._found.place()
-
-    @cached_property
+    @property
     def _state(self) -> State:
-        return State(self._found, self._contents.memories if self._remembers else None)
+        """What it remembers, once that is asked for; of threads that ask at once, the first one makes it."""
+        known: dict[str, Any] = self.__dict__
+        found: State | None = known.get("remembered")
+        if found is None:
+            memories = self._contents.memories if self._remembers else None
+            found = known.setdefault("remembered", State(self._found, memories))
+        return found
 
     def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
         """Refuse an assignment, which would store nothing.
