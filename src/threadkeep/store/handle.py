@@ -35,17 +35,22 @@ class Handle(OptionAttributes):
     def __init__(self, found: Opened, contents: Contents) -> None:
         self._found = found
         self._contents = contents
-        self._place: Place = found.place()
+        self._place_found: Place | None = None
+        self._remembered: list[State] = []
+
+    @property
+    def _place(self) -> Place:
+        place = self._place_found
+        if place is None:  # most of those in a list are never asked
+            place = self._place_found = self._found.place()
+        return place
 
     @property
     def _state(self) -> State:
         """What it remembers, once that is asked for; of threads that ask at once, the first one makes it."""
-        known: dict[str, Any] = self.__dict__
-        found: State | None = known.get("remembered")
-        if found is None:
-            memories = self._contents.memories if self._remembers else None
-            found = known.setdefault("remembered", State(self._found, memories))
-        return found
+        if not self._remembered:
+            self._remembered.append(State(self._found, self._contents.memories if self._remembers else None))
+        return self._remembered[0]
 
     def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
         """Refuse an assignment, which would store nothing.
