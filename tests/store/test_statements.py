@@ -21,8 +21,8 @@ SIZES = (10, 100_000)
 
 def fill(connection: Connection, place: Place, count: int) -> None:
     """Rows as the store writes them, past the store because that takes a minute."""
-    where = {"tenant_id": place.scope.tenant, "conversation_id": place.key}
-    row = drafted(a_message("A line of a long conversation")).row(**where, branch=0, turn=None, seen=None)
+    where = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "branch": 0, "seen": None}
+    row = drafted(a_message("A line of a long conversation")).row(where, 0, None)
     facts = conversations.c
     connection.execute(
         update(conversations)

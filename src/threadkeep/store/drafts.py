@@ -49,10 +49,12 @@ class Draft:
     media: tuple[Media, ...] = ()
     whole: Entry | None = None  # where media were taken out: the item with them
 
-    def row(self, **values: Any) -> dict[str, Any]:
+    def row(self, place: Mapping[str, Any], position: int, turn: int | None) -> dict[str, Any]:
         """The row of `items`: the columns, with its place put in; good until the next call."""
-        self.columns.update(values)
-        return self.columns
+        row = self.columns
+        row.update(place)
+        row["position"], row["turn"] = position, turn
+        return row
 
     def entry(self, position: int, turn: int | None, seen: int | None) -> Entry:
         """The item as the formats read it, once it has a place."""

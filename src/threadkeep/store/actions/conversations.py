@@ -106,8 +106,7 @@ def _prepared(scope: Scope, new: NewConversation, now: datetime) -> _Prepared:
     place = {"tenant_id": scope.tenant, "conversation_id": key, "branch": 0, "seen": None, "created_at": now}
     turns = new.turns or [None] * count
     items = [
-        draft.row(**place, position=position, turn=turn)
-        for position, (draft, turn) in enumerate(zip(new.drafts, turns, strict=True))
+        draft.row(place, position, turn) for position, (draft, turn) in enumerate(zip(new.drafts, turns, strict=True))
     ]
     return _Prepared(row, config, tools, label_rows(scope.tenant, key, new.labels), items)
 

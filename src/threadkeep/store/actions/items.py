@@ -93,18 +93,17 @@ def insert_items(
     `turns` are the offsets at which the wire turns of the items begin, where they have any; `beside` are rows of other
     tables, to be written with them.
     """
-    tenant, first = place.scope.tenant, found.first
+    first = found.first
     offsets = turns or [None if seen is None else 0] * len(drafts)
+    shared = {
+        "tenant_id": place.scope.tenant,
+        "conversation_id": place.key,
+        "branch": found.branch,
+        "seen": seen,
+        "created_at": now,
+    }
     rows = [
-        draft.row(
-            tenant_id=tenant,
-            conversation_id=place.key,
-            position=first + offset,
-            branch=found.branch,
-            turn=None if turn is None else first + turn,
-            seen=seen,
-            created_at=now,
-        )
+        draft.row(shared, first + offset, None if turn is None else first + turn)
         for offset, (draft, turn) in enumerate(zip(drafts, offsets, strict=True))
     ]
     insert_rows(connection, rows, drafts, now, beside)
