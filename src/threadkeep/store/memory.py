@@ -8,8 +8,10 @@ new, like any handle that is kept, and throws it away when the revision is anoth
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Final
 
@@ -33,9 +35,13 @@ class Memory:
     size: int = 0
 
 
-def size_of(entries: Iterable[Entry]) -> int:
+def size_of(entries: Collection[Entry]) -> int:
     """About how many bytes items take."""
-    return sum(len(entry.payload or b"") + len(entry.rest or b"") + ENTRY_BYTES for entry in entries)
+    texts = chain(map(_payload, entries), map(_rest, entries))
+    return sum(map(len, filter(None, texts))) + ENTRY_BYTES * len(entries)
+
+
+_payload, _rest = (itemgetter(Entry._fields.index(name)) for name in ("payload", "rest"))
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ class Memories:
                 self._kept.move_to_end(name)
         return found
 
-    def keep(self, name: Name, memory: Memory, size: int, new: Iterable[Entry]) -> int:
+    def keep(self, name: Name, memory: Memory, size: int, new: Collection[Entry]) -> int:
         """Remember a branch, of which so many bytes were known before these new items; returns its bytes now."""
         if not self.limit:
             return 0
