@@ -104,9 +104,8 @@ class Usage:
             "output_tokens_details": details,
             "raw": raw,
         }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "normalized", normalized or self._normalized())
+        vars(self).update(values)
+        vars(self)["normalized"] = normalized or self._normalized()
 
     @property
     def cached_tokens(self) -> int | None:
@@ -152,7 +151,7 @@ _WRITTEN: Final = ("input_tokens", "output_tokens", "total_tokens", "input_token
 
 
 def _details(value: object) -> JsonObject | None:
-    return json_copy(value, "the details of a usage") if isinstance(value, Mapping) else None
+    return json_copy(value, "the details of a usage") if isinstance(value, dict | Mapping) else None
 
 
 class UsageRow(NamedTuple):

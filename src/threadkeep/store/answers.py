@@ -38,7 +38,7 @@ class Call(TypedDict, total=False):
     prices: PriceBook
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ParsedBody:
     """A provider's body, read: a response, or the error that it holds."""
 

@@ -17,7 +17,7 @@ from threadkeep.domain.wire import AS_IT_IS, RenderOptions, Turns
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.conversations import Filter, NewConversation
 from threadkeep.store.actions.items import MAX_PAGE, Append
-from threadkeep.store.actions.numbers import Guard
+from threadkeep.store.actions.numbers import ANYWHERE, Guard
 from threadkeep.store.drafts import drafted
 from threadkeep.store.place import MAX_POSITION, identifier, once, optional_identifier, whole
 
@@ -123,7 +123,7 @@ def guard_of(how: How) -> Guard:
         InvalidOption: an option is unknown or cannot be used.
     """
     if not how:
-        return Guard()
+        return ANYWHERE
     unknown = set(how) - set(How.__annotations__)
     if unknown:
         raise InvalidOption(f"There is no option {min(unknown)!r}; there are {', '.join(How.__annotations__)}.")

@@ -29,7 +29,7 @@ MAX_PAGE: Final = 1_000
 ALL: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Append:
     """Items to be appended, and how."""
 
@@ -38,7 +38,7 @@ class Append:
     guard: Guard = ANYWHERE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Appended:
     """Where they were put."""
 

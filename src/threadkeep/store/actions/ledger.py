@@ -22,7 +22,7 @@ UNKNOWN: Final = NormalizedUsage()
 MAX_FIGURE: Final = 10**12  # no request has more tokens or takes so long, and sums of millions fit into 64 bits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """What is known of one call to a provider."""
 

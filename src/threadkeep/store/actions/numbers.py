@@ -38,7 +38,7 @@ class Guard:
 ANYWHERE: Final = Guard()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Taken:
     """The numbers of a use case."""
 
@@ -68,7 +68,7 @@ class Unfinished(Exception):
         self.place, self.number, self.status = place, number, status
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Amounts:
     """How many numbers of each kind are taken; `streams` counts the responses in progress, up or down."""
 

@@ -28,7 +28,7 @@ ZLIB: Final = 1
 _WORTH_PACKING: Final = 2048  # bytes; shorter bodies are kept as they are
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """A parsed provider body on its way into rows."""
 
@@ -43,7 +43,7 @@ class Answer:
     guard: Guard = ANYWHERE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stored:
     """Where an answer was put, or why it was not: where the branch ended (`head`), which response is in progress."""
 
