@@ -63,13 +63,13 @@ def _items(value: Any) -> Any:
 
 
 def _mapping(value: object, place: int) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict | Mapping):
         raise InvalidItem(f"output[{place}] is {shown(value)}, which is no item. Give an item or a dict.")
     return value
 
 
 def _usage(value: Any) -> Any:
-    return Usage.from_dict(value) if isinstance(value, Mapping) else value
+    return Usage.from_dict(value) if not isinstance(value, Usage) and isinstance(value, Mapping) else value
 
 
 def _filled(value: Any) -> Any:
