@@ -86,6 +86,7 @@ QUESTIONS: list[dict[str, Any]] = [
     {"by": ("user_id", "model")},
     {"by": ("conversation_id",)},
     {"by": ("hour", "conversation_id")},
+    {"by": ("conversation_id",), "status": ["completed", "failed", None]},
     {"by": ("conversation_id", "hour", "model")},
     {"by": ("tool_set", "user_id")},
     {"by": ("response",)},
@@ -221,6 +222,7 @@ def test_conversations_that_are_gone_are_found_together(store: Any, ledger: Any)
     assert store.usage(conversation_id=[None, kept])[0].attempts == 2 * count
     assert store.usage(conversation_id=[gone, kept])[0].attempts == count
     assert store.usage(conversation_id=gone)[0].attempts == 0
+    assert store.usage(conversation_id=None, status=["completed", "failed"])[0].attempts == count
     [row] = store.usage(by=("conversation_id",), conversation_id=None)
     assert (row.conversation_id, row.attempts) == (None, count)
     assert store.usage(by="hour", tz="Europe/Berlin", conversation_id=[None], limit=1)[0].attempts == 1

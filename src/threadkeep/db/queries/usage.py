@@ -264,12 +264,17 @@ def _filters(shape: Shape, table: Table) -> list[Any]:
     found: list[Any] = []
     for name, count, has_null in shape.filters:
         column = table.c[COLUMNS[name]]
-        values = [bindparam(f"{name}_{number}", type_=column.type) for number in range(count)]
+        values = [bindparam(wanted(name, number), type_=column.type) for number in range(count)]
         looked: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
         if has_null:
             looked.append(_is_gone(column) if name == "conversation_id" else column.is_(None))
         found.append(or_(*looked) if looked else false())
     return found
+
+
+def wanted(name: str, number: int) -> str:
+    """The parameter of a value that is looked for; `status_1` is what SQLAlchemy may call one of its own."""
+    return f"wanted_{name}_{number}"
 
 
 def _in_ranges(column: Any, name: str, count: int) -> Any:

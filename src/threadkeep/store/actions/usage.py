@@ -22,6 +22,7 @@ from threadkeep.db.queries.usage import (
     filled_days,
     key_width,
     report,
+    wanted,
 )
 from threadkeep.db.tables import usage_records
 from threadkeep.db.types import name_from
@@ -245,7 +246,7 @@ class _Asked:
         )
         for name, values in self.values.items():
             known = [one for one in values if one is not None]
-            found |= {f"{name}_{number}": value for number, value in enumerate(known)}
+            found |= {wanted(name, number): value for number, value in enumerate(known)}
         return found
 
     def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
