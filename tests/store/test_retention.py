@@ -38,6 +38,7 @@ def test_a_dry_run_counts_and_removes_nothing(store: Any, aged: Any) -> None:
     found = store.retain(raw_bodies=5, content=30, dry_run=True)
     assert (found.raw_bodies, found.conversations) == (2, 1)
     assert len(store.list_conversations()) == 3
+    assert store.retain(raw_bodies=5, content=30) == found
 
 
 def test_raw_bodies_and_content_have_lives_of_their_own(store: Any, aged: Any) -> None:

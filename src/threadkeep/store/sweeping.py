@@ -132,11 +132,11 @@ def retaining(
     """Remove raw bodies and conversations that are older than they are to be kept."""
     now = datetime.now(UTC)
     bodies = quiet = 0
+    if raw_bodies is not None:  # first, so that those of conversations that go count as a dry run counts them
+        bodies = yield from _dropping_bodies(tenant, _before(now, raw_bodies), progress, is_dry=is_dry)
     if content is not None:
         moment = _before(now, content)
         quiet = yield from _dropping_content(tenant, moment, progress, is_dry=is_dry, endings=endings)
-    if raw_bodies is not None:
-        bodies = yield from _dropping_bodies(tenant, _before(now, raw_bodies), progress, is_dry=is_dry)
     return Retained(bodies, quiet)
 
 
