@@ -126,6 +126,9 @@ def test_times() -> None:
     hours = moment("--since", "12h", "UTC")
     assert isinstance(hours, datetime)
     assert abs(datetime.now(UTC) - timedelta(hours=12) - hours) < timedelta(minutes=1)
+    for days in (90, 180, 270):  # clocks that change in between change nothing
+        passed = datetime.now(UTC) - moment("--since", f"{days * 24}h", "Europe/Berlin")  # type: ignore[operator]
+        assert abs(passed - timedelta(days=days)) < timedelta(minutes=1)
     with pytest.raises(InvalidOption, match="--until 'soon' is no time"):
         moment("--until", "soon", "UTC")
 

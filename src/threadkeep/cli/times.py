@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -36,8 +36,8 @@ def moment(option: str, text: str | None, tz: str) -> date | datetime | None:
         if ago is None:
             return _parsed(text)
         now, amount = datetime.now(_zone(tz)), int(ago["amount"])
-        if ago["unit"] == "h":
-            return now - timedelta(hours=amount)
+        if ago["unit"] == "h":  # hours that have passed, whatever was done to the clocks there
+            return now.astimezone(UTC) - timedelta(hours=amount)
         return now.date() - timedelta(days=amount * DAYS[ago["unit"]])
     except (ValueError, OverflowError) as error:
         if isinstance(error, InvalidOption):
