@@ -333,3 +333,4 @@ def test_stats(cli: Cli, used: str) -> None:
     assert used not in cli("stats", "--largest", "1", "--url", "sqlite://").out
     assert "Largest conversations" in cli.on_terminal("stats")
     cli("stats", "--largest", "0", code=2)
+    assert "media\t\n" in cli("stats", "--user", "ada").out  # nobody counts the media of a user

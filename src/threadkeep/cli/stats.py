@@ -61,7 +61,8 @@ def stats(
             print_text("Largest conversations", is_bold=True)
     else:
         for name in (*COUNTS, *SIZES):
-            typer.echo(f"{name}\t{getattr(found, name)}")
+            value = getattr(found, name)
+            typer.echo(f"{name}\t{'' if value is None else value}")
         typer.echo()
     if found.largest:
         shown = size if is_terminal() else int
