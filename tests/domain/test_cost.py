@@ -67,6 +67,8 @@ def test_amounts_are_whole_nano_dollars() -> None:
         {"model": "m", "input": 1, "output": float("nan")},
         {"model": "m", "input": 1, "output": 1, "cached": True},
         {"model": "m", "input": 1, "output": "1e999999"},
+        {"model": "m", "input": 1, "output": 1, "provider": ["openai", "azure"]},
+        {"model": "m", "input": 1, "output": 1, "provider": ""},
     ],
     ids=str,
 )
@@ -95,6 +97,9 @@ def test_whose_price_it_is() -> None:
         ("a.c", "abc", False),
         ("*", "two\nlines", True),
         ("m", "m\n", False),
+        ("*a*b*c", "xaybacbc", True),
+        ("a*a", "a", False),
+        ("*a" * 20 + "*b", "a" * 200, False),  # at once
     ],
 )
 def test_only_the_asterisk_is_special(pattern: str, model: str, *, fits: bool) -> None:

@@ -57,7 +57,7 @@ class Price:
         provider: only for answers of this provider (`provider=` of `add_response`); None: of any.
 
     Raises:
-        InvalidOption: a price is no number from 0 on.
+        InvalidOption: a price is no number from 0 on, or model or provider is no name.
     """
 
     model: str
@@ -71,6 +71,9 @@ class Price:
         given: object = self.model
         if not isinstance(given, str) or not given:
             raise InvalidOption(f"The model of a Price is its name, not {shown(given)}.")
+        provider: object = self.provider
+        if provider is not None and (not isinstance(provider, str) or not provider):
+            raise InvalidOption(f"The provider of a Price is its name or None, not {shown(provider)}.")
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name not in {"model", "provider"} and not (value is None and one.default is None):
@@ -83,8 +86,13 @@ class Price:
 
 @lru_cache(maxsize=1024)
 def _pattern(model: str) -> re.Pattern[str]:
-    """Nothing but ``*`` is special: models are called ``claude-sonnet-4-5[1m]``, too."""
-    return re.compile(".*".join(map(re.escape, model.split("*"))), re.DOTALL)
+    """Nothing but ``*`` is special: models are called ``claude-sonnet-4-5[1m]``, too.
+
+    What stands between two of them is looked for once: tried anew everywhere, many would take for ever.
+    """
+    first, *rest = map(re.escape, model.split("*"))
+    between = "".join(f"(?>.*?{one})" for one in rest[:-1])
+    return re.compile(first + between + "".join(f".*{last}" for last in rest[-1:]), re.DOTALL)
 
 
 def _amount(name: str, value: object) -> Decimal:
