@@ -228,6 +228,16 @@ def test_all_days_have_a_place_in_a_picture() -> None:
     assert flat.unknown == {"other"}
 
 
+def test_keys_that_read_alike_are_not_drawn_as_one() -> None:
+    users = ["unknown", None]
+    rows = [UsageRow({"day": date(2026, 1, 1), "user_id": user}, number + 1) for number, user in enumerate(users)]
+    assert plots.picture_of(["user_id"], rows, "attempts").places == ["unknown (2)", "unknown"]
+    assert plots.picture_of(["user_id", "day"], rows, "attempts").series == {"unknown (2)": [2.0], "unknown": [1.0]}
+    pairs = [{"provider": "a / b", "model": "c"}, {"provider": "a", "model": "b / c"}]
+    drawn = plots.picture_of(["provider", "model"], [UsageRow(pair, 1) for pair in pairs], "attempts")
+    assert (drawn.places, drawn.series) == (["a / b / c", "a / b / c (2)"], {"": [1.0, 1.0]})
+
+
 def test_months_weeks_and_hours_follow_each_other() -> None:
     def places(kind: str, *times: Any) -> Any:
         return plots.picture_of([kind], [UsageRow({kind: at}, 1) for at in times], "attempts").places

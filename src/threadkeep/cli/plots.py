@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,7 +96,8 @@ def picture_of(by: Sequence[str], rows: Sequence[UsageRow], measure: str, about:
     """What to draw of a report: the first time among its keys lies along the axis, the other keys are series."""
     time = next((name for name in by if name in TIMES), None)
     others = [name for name in by if name != time]
-    values = [(row.keys.get(time) if time else None, _name(row, others), _value(row, measure)) for row in rows]
+    named = zip(rows, _names(rows, others), strict=True)
+    values = [(row.keys.get(time) if time else None, name, _value(row, measure)) for row, name in named]
     totals: dict[str, float] = {}
     for _, name, value in values:
         totals[name] = totals.get(name, 0) + (value or 0)
@@ -156,8 +158,17 @@ def _remark(rows: Sequence[UsageRow], measure: str) -> str:
     return f"Without {attempts - costs:,} of {attempts:,} calls, whose cost is unknown."
 
 
-def _name(row: UsageRow, names: Sequence[str]) -> str:
-    return " / ".join(_readable(row.keys[name]) for name in names)
+def _names(rows: Sequence[UsageRow], names: Sequence[str]) -> list[str]:
+    """What each row is called; keys that read like others (None, and a user called unknown) get a number."""
+    found: dict[tuple[Any, ...], str] = {}
+    keys = [tuple(row.keys[name] for name in names) for row in rows]
+    taken: set[str] = set()
+    for key in dict.fromkeys(keys):
+        text = " / ".join(map(_readable, key))
+        numbered = (f"{text} ({number})" for number in count(2))
+        found[key] = text if text not in taken else next(name for name in numbered if name not in taken)
+        taken.add(found[key])
+    return [found[key] for key in keys]
 
 
 def _readable(key: Any) -> str:
