@@ -96,6 +96,11 @@ def test_usage_may_be_in_every_chunk_or_under_a_key_of_the_server() -> None:
     groq = assembled(chunk({}, top={"x_groq": {"id": "r"}}), chunk({}, "stop", top={"x_groq": {"usage": counts[0]}}))
     assert groq.response.usage.normalized.total_tokens == 6
     assert groq.body["x_groq"] == {"id": "r", "usage": counts[0]}
+    moonshot = chunk({}, "stop")
+    moonshot["choices"][0]["usage"] = counts[0]
+    assert assembled(chunk({"content": "x"}), moonshot).response.usage.normalized.total_tokens == 6
+    told_twice = {**chunk({}, top={"usage": counts[1]}), "choices": []}
+    assert assembled(moonshot, told_twice).response.usage.raw == counts[1]
 
 
 def test_choices_are_told_apart_by_their_index() -> None:

@@ -49,9 +49,10 @@ class ChunkAssembler(StreamAssembler):
     def body(self) -> JsonObject:
         """The completion as far as it has come; not to be changed."""
         found = dict(self._top)
-        groq = found.get("x_groq")
-        if "usage" not in found and isinstance(groq, dict) and isinstance(groq.get("usage"), dict):
-            found["usage"] = groq["usage"]
+        if "usage" not in found:  # Groq and Moonshot count unasked, each in a place of its own
+            holders = (found.get("x_groq"), *self._choices.values())
+            counts = (holder.get("usage") for holder in holders if isinstance(holder, dict))
+            found |= next(({"usage": usage} for usage in counts if isinstance(usage, dict)), {})
         if self._has_chunks:
             found["choices"] = [choice for _, choice in sorted(self._choices.items())]
         return found
