@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
+from threadkeep.domain.jsontext import decode, loads
 from threadkeep.domain.response import Response
 from threadkeep.domain.wire import Snapshot
 from threadkeep.errors import CannotParse, CannotRender, ProviderError, StreamChunk
@@ -123,6 +125,37 @@ def test_unknown_items_and_keys_of_open_responses_are_kept() -> None:
     assert message["content"][1]["payload"] == {"type": "chart"}
     assert call["id"] == "fc_1"
     assert response.provider_data == {"lane": 1}
+
+
+@pytest.mark.parametrize("role", [None, 5, ["assistant"]])
+def test_a_message_without_a_role_is_the_models(role: Any) -> None:
+    body = {"output": [{"type": "message", "role": role, "content": [{"type": "output_text", "text": "Hi"}]}]}
+    response = get_format("open_responses").parse_response(body)
+    entries = [entry_of(item.to_object(), position=place, turn=1) for place, item in enumerate(response.output)]
+    assert response.text == "Hi"
+    for target, key in (("open_responses", "input"), ("chat_completion", "messages"), ("converse", "messages")):
+        sent = get_format(target).render(Snapshot({"model": "m"}, [], entries)).payload[key][-1]
+        assert sent["role"] == (role if target == "open_responses" else "assistant")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 2**70, [math.inf, 1]])
+@pytest.mark.parametrize("key", ["id", "status", "phase", "created_by"])
+def test_values_of_any_kind_beside_texts_go_back_as_they_came(key: str, number: Any) -> None:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}], key: number}
+    response = get_format("open_responses").parse_response({"output": [message]})
+    entry = entry_of(response.output[0].to_object(), position=0)
+    assert repr(decode(entry.payload or b"", entry.codec)[key]) == repr(number)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [{"type": "message", "content": [None]}, {"type": "function_call_output", "call_id": "c1", "output": [None]}],
+)
+def test_a_null_among_the_parts_is_kept(item: Json) -> None:
+    found = get_format("open_responses").parse_response({"output": [item]}).output[0]
+    (part,) = item.get("content") or item["output"]
+    sent = loads(entry_of(found.to_object(), position=0).payload or b"")
+    assert (sent.get("content") or sent["output"]) == [part]
 
 
 def test_output_alone_makes_a_response() -> None:

@@ -45,7 +45,8 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     if _is_as_it_came(item, texts):
         sent = {key: value for key, value in item.items() if key != "origin"}
         written = {"id": sent["id"], **sent} if "id" in sent else sent
-        plain, codec = encode(written) if texts is None else encode_texts(written)
+        is_texts = texts is not None and all(isinstance(written[key], str) for key in written if key != "content")
+        plain, codec = encode_texts(written) if is_texts else encode(written)
         role = item.get("role")
         return Entry(position, "message", role, turn, seen, origin=item["origin"], payload=plain, codec=codec)
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item

@@ -42,7 +42,7 @@ def wire_parts(parts: list[Any], role: str, context: Context, path: str) -> list
 
 def own_parts(parts: list[Any]) -> list[Any]:
     """The parts of an item that goes back to this format: as they came."""
-    return [part["payload"] if part.get("type") == "provider_item" else _as_it_came(part) for part in parts]
+    return [part.get("payload") if part.get("type") == "provider_item" else _as_it_came(part) for part in parts]
 
 
 def _as_it_came(part: JsonObject) -> JsonObject:

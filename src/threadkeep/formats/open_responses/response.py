@@ -18,7 +18,7 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.arguments import arguments_text
 from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
-from threadkeep.formats.native import OURS, block, split_native
+from threadkeep.formats.native import OURS, block, native_keys, split_native
 from threadkeep.formats.open_responses.fields import ANSWER_KEYS, NAME, PART_KEYS, STATUSES
 from threadkeep.formats.statuses import status_of
 from threadkeep.formats.usage import count_at, inclusive
@@ -118,7 +118,8 @@ def item_object(item: JsonObject) -> JsonObject:
     found["origin"] = NAME
     if kind == "message":
         found["content"] = [_part(part) for part in _parts(item.get("content"))]
-        found.setdefault("role", "assistant")
+        if not isinstance(role := found.setdefault("role", "assistant"), str):  # which goes back as it came
+            found |= {"role": "assistant", "native": {NAME: {**native_keys(found, NAME), "role": role}}}
     elif kind == "function_call_output" and isinstance(item.get("output"), list):
         found["output"] = [_part(part) for part in item["output"]]
     elif kind == "function_call":
