@@ -253,9 +253,15 @@ def test_a_block_of_another_format_is_lost_by_its_type() -> None:
         render(FORMAT, user("Hi"), block, options=RenderOptions(strict=True))
 
 
-def test_instructions_alone_are_nothing_to_send() -> None:
+def test_instructions_alone_are_sent_unless_a_cut_left_nothing_else() -> None:
+    for items in ((), (reasoning(summary=[]),)):
+        assert render(FORMAT, *items, instructions="Be brief.").payload["messages"] == [
+            {"role": "system", "content": "Be brief."}
+        ]
     with pytest.raises(CannotRender, match="nothing to send"):
         get_format(FORMAT).render(snapshot(user("Hi"), instructions="Be brief."), RenderOptions(upto=-1))
+    with pytest.raises(CannotRender, match="nothing to send"):
+        render(FORMAT)
     assert len(render(FORMAT, user("Hi", role="system")).payload["messages"]) == 1
 
 

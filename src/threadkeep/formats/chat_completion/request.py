@@ -55,7 +55,8 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, snapshot, dialect)
     writer.write(entries)
     messages, stable = writer.messages, writer.stable()
-    if len(messages) == (snapshot.settings.get("instructions") is not None):
+    is_cut = len(entries) < len(snapshot.entries)  # instructions alone are a request, but not what a cut leaves
+    if len(messages) == (is_cut and snapshot.settings.get("instructions") is not None):
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
     _check_json_mode(body, messages, snapshot, entries, context)
     vendor_messages(messages, dialect, snapshot.settings, context)
