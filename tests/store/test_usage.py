@@ -245,6 +245,13 @@ def test_other_values_are_refused(store: Any, filters: dict[str, Any]) -> None:
         store.usage(**filters)
 
 
+def test_ten_thousand_values_are_looked_for_and_no_more(store: Any, ledger: Any) -> None:
+    names = [f"user {number}" for number in range(10_000)]
+    assert store.usage(user_id=names)[0].attempts == 0
+    with pytest.raises(InvalidOption, match="at most 10,000 values of user_id"):
+        store.usage(user_id=[*names, "one more"])
+
+
 def test_a_tool_set_is_found_by_its_hash(store: Any, ledger: Any) -> None:
     [plain, tools] = sorted(store.usage(by="tool_set"), key=lambda row: row.tool_set is not None)
     assert (plain.tool_set, plain.attempts, tools.attempts) == (None, 2 * len(MOMENTS), 2)

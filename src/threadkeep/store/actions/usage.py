@@ -40,6 +40,7 @@ LAST: Final = date(9999, 12, 30)
 EARLIEST: Final = midnight(FIRST, UTC)
 LATEST: Final = midnight(LAST, UTC)
 ONE: Final = timedelta(days=1)
+MAX_VALUES: Final = 10_000  # of a column that are looked for; every database takes that many parameters
 MAX_RANGES: Final = 40  # of filled days; where they are scattered more than that, the ledger is as fast
 REPEATS: Final = 3
 _SUMMED_BY_DAY: Final = frozenset({*KEYS, "day"})
@@ -72,7 +73,10 @@ class Question:
         if self.limit is not None and whole("limit", self.limit) < 1:
             raise InvalidOption(f"limit is a number from 1 on, not {self.limit!r}.")
         for name, value in self.filters.items():
-            for one in _several(value):
+            several = _several(value)
+            if len(several) > MAX_VALUES:
+                raise InvalidOption(f"Usage is filtered by at most {MAX_VALUES:,} values of {name} at once.")
+            for one in several:
                 kind, other = _KINDS.get(name, str), _OTHERS.get(name, ())
                 if one is not None and (isinstance(one, other) or not isinstance(one, kind)):
                     raise InvalidOption(f"Usage cannot be filtered by {name}={one!r}.")
