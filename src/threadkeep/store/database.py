@@ -12,7 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, text
@@ -36,7 +36,6 @@ LOST_LIMIT: Final = 5  # how often after a lost connection
 RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
 CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
 
-
 BEGIN_IMMEDIATE: Final = Prepared(text("BEGIN IMMEDIATE"))
 
 
@@ -51,7 +50,7 @@ class Raced(Exception):
     """Raised inside an action that lost a race for an idempotency key: it begins anew, and finds what was done."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Attempts:
     """Decides whether a failed use case may be repeated, and after which pause.
 
@@ -60,7 +59,7 @@ class Attempts:
     """
 
     is_repeatable: bool
-    started: float = field(default_factory=time.monotonic)
+    failed_at: float | None = None  # first
     lost: int = 0
     races: int = 0
     clashes: int = 0
@@ -74,8 +73,9 @@ class Attempts:
             DBAPIError: `error`, when there should be none.
         """
         self.count += 1
+        self.failed_at = self.failed_at or time.monotonic()
         if is_transient(error):
-            if time.monotonic() - self.started > REPEAT_SECONDS:
+            if time.monotonic() - self.failed_at > REPEAT_SECONDS:
                 raise error
         elif error.connection_invalidated and (self.is_repeatable or not self.is_committing):
             self.lost += 1
