@@ -21,6 +21,7 @@ import psycopg
 from benchmarks.conversations import TURNS, floor_of, stored
 from benchmarks.databases import Database, each_database, postgres_database, postgres_missing
 from benchmarks.floor import Floor
+from benchmarks.processes import Times, seconds_of, timed
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
@@ -219,32 +220,17 @@ def _writers(scale: Scale) -> list[Line]:
 
 
 def _rate(context: ForkServerContext, tasks: Sequence[Task]) -> float:
-    """Answers a second of all writers, from their common start to the end of the last."""
-    barrier, times = context.Barrier(len(tasks)), context.SimpleQueue()
-    processes = [context.Process(target=_write, args=(task, barrier, times)) for task in tasks]
-    for process in processes:
-        process.start()
-    found = [times.get() for _ in processes]
-    for process in processes:
-        process.join()
-    begin, end = min(one[0] for one in found), max(one[1] for one in found)
-    rate: float = sum(task.answers for task in tasks) / (end - begin)
-    return rate
+    """Answers a second of all writers."""
+    return sum(task.answers for task in tasks) / seconds_of(context, _write, tasks)
 
 
-def _write(task: Task, barrier: Barrier, times: multiprocessing.SimpleQueue[tuple[float, float]]) -> None:
+def _write(task: Task, barrier: Barrier, times: Times) -> None:
     if not task.has_ledger:
         _leave_out_the_ledger()
     body = TURNS[0][1]
     with Store(task.database.url) as store:
         conversation = store.get_conversation(task.id)
-        for _ in range(WARM):
-            conversation.add_response(body, "open_responses")
-        barrier.wait()
-        begin = time.monotonic()
-        for _ in range(task.answers):
-            conversation.add_response(body, "open_responses")
-        times.put((begin, time.monotonic()))
+        times.put(timed(lambda: conversation.add_response(body, "open_responses"), WARM, task.answers, barrier))
 
 
 def _leave_out_the_ledger() -> None:

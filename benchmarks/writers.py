@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import random
 import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from multiprocessing.synchronize import Barrier
@@ -15,6 +13,7 @@ from typing import Final
 from benchmarks.conversations import TURNS, append_turn, floor_of, stored
 from benchmarks.databases import Database, postgres_database, postgres_missing
 from benchmarks.floor import Floor
+from benchmarks.processes import Times, seconds_of, timed
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from threadkeep import Store
@@ -69,39 +68,20 @@ def run(scale: Scale) -> list[Line]:
 
 
 def _rate(context: ForkServerContext, tasks: list[Task]) -> float:
-    """Turns a second of all writers, from their common start to the end of the last."""
-    barrier, times = context.Barrier(len(tasks)), context.SimpleQueue()
-    processes = [context.Process(target=_write, args=(task, barrier, times)) for task in tasks]
-    for process in processes:
-        process.start()
-    found = [times.get() for _ in processes]
-    for process in processes:
-        process.join()
-    begin, end = min(one[0] for one in found), max(one[1] for one in found)
-    turns: float = sum(task.turns for task in tasks) / (end - begin)
-    return turns
+    """Turns a second of all writers."""
+    return sum(task.turns for task in tasks) / seconds_of(context, _write, tasks)
 
 
-def _write(task: Task, barrier: Barrier, times: multiprocessing.SimpleQueue[tuple[float, float]]) -> None:
+def _write(task: Task, barrier: Barrier, times: Times) -> None:
     if not task.by_hand:
         with Store(task.database.url) as store:
             conversation = store.get_conversation(task.id)
-            times.put(_timed(lambda: append_turn(conversation, TURNS[0]), task.turns, barrier))
+            times.put(timed(lambda: append_turn(conversation, TURNS[0]), WARM, task.turns, barrier))
     else:
         floor = Floor(task.database.driver(), task.tenant, is_sqlite=False)
         key = floor.key_of(task.id)
-        times.put(_timed(lambda: floor.append_turn(key, TURNS[0]), task.turns, barrier))
+        times.put(timed(lambda: floor.append_turn(key, TURNS[0]), WARM, task.turns, barrier))
         floor.driver.close()
-
-
-def _timed(append: Callable[[], None], turns: int, barrier: Barrier) -> tuple[float, float]:
-    for _ in range(WARM):
-        append()
-    barrier.wait()
-    begin = time.monotonic()
-    for _ in range(turns):
-        append()
-    return begin, time.monotonic()
 
 
 def _check(floor: Floor, ids: list[str], turns: int) -> None:
