@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,15 @@ def test_an_error_in_a_stream_is_told(cli: Cli, stored: str) -> None:
     assert "overloaded: Try later." in found.err
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Programs that are started heed SIGINT, also where these tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_an_interrupted_run_ends_without_a_traceback(cli: Cli, stored: str) -> None:
     command = [*PROGRAM, "append", stored, "-", "-f", "open_responses"]
     with subprocess.Popen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Connection, insert, update
@@ -84,7 +85,7 @@ def test_an_answer_takes_six_statements(handle: Any, database: Database) -> None
 
 
 def test_a_key_adds_two_statements(handle: Any, database: Database) -> None:
-    keys = iter(f"{handle.branch} {id(handle)} {number}" for number in range(4))
+    keys = iter(f"{handle.branch} {uuid4()}" for _ in range(4))
     said = count(handle, lambda: handle.user("Hi", idempotency_key=next(keys)))
     answered = count(handle, lambda: handle.add_response(an_answer("Hi"), "open_responses", idempotency_key=next(keys)))
     assert said <= USER + KEY + extra(database)
@@ -99,7 +100,7 @@ def test_an_expected_head_adds_none(handle: Any, database: Database) -> None:
 @pytest.mark.parametrize("key", [None, "once"])
 def test_a_fork_writes_two_rows(database: Database, handle: Any, key: str | None) -> None:
     """The counter of the conversation and the branch; with a key also the key."""
-    name = None if key is None else f"{key} {id(handle)}"
+    name = None if key is None else f"{key} {uuid4()}"
     with database.engine().connect() as connection:
         written = Tables(connection, handle._place.scope.tenant).written()
         with statements_of(handle) as seen:

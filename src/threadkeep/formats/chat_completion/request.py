@@ -55,7 +55,7 @@ def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
     writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, snapshot, dialect)
     writer.write(entries)
     messages, stable = writer.messages, writer.stable()
-    is_cut = len(entries) < len(snapshot.entries)  # instructions alone are a request, but not what a cut leaves
+    is_cut = view.head < 0 and options.upto is not None  # instructions alone are a request, but not what a cut leaves
     if len(messages) == (is_cut and snapshot.settings.get("instructions") is not None):
         raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
     _check_json_mode(body, messages, snapshot, entries, context)
