@@ -32,7 +32,7 @@ def seconds_of(context: ForkServerContext, work: Work[T], tasks: Sequence[T]) ->
         process.join()
     if any(process.exitcode for process in processes):
         raise RuntimeError("A writer failed.")
-    found = [times.get() for _ in processes]
+    found: list[tuple[float, float]] = [times.get() for _ in processes]
     return max(end for _, end in found) - min(begin for begin, _ in found)
 
 
