@@ -5,6 +5,8 @@ Revises: nothing
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects import mysql, postgresql
@@ -17,39 +19,39 @@ depends_on = None
 MYSQL = ("mysql", "mariadb")
 
 
-def identifier() -> sa.types.TypeEngine:
+def identifier() -> sa.types.TypeEngine[Any]:
     return sa.String(255).with_variant(mysql.VARBINARY(255), *MYSQL)
 
 
-def long_text() -> sa.types.TypeEngine:
+def long_text() -> sa.types.TypeEngine[Any]:
     return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
 
 
-def long_bytes() -> sa.types.TypeEngine:
+def long_bytes() -> sa.types.TypeEngine[Any]:
     return sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
 
 
-def digest(length: int = 32) -> sa.types.TypeEngine:
+def digest(length: int = 32) -> sa.types.TypeEngine[Any]:
     return (
         sa.LargeBinary(length).with_variant(mysql.BINARY(length), *MYSQL).with_variant(postgresql.BYTEA(), "postgresql")
     )
 
 
-def moment() -> sa.types.TypeEngine:
+def moment() -> sa.types.TypeEngine[Any]:
     return (
         sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(sa.DateTime(timezone=True), "postgresql")
     )
 
 
-def needed(name: str, kind: type = sa.BigInteger) -> sa.Column:
+def needed(name: str, kind: Any = sa.BigInteger) -> sa.Column[Any]:
     return sa.Column(name, kind, nullable=False)
 
 
-def key(name: str, kind: sa.types.TypeEngine | None = None) -> sa.Column:
+def key(name: str, kind: sa.types.TypeEngine[Any] | None = None) -> sa.Column[Any]:
     return sa.Column(name, kind if kind is not None else sa.BigInteger(), nullable=False, autoincrement=False)
 
 
-def tenant() -> tuple[sa.Column, sa.ForeignKeyConstraint]:
+def tenant() -> tuple[sa.Column[Any], sa.ForeignKeyConstraint]:
     return key("tenant_id"), references("tenants", tenant_id="id")
 
 

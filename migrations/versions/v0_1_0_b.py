@@ -5,6 +5,8 @@ Revises: v0_1_0_a
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects import mysql, postgresql
@@ -18,21 +20,21 @@ MYSQL = ("mysql", "mariadb")
 OPEN_BRANCH = "uq_responses_open_branch"
 
 
-def long_text() -> sa.types.TypeEngine:
+def long_text() -> sa.types.TypeEngine[Any]:
     return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
 
 
-def token() -> sa.types.TypeEngine:
+def token() -> sa.types.TypeEngine[Any]:
     return sa.LargeBinary(16).with_variant(mysql.BINARY(16), *MYSQL).with_variant(postgresql.BYTEA(), "postgresql")
 
 
-def moment() -> sa.types.TypeEngine:
+def moment() -> sa.types.TypeEngine[Any]:
     return (
         sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(sa.DateTime(timezone=True), "postgresql")
     )
 
 
-def key(name: str, kind: type[sa.types.TypeEngine] = sa.BigInteger) -> sa.Column:
+def key(name: str, kind: type[sa.types.TypeEngine[Any]] = sa.BigInteger) -> sa.Column[Any]:
     return sa.Column(name, kind(), nullable=False, autoincrement=False)
 
 

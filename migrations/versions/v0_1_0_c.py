@@ -5,6 +5,8 @@ Revises: v0_1_0_b
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects import mysql
@@ -40,25 +42,25 @@ FORMER = {
 VIEWS = ("usage_by_day", "usage_attempts", "messages_text", "tool_calls")
 
 
-def identifier() -> sa.types.TypeEngine:
+def identifier() -> sa.types.TypeEngine[Any]:
     return sa.String(255).with_variant(mysql.VARBINARY(255), *MYSQL)
 
 
-def long_text() -> sa.types.TypeEngine:
+def long_text() -> sa.types.TypeEngine[Any]:
     return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
 
 
-def moment() -> sa.types.TypeEngine:
+def moment() -> sa.types.TypeEngine[Any]:
     return (
         sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(sa.DateTime(timezone=True), "postgresql")
     )
 
 
-def key(name: str, kind: type[sa.types.TypeEngine] = sa.BigInteger) -> sa.Column:
+def key(name: str, kind: type[sa.types.TypeEngine[Any]] = sa.BigInteger) -> sa.Column[Any]:
     return sa.Column(name, kind(), nullable=False, autoincrement=False)
 
 
-def count(name: str, *, nullable: bool = False) -> sa.Column:
+def count(name: str, *, nullable: bool = False) -> sa.Column[Any]:
     return sa.Column(name, sa.BigInteger(), nullable=nullable)
 
 

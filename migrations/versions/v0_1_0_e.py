@@ -5,6 +5,8 @@ Revises: v0_1_0_d
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects import mysql, postgresql
@@ -18,27 +20,27 @@ MYSQL = ("mysql", "mariadb")
 BY_CONVERSATION = "ix_context_caches_conversation_id"
 
 
-def identifier() -> sa.types.TypeEngine:
+def identifier() -> sa.types.TypeEngine[Any]:
     return sa.String(255).with_variant(mysql.VARBINARY(255), *MYSQL)
 
 
-def long_text() -> sa.types.TypeEngine:
+def long_text() -> sa.types.TypeEngine[Any]:
     return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
 
 
-def digest(length: int) -> sa.types.TypeEngine:
+def digest(length: int) -> sa.types.TypeEngine[Any]:
     return (
         sa.LargeBinary(length).with_variant(mysql.BINARY(length), *MYSQL).with_variant(postgresql.BYTEA(), "postgresql")
     )
 
 
-def moment() -> sa.types.TypeEngine:
+def moment() -> sa.types.TypeEngine[Any]:
     return (
         sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(sa.DateTime(timezone=True), "postgresql")
     )
 
 
-def indexes() -> set[str]:
+def indexes() -> set[str | None]:
     """Those that are there: an earlier run that crashed may have made some (MySQL commits every statement)."""
     if context.is_offline_mode():
         return set()
