@@ -35,20 +35,13 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     Raises:
         InvalidItem: the item holds something that JSON has no form for, or is nested too deeply.
     """
-    texts = _texts_in(item.get("content")) if item["type"] == "message" else None
-    if texts is not None and item.keys() == _MESSAGE_KEYS and texts == _SAID.get(item["role"]):
-        plain, codec = encode_texts(item)  # most items are like that
-        return Entry(position, "message", item["role"], turn, seen, payload=plain, codec=codec)
-    if item.keys() == _OUTPUT_KEYS and _is_plain_output(item):
-        plain, codec = encode_texts(item)
-        return Entry(position, item["type"], None, turn, seen, item["call_id"], payload=plain, codec=codec)
-    if _is_as_it_came(item, texts):
-        sent = {key: value for key, value in item.items() if key != "origin"}
-        written = {"id": sent["id"], **sent} if "id" in sent else sent
-        is_texts = texts is not None and all(isinstance(written[key], str) for key in written if key != "content")
-        plain, codec = encode_texts(written) if is_texts else encode(written)
-        role = item.get("role")
-        return Entry(position, "message", role, turn, seen, origin=item["origin"], payload=plain, codec=codec)
+    if (found := _as_it_stands(item)) is not None:
+        sent, has_texts_alone = found
+        plain, codec = encode_texts(sent) if has_texts_alone else encode(sent)
+        get = item.get
+        return Entry(
+            position, item["type"], get("role"), turn, seen, get("call_id"), get("origin"), payload=plain, codec=codec
+        )
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
     over = overlay(full, payload) if _says_more(full, payload) else None
@@ -69,6 +62,22 @@ def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: 
     )
 
 
+def _as_it_stands(item: JsonObject) -> tuple[JsonObject, bool] | None:
+    """An item that needs no look at what it means, as it is sent, and whether it holds texts alone: most items do."""
+    if item["type"] == "function_call_output":
+        return (item, True) if item.keys() == _OUTPUT_KEYS and _is_plain_output(item) else None
+    if item["type"] != "message":
+        return None
+    texts = _texts_in(item.get("content"))
+    if texts is not None and item.keys() == _MESSAGE_KEYS and texts == _SAID.get(item["role"]):
+        return item, True
+    if not _is_as_it_came(item, texts):
+        return None
+    sent = {key: value for key, value in item.items() if key != "origin"}
+    sent = {"id": sent["id"], **sent} if "id" in sent else sent
+    return sent, texts is not None and all(isinstance(sent[key], str) for key in sent if key != "content")
+
+
 def _texts_in(content: Any) -> str | None:
     """The type of the parts of a content that is texts alone, all of one type, and nothing beside."""
     found: str | None = None
@@ -83,13 +92,12 @@ def _texts_in(content: Any) -> str | None:
 def _is_plain_output(item: JsonObject) -> bool:
     """Whether an item with the keys of an output is the text that a called function returned."""
     call_id = item["call_id"]
-    is_text = item["type"] == "function_call_output" and isinstance(item["output"], str)
-    return is_text and isinstance(call_id, str) and sized_call_id(call_id) == call_id
+    return isinstance(item["output"], str) and isinstance(call_id, str) and sized_call_id(call_id) == call_id
 
 
 def _is_as_it_came(item: JsonObject, texts: str | None) -> bool:
-    """Whether an item is a message of this format that has nothing beyond the format's own keys: answers mostly are."""
-    if item.get("origin") != NAME or item["type"] != "message" or not item.keys() <= _OWN_KEYS:
+    """Whether a message is one of this format that has nothing beyond the format's own keys: answers mostly are."""
+    if item.get("origin") != NAME or not item.keys() <= _OWN_KEYS:
         return False
     content = item.get("content")
     return isinstance(item.get("role"), str) and (
