@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import Usage, figure
+from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.arguments import arguments_text
 from threadkeep.formats.envelopes import json_body, other_format, provider_error, shortened
 from threadkeep.formats.native import OURS, block, native_keys, split_native
 from threadkeep.formats.open_responses.fields import ANSWER_KEYS, NAME, PART_KEYS, STATUSES
 from threadkeep.formats.statuses import status_of
-from threadkeep.formats.usage import inclusive
+from threadkeep.formats.usage import count_at, inclusive
 
 # keys of the body that are fields of a response under the same name
 ECHOED: Final = frozenset(
@@ -161,26 +161,18 @@ def _is_whole(part: JsonObject) -> bool:
 
 def usage_of(usage: JsonObject) -> Usage:
     """The token counts; input and output include what came from the cache and what was reasoning."""
-    get = usage.get
-    taken, given, total = get("input_tokens"), get("output_tokens"), get("total_tokens")
-    of_taken, of_given = get("input_tokens_details"), get("output_tokens_details")
-    cached = of_taken if isinstance(of_taken, dict) else {}
-    reasoned = figure(of_given.get("reasoning_tokens")) if isinstance(of_given, dict) else None
     normalized = inclusive(
-        taken=figure(taken),
-        given=figure(given),
-        reasoning=figure(get("reasoning_tokens")) if reasoned is None else reasoned,
-        total=figure(total),
-        cached=figure(cached.get("cached_tokens")),
-        written=figure(cached.get("cache_write_tokens")),
+        taken=count_at(usage, "input_tokens"),
+        given=count_at(usage, "output_tokens"),
+        reasoning=count_at(usage, "output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        total=count_at(usage, "total_tokens"),
+        cached=count_at(usage, "input_tokens_details.cached_tokens"),
+        written=count_at(usage, "input_tokens_details.cache_write_tokens"),
     )
+    names = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
     return Usage(
-        input_tokens=taken,
-        output_tokens=given,
-        total_tokens=total,
-        input_tokens_details=of_taken,
-        output_tokens_details=of_given,
-        reasoning_tokens=get("reasoning_tokens"),
+        **{name: usage.get(name) for name in names},
+        reasoning_tokens=usage.get("reasoning_tokens"),
         raw=usage,
         normalized=normalized,
     )
