@@ -1,41 +1,34 @@
 """Statements of the hot paths: built by SQLAlchemy Core, compiled once for each dialect, run on the driver's cursor.
 
 An execution through Core costs about 35 microseconds beside the database's own time, this way about 6 (measured on
-SQLite; docs/performance.md). Parameters and results still pass the column types. Where somebody listens to an engine's
-events (statement logging, tracing), the statement takes the usual way through Core, so that nothing is hidden.
+SQLite; docs/performance.md). Parameters and results still pass the column types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Column, Connection, Executable, Insert, Table, insert
 from sqlalchemy.engine import Dialect
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from threadkeep.db.dialects import PSYCOPG
+from threadkeep.db.cursors import Row, cursors_for
 
 Processor = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
-Row = tuple[Any, ...]
-
-
-# What listeners to statements listen to
-_EVENTS: Final = ("before_cursor_execute", "after_cursor_execute", "before_execute", "after_execute")
-
-
-_TEXT_OID: Final = 25  # PostgreSQL's number for the type TEXT
 
 
 class Plan:
-    """A statement as one dialect wants it."""
+    """A statement as one dialect wants it; `style`: with parameters that are written in another way."""
 
-    def __init__(self, statement: Executable, dialect: Dialect, names: Sequence[str] | None) -> None:
-        compiled: Any = statement.compile(dialect=dialect, column_keys=names)  # type: ignore[attr-defined]
+    def __init__(
+        self, statement: Executable, dialect: Dialect, names: Sequence[str] | None, style: str | None = None
+    ) -> None:
+        kind: Any = type(dialect)
+        spelled = dialect if style is None else kind(paramstyle=style)
+        compiled: Any = statement.compile(dialect=spelled, column_keys=names)  # type: ignore[attr-defined]
         if not isinstance(compiled, SQLCompiler):
             raise TypeError(f"{statement} is no statement")
         self.text = str(compiled)
@@ -98,99 +91,33 @@ class Prepared:
         self._names = names
         self._is_binary = is_binary or gives_bytes
         self._gives_bytes = gives_bytes
-        self._plans: dict[tuple[str, str], Plan] = {}
+        self._plans: dict[tuple[str, str, str | None], Plan] = {}
 
     def execute(self, connection: Connection, parameters: Parameters) -> int:
         """Run it; returns how many rows it met."""
-        plan = self._plan(connection.dialect)
-        arguments = plan.arguments(parameters)
-        if _is_watched(connection):
-            return connection.exec_driver_sql(plan.text, arguments).rowcount
-        cursor = connection.connection.cursor()
-        try:
-            _run(connection, plan.text, cursor.execute, arguments)
-            return cursor.rowcount
-        finally:
-            cursor.close()
+        cursors = cursors_for(connection)
+        plan = self._plan(connection.dialect, cursors.style)
+        return cursors.execute(connection, plan.text, plan.arguments(parameters))
 
     def execute_many(self, connection: Connection, parameters: Sequence[Parameters]) -> None:
         """Run it once for each of several parameters; each of them names all."""
-        plan = self._plan(connection.dialect)
-        arguments = plan.all_arguments(parameters)
-        if _is_watched(connection):
-            connection.exec_driver_sql(plan.text, arguments)
-            return
-        cursor = connection.connection.cursor()
-        try:
-            _run(connection, plan.text, cursor.executemany, arguments)
-        finally:
-            cursor.close()
+        cursors = cursors_for(connection)
+        plan = self._plan(connection.dialect, cursors.style)
+        cursors.execute_many(connection, plan.text, plan.all_arguments(parameters))
 
     def rows(self, connection: Connection, parameters: Parameters) -> Sequence[Row]:
         """Its rows as the driver gives them; a `Reader` knows their types."""
-        plan = self._plan(connection.dialect)
+        cursors = cursors_for(connection)
+        plan = self._plan(connection.dialect, cursors.style)
         arguments = plan.arguments(parameters)
-        is_binary = self._is_binary and connection.dialect.driver in PSYCOPG
-        gives_bytes = self._gives_bytes and is_binary
-        if _is_watched(connection):
-            result = connection.exec_driver_sql(plan.text, arguments)
-            texts = _texts_in(result.cursor) if gives_bytes else ()
-            return [_with_bytes(row, texts) if texts else tuple(row) for row in result]
-        if is_binary and connection.dialect.is_async:
-            return _rows_awaited(connection, plan.text, arguments, gives_bytes=gives_bytes)
-        cursor: Any = connection.connection.cursor(**({"binary": True} if is_binary else {}))
-        try:
-            if gives_bytes:
-                cursor.adapters.register_loader("text", _bytes_loader())
-            _run(connection, plan.text, cursor.execute, arguments)
-            found: Sequence[Row] = cursor.fetchall()
-            return found
-        finally:
-            cursor.close()
+        return cursors.rows(connection, plan.text, arguments, is_binary=self._is_binary, gives_bytes=self._gives_bytes)
 
-    def _plan(self, dialect: Dialect) -> Plan:
-        key = (dialect.name, dialect.driver)
+    def _plan(self, dialect: Dialect, style: str | None) -> Plan:
+        key = (dialect.name, dialect.driver, style)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Plan(self.statement, dialect, self._names)
+            plan = self._plans[key] = Plan(self.statement, dialect, self._names, style)
         return plan
-
-
-def _rows_awaited(connection: Connection, text: str, arguments: Any, *, gives_bytes: bool) -> Sequence[Row]:
-    """The rows of a statement whose values come in binary form, from psycopg's asyncio connection."""
-
-    async def read(driver: Any) -> Sequence[Row]:
-        async with driver.cursor(binary=True) as cursor:
-            if gives_bytes:
-                cursor.adapters.register_loader("text", _bytes_loader())
-            await cursor.execute(text, arguments)
-            found: Sequence[Row] = await cursor.fetchall()
-            return found
-
-    adapted: Any = connection.connection.dbapi_connection
-    found: list[Sequence[Row]] = []
-    _run(connection, text, lambda *_: found.append(adapted.run_async(read)), arguments)
-    return found[0]
-
-
-@cache
-def _bytes_loader() -> Any:
-    from psycopg.types.string import ByteaBinaryLoader  # noqa: PLC0415 - an optional driver
-
-    return ByteaBinaryLoader
-
-
-def _texts_in(cursor: Any) -> list[int]:
-    """The places of columns of the type TEXT."""
-    return [place for place, column in enumerate(cursor.description) if column[1] == _TEXT_OID]
-
-
-def _with_bytes(row: Any, texts: Sequence[int]) -> Row:
-    found = list(row)
-    for place in texts:
-        if found[place] is not None:
-            found[place] = found[place].encode()
-    return tuple(found)
 
 
 def insertion(table: Table) -> Prepared:
@@ -249,36 +176,3 @@ class Record:
             raise AttributeError(name) from None
         value, processor = self._row[place], self._processors[place]
         return value if processor is None or value is None else processor(value)
-
-
-def _is_watched(connection: Connection) -> bool:
-    """Whether somebody listens to the statements of this connection, or logs them."""
-    if getattr(connection, "_echo", True):
-        return True
-    if not getattr(connection, "_has_events", True) and not getattr(connection.engine, "_has_events", True):
-        return False
-    # An engine with an isolation level of its own listens to itself, too, but not to statements.
-    return any(getattr(connection.dispatch, name) for name in _EVENTS)
-
-
-def _run(connection: Connection, text: str, call: Callable[..., Any], arguments: Any) -> None:
-    """Call the driver; its errors become SQLAlchemy's, and a lost connection is given up."""
-    try:
-        call(text, arguments)
-    except Exception as error:
-        dialect = connection.dialect
-        driver_error: Any = dialect.loaded_dbapi.Error
-        if not isinstance(error, driver_error):
-            raise
-        pooled = connection.connection
-        is_lost = dialect.is_disconnect(error, pooled.dbapi_connection, None)
-        if is_lost:
-            connection.invalidate(error)
-            connection.engine.dispose()  # after a restart of the server the others are lost, too
-        raise DBAPIError.instance(
-            text, arguments, error, driver_error, hide_parameters=connection.engine.hide_parameters,
-            connection_invalidated=is_lost, dialect=dialect,
-        ) from error  # fmt: skip
-    except BaseException as error:  # interrupted or cancelled: nobody knows what is still on the wire
-        connection.invalidate(error)
-        raise

@@ -10,8 +10,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
+from threadkeep.db.cursors import Row
 from threadkeep.db.dialects import check_sizes
-from threadkeep.db.prepared import Row, insertion
+from threadkeep.db.prepared import insertion
 from threadkeep.db.queries.conversations import ACTIVE, listing
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import new_key, new_public_id

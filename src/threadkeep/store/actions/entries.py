@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, or_
 
+from threadkeep.db.cursors import Row
 from threadkeep.db.dialects import is_mysql
-from threadkeep.db.prepared import Record, Row
+from threadkeep.db.prepared import Record
 from threadkeep.db.queries.conversations import FACTS_READER, branch_of, conversation_by
 from threadkeep.db.queries.items import blobs_of, entries_of
 from threadkeep.db.tables import responses

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, insert
 
+from threadkeep.db.cursors import Row
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.insertions import Rows, insert_together
-from threadkeep.db.prepared import Row
 from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
 from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
