@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import starmap
 from typing import Any, Final
 
-from sqlalchemy import Connection, Insert, Table, bindparam, insert
+from sqlalchemy import Connection, Table, bindparam, insert
 
 from threadkeep.db.prepared import Prepared, insertion
 
@@ -27,8 +26,11 @@ def insert_together(connection: Connection, rows: Rows) -> None:
     """Insert whole rows, each into its table."""
     if connection.dialect.name == "postgresql" and 1 < sum(len(same) for _, same in rows) <= MOST:
         each = [(table, row) for table, same in rows for row in same]
-        values = {_name(column, place): row[column] for place, (_, row) in enumerate(each) for column in row}
-        _together(tuple(table for table, _ in each)).execute(connection, values)
+        statement, names = _together(tuple(table for table, _ in each))
+        values = {
+            name: row.get(column) for of_row, (_, row) in zip(names, each, strict=True) for name, column in of_row
+        }
+        statement.execute(connection, values)
         return
     for table, same in rows:
         if len(same) == 1:
@@ -38,14 +40,14 @@ def insert_together(connection: Connection, rows: Rows) -> None:
 
 
 @cache
-def _together(tables: tuple[Table, ...]) -> Prepared:
-    *others, last = starmap(_placed, enumerate(tables))
-    return Prepared(last.add_cte(*(other.cte(f"row_{place}") for place, other in enumerate(others))))
-
-
-def _placed(place: int, table: Table) -> Insert:
-    return insert(table).values({column.name: bindparam(_name(column.name, place)) for column in table.columns})
-
-
-def _name(column: str, place: int) -> str:
-    return f"{column}_{place}"
+def _together(tables: tuple[Table, ...]) -> tuple[Prepared, list[list[tuple[str, str]]]]:
+    """A statement for a row of each table, and the names of its parameters by row and column."""
+    names = [
+        [(f"{column.name}_{place}", column.name) for column in table.columns] for place, table in enumerate(tables)
+    ]
+    inserts = [
+        insert(table).values({column: bindparam(name) for name, column in of_row})
+        for table, of_row in zip(tables, names, strict=True)
+    ]
+    *others, last = inserts
+    return Prepared(last.add_cte(*(other.cte(f"row_{place}") for place, other in enumerate(others)))), names
