@@ -46,13 +46,16 @@ class Plan:
         """The parameters as the driver takes them."""
         given = {**self._fixed, **parameters} if self._fixed else parameters
         try:
-            found = [*self._pick(given)]
+            values = self._pick(given)
         except KeyError:
-            found = [*self._pick({**self._absent, **given})]
-        for place, processor in self.processors:
-            if (value := found[place]) is not None:
-                found[place] = processor(value)
-        return tuple(found) if self.is_positional else dict(zip(self.names, found, strict=True))
+            values = self._pick({**self._absent, **given})
+        if self.processors:
+            found = list(values)
+            for place, processor in self.processors:
+                if (value := found[place]) is not None:
+                    found[place] = processor(value)
+            values = tuple(found)
+        return values if self.is_positional else dict(zip(self.names, values, strict=True))
 
     def all_arguments(self, rows: Sequence[Parameters]) -> list[Any]:
         """The parameters of many rows, column by column, as the driver takes them."""

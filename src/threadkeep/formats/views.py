@@ -28,7 +28,7 @@ _position: Final = attrgetter("position")
 _type: Final = itemgetter(Entry._fields.index("type"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Shown:
     """The entries that a request shows.
 

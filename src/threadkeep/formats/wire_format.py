@@ -49,7 +49,8 @@ class WireFormat:
         """
         snapshot, repairs = with_valid_texts(snapshot_of(session), self.name)
         found: Rendered = self._module("request").render(snapshot, options)
-        found.repairs += [one for one in repairs if one.position is not None and one.position <= found.head]
+        if repairs:
+            found.repairs += [one for one in repairs if one.position is not None and one.position <= found.head]
         return found
 
     def prefixes(self, session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Prefixes | None:

@@ -12,7 +12,7 @@ from threadkeep.domain.wire import Rendered
 from threadkeep.store.database import AsyncRunner, SyncRunner
 from threadkeep.store.handle_caches import CLAIM_SECONDS, THRESHOLD, TTL_SECONDS, Wish
 from threadkeep.store.handle_views import Views
-from threadkeep.store.plans import Plan, follow, follow_async
+from threadkeep.store.plans import Plan, Work
 from threadkeep.store.requests import How, View
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class SyncViews(Views):
             CannotRender: the provider would refuse any request made of this conversation.
             LossError: `strict` is set and the request is not exact.
         """
-        return follow(self._rendering(format, view), self._runner)
+        return self._run(self._rendering(format, view))
 
     def request_payload(self, format: str, **view: Unpack[View]) -> JsonObject:
         """The next request as a dict for the provider's SDK. Options (`strict`, `upto` …) and errors as `render`."""
@@ -91,7 +91,7 @@ class SyncViews(Views):
             NotFound, CannotRender: there is nothing to cache.
         """
         wish = Wish.of(threshold, ttl, lease, dynamic_tokens)
-        return follow(self._planning_cache(format, wish, view), self._runner)
+        return self._run(Work(self._planning_cache(format, wish, view)))
 
     def record_context_cache(
         self, plan: CachePlan, *, name: str | None, expires_at: datetime | str | None = None
@@ -107,7 +107,7 @@ class SyncViews(Views):
         """
         return self._run(self._recording_cache(plan, name, expires_at))
 
-    def _run(self, plan: Plan[T]) -> T:
+    def _run(self, plan: Plan[T] | Work[T]) -> T:
         return plan.run(self._runner)
 
 
@@ -128,7 +128,7 @@ class AsyncViews(Views):
 
     async def render(self, format: str, **view: Unpack[View]) -> Rendered:
         """Like `Conversation.render`."""
-        return await follow_async(self._rendering(format, view), self._runner)
+        return await self._run(self._rendering(format, view))
 
     async def request_payload(self, format: str, **view: Unpack[View]) -> JsonObject:
         """Like `Conversation.request_payload`."""
@@ -150,7 +150,7 @@ class AsyncViews(Views):
     ) -> CachePlan:
         """Like `Conversation.plan_context_cache`."""
         wish = Wish.of(threshold, ttl, lease, dynamic_tokens)
-        return await follow_async(self._planning_cache(format, wish, view), self._runner)
+        return await self._run(Work(self._planning_cache(format, wish, view)))
 
     async def record_context_cache(
         self, plan: CachePlan, *, name: str | None, expires_at: datetime | str | None = None
@@ -158,5 +158,5 @@ class AsyncViews(Views):
         """Like `Conversation.record_context_cache`."""
         return await self._run(self._recording_cache(plan, name, expires_at))
 
-    async def _run(self, plan: Plan[T]) -> T:
+    async def _run(self, plan: Plan[T] | Work[T]) -> T:
         return await plan.run_async(self._runner)

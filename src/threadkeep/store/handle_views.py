@@ -9,7 +9,15 @@ from typing import Any, Final
 from threadkeep.domain.items import Compaction, item_from, item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import StoredItem
-from threadkeep.domain.wire import Rendered, Repair, Snapshot, get_format, recorded_options
+from threadkeep.domain.wire import (
+    Format,
+    Rendered,
+    RenderOptions,
+    Repair,
+    Snapshot,
+    get_format,
+    recorded_options,
+)
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.wire_format import WITH_CACHES
 from threadkeep.store.actions.compacting import Compacted, Compacting, compact
@@ -18,7 +26,7 @@ from threadkeep.store.actions.loading import Loaded, load
 from threadkeep.store.actions.replaying import Replay, replay
 from threadkeep.store.handle_caches import Caches
 from threadkeep.store.place import MAX_POSITION, Configuration, once, whole
-from threadkeep.store.plans import Plan, Steps
+from threadkeep.store.plans import Plan, Steps, Work
 from threadkeep.store.requests import How, View, guard_of, render_options
 
 NOT_RECORDED: Final = "No request that ended here was recorded: it was rendered with today's options and tools."
@@ -27,21 +35,22 @@ NOT_RECORDED: Final = "No request that ended here was recorded: it was rendered 
 class Views(Caches):
     """What a request shows."""
 
-    def _rendering(self, format: str, view: View) -> Steps[Rendered]:
+    def _rendering(self, format: str, view: View) -> Plan[Rendered] | Work[Rendered]:
         wire, options = get_format(format), render_options(view)
         if options.upto is not None:
-            replayed: Rendered = yield self._replaying(format, view)
-            return replayed
-        state = self._state
+            return self._replaying(format, view)
         if options.cache is not None and format in WITH_CACHES:
-            cached = yield from self._rendering_cached(wire, options)
-            return _named(cached, state.found.configured)
+            return Work(self._rendering_with_cache(wire, options))
+        state = self._state
 
         def finish(loaded: Loaded) -> Rendered:
             return _named(wire.render(state.absorb(loaded), options), state.found.configured)
 
-        rendered: Rendered = yield Plan(load, (self._place, self._contents, state.found, state.next_position), finish)
-        return rendered
+        return Plan(load, (self._place, self._contents, state.found, state.next_position), finish)
+
+    def _rendering_with_cache(self, wire: Format, options: RenderOptions) -> Steps[Rendered]:
+        found = yield from self._rendering_cached(wire, options)
+        return _named(found, self._state.found.configured)
 
     def _replaying(self, format: str, view: View) -> Plan[Rendered]:
         """The request of an earlier turn, with the options and tools of that time where it was recorded."""

@@ -81,8 +81,23 @@ class Plan(Generic[T]):
         return runner.upkeep is not None and runner.upkeep.is_due(self.arguments)
 
 
-# Work of many plans: yields what is to be run next, is sent its result, and returns what came of it all
+# What several plans do: yields what is to be run next, is sent its result, and returns what came of it all
 Steps = Generator[Plan[Any], Any, T]
+
+
+@dataclass(slots=True)
+class Work(Generic[T]):
+    """A use case of several plans, to be run like one."""
+
+    steps: Steps[T]
+
+    def run(self, runner: SyncRunner) -> T:
+        """Run all of them."""
+        return follow(self.steps, runner)
+
+    async def run_async(self, runner: AsyncRunner) -> T:
+        """Run all of them without blocking the event loop."""
+        return await follow_async(self.steps, runner)
 
 
 def follow(steps: Steps[T], runner: SyncRunner) -> T:
