@@ -1,4 +1,7 @@
-"""Refresh: a handle that is kept renders again after somebody else appended a turn."""
+"""Refresh: a handle that is kept renders again after somebody else appended a turn, on a connection of their own.
+
+What one connection writes, SQLite's others read anew; so the floor, too, reads on another one than it writes on.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,11 @@ def run(scale: Scale) -> list[Line]:
 
 def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store(memory_bytes=0) as store:  # so that a new handle reads everything
-        floor = floor_of(database)
-        sizes = {size: _cases(store, floor, size, scale) for size in scale.sizes}
+        writer, reader = floor_of(database), floor_of(database)
+        sizes = {size: _cases(store, writer, reader, size, scale) for size in scale.sizes}
         run_rounds([case for cases in sizes.values() for case in cases], scale.rounds)
-        floor.driver.close()
+        writer.driver.close()
+        reader.driver.close()
     label = "SQLite" if database.kind == "sqlite" else database.label
     lines = [
         Line.of(f"refresh, N={size:,}", label, ours, base, MUST[database.kind, size])
@@ -49,8 +53,8 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     return lines
 
 
-def _cases(store: Store, floor: Floor, size: int, scale: Scale) -> tuple[Case, Case, Case]:
-    """The refresh through the library and by hand; and the library's render by a new handle."""
+def _cases(store: Store, writer: Floor, reader: Floor, size: int, scale: Scale) -> tuple[Case, Case, Case]:
+    """The refresh through the library and by hand after `writer` appended, and the render by a new handle."""
     ids = stored(store, size, 3 * scale.rounds)
     handles: dict[str, Conversation] = {}
     kept: dict[str, KeptItems] = {}
@@ -60,11 +64,11 @@ def _cases(store: Store, floor: Floor, size: int, scale: Scale) -> tuple[Case, C
     def open_ours() -> None:
         handle = handles["ours"] = store.get_conversation(next(ids))
         handle.request_body("open_responses")
-        keys["ours"], new["ours"] = floor.key_of(handle.id), iter(TURNS)
+        keys["ours"], new["ours"] = writer.key_of(handle.id), iter(TURNS)
 
     def open_base() -> None:
-        keys["base"], new["base"] = floor.key_of(next(ids)), iter(TURNS)
-        kept["base"] = KeptItems(floor, keys["base"])
+        keys["base"], new["base"] = writer.key_of(next(ids)), iter(TURNS)
+        kept["base"] = KeptItems(reader, keys["base"])
         kept["base"].refresh()
 
     def refresh_base() -> None:
@@ -80,13 +84,13 @@ def _cases(store: Store, floor: Floor, size: int, scale: Scale) -> tuple[Case, C
         Case(
             "threadkeep",
             lambda: handles["ours"].request_body("open_responses"),
-            prepare=lambda: floor.append_turn(keys["ours"], next(new["ours"])),
+            prepare=lambda: writer.append_turn(keys["ours"], next(new["ours"])),
             each_round=open_ours,
         ),
         Case(
             "floor",
             refresh_base,
-            prepare=lambda: floor.append_turn(keys["base"], next(new["base"])),
+            prepare=lambda: writer.append_turn(keys["base"], next(new["base"])),
             each_round=open_base,
         ),
         Case(
