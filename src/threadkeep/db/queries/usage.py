@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
+    CompoundSelect,
     Date,
     Integer,
     Select,
@@ -155,21 +156,26 @@ def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
     return select(*keys, *ledger_sums(dialect)).where(*_ledger_conditions(shape)).group_by(*_groups(keys))
 
 
-def _with_filled(shape: Shape, dialect: str) -> Select[Any]:
+def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any]:
     """Filled days from their sums, and other days from the ledger, as one statement sees them.
 
     Whether the days are still filled is told by their number: the ranges hold no others.
     """
-    daily = select(*_keys(shape, usage_daily, dialect), *(usage_daily.c[name] for name in SUMS)).where(
+    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled))
+    days = count.scalar_subquery().label("days")
+    keys = _keys(shape, usage_daily, dialect)
+    where = [
         usage_daily.c.tenant_id == bindparam("tenant"),
         _in_ranges(usage_daily.c.day, "filled", shape.filled),
         *_filters(shape, usage_daily),
-    )
+    ]
+    if "day" in shape.by and shape.is_unordered:  # no key is in both parts
+        daily = select(*keys, *sums_of(usage_daily.c, dialect), days).where(*where).group_by(*_groups(keys))
+        return union_all(daily, _of_ledger(shape, dialect).add_columns(days))
+    daily = select(*keys, *(usage_daily.c[name] for name in SUMS)).where(*where)
     parts = union_all(daily, _of_ledger(shape, dialect)).subquery("parts")
-    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled))
     keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
-    sums = sums_of(parts.c, dialect)
-    statement = select(*keys, *sums, count.scalar_subquery().label("days")).group_by(*(key.element for key in keys))
+    statement = select(*keys, *sums_of(parts.c, dialect), days).group_by(*(key.element for key in keys))
     return statement if shape.is_unordered else _ordered(statement, shape, dialect)
 
 
