@@ -18,12 +18,13 @@ _FIGURES = (
 class UsageRecordRow(Base):
     """One provider attempt and its figures, which never change. It outlives its conversation: no foreign key to it.
 
+    Nor one to the tenant: PostgreSQL would lock the tenant's row for each of them, and all who append would meet there.
+
     Reports read nothing but the indexes: these hold all that is summed, and what it is summed by.
     """
 
     __tablename__ = "usage_records"
     __table_args__ = (
-        ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),
         Index(
             "ix_usage_records_by_day",
             "tenant_id", "day", "model", "provider", "format", "status", "user_id", "conversation_id", *_FIGURES,
