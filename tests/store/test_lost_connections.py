@@ -220,7 +220,7 @@ def test_a_busy_error_repeats_the_use_case(database: Database, monkeypatch: pyte
         conversation = store.create_conversation(model="m")
         with locked(database, 0.3):
             assert conversation.user("Hi").position == 0
-        monkeypatch.setattr("threadkeep.store.database.REPEAT_SECONDS", 0.05)
+        monkeypatch.setattr("threadkeep.store.attempts.REPEAT_SECONDS", 0.05)
         with locked(database, 0.5), pytest.raises(OperationalError, match="locked"):
             conversation.user("Ho")
         assert conversation.user("Hu").position == 1

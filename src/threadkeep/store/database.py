@@ -8,99 +8,30 @@ transaction (`HostDatabase`, `AsyncHostDatabase`).
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import IsolationLevel
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.util import greenlet_spawn
 
-from threadkeep.db.dialects import is_mysql, is_transient
+from threadkeep.db.dialects import PSYCOPG, is_mysql
 from threadkeep.db.prepared import Prepared
-from threadkeep.errors import Conflict
+from threadkeep.store.attempts import Attempts, Raced, Replayed
 from threadkeep.store.engines import host_of, is_sqlite_file
 from threadkeep.store.upkeep import Kept, Upkeep
 
 T = TypeVar("T")
 
-REPEAT_SECONDS: Final = 60.0  # how long a use case is repeated after deadlocks and busy databases
-LOST_LIMIT: Final = 5  # how often after a lost connection
-RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
-CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
-
+# Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
 BEGIN_IMMEDIATE: Final = Prepared(text("BEGIN IMMEDIATE"))
-
-
-class Replayed(Exception):
-    """Raised inside an action that has nothing to do: its transaction is taken back and `result` is returned."""
-
-    def __init__(self, result: Any) -> None:
-        self.result = result
-
-
-class Raced(Exception):
-    """Raised inside an action that lost a race for an idempotency key: it begins anew, and finds what was done."""
-
-
-@dataclass(slots=True)
-class Attempts:
-    """Decides whether a failed use case may be repeated, and after which pause.
-
-    A transaction that the server took back left nothing, so it can be repeated. After a lost connection that holds
-    too, unless it was lost during COMMIT: then only a read, or a use case with an idempotency key, can be repeated.
-    """
-
-    is_repeatable: bool
-    failed_at: float | None = None  # first
-    lost: int = 0
-    races: int = 0
-    clashes: int = 0
-    count: int = 0
-    is_committing: bool = False
-
-    def pause(self, error: DBAPIError) -> float:
-        """Seconds to wait before the next attempt.
-
-        Raises:
-            DBAPIError: `error`, when there should be none.
-        """
-        self.count += 1
-        self.failed_at = self.failed_at or time.monotonic()
-        if is_transient(error):
-            if time.monotonic() - self.failed_at > REPEAT_SECONDS:
-                raise error
-        elif error.connection_invalidated and (self.is_repeatable or not self.is_committing):
-            self.lost += 1
-            if self.lost > LOST_LIMIT:
-                raise error
-        elif isinstance(error, IntegrityError):
-            self.clashes += 1
-            if self.clashes > CLASH_LIMIT:
-                raise error
-        else:
-            raise error
-        return random.uniform(0, min(0.002 * 2**self.count, 0.25))  # noqa: S311 - jitter, no secret
-
-    def begin_anew(self, raced: Raced) -> None:
-        """Count a lost race; the next attempt finds what was done under the key.
-
-        Raises:
-            Conflict: it cannot be found, because the caller's transaction sees the database as it was before.
-        """
-        self.races += 1
-        if self.races > RACE_LIMIT:
-            raise Conflict(
-                "The idempotency key was used meanwhile, in a transaction that this one does not see. "
-                "Roll back and try again, or use the isolation level READ COMMITTED."
-            ) from raced.__cause__
+BEGIN: Final = Prepared(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
 
 
 def _transact(connection: Connection, attempts: Attempts, action: Callable[..., T], *arguments: Any) -> T:
@@ -108,8 +39,9 @@ def _transact(connection: Connection, attempts: Attempts, action: Callable[..., 
     attempts.is_committing = False
     connection.begin()
     if connection.dialect.name == "sqlite":
-        # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
         BEGIN_IMMEDIATE.execute(connection, {})
+    elif connection.dialect.driver in PSYCOPG and _commits_by_itself(connection):
+        BEGIN.execute(connection, {})
     try:
         result = action(connection, *arguments)
     except Replayed as replayed:
@@ -119,6 +51,13 @@ def _transact(connection: Connection, attempts: Attempts, action: Callable[..., 
     attempts.is_committing = True
     connection.commit()
     return result
+
+
+def _commits_by_itself(connection: Connection) -> bool:
+    """Whether psycopg is in autocommit mode; what it is told to commit, it commits there, too."""
+    driver: Any = connection.connection.dbapi_connection
+    is_so: bool = driver.autocommit
+    return is_so
 
 
 def _look(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
@@ -392,8 +331,8 @@ def _levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLevel | None,
     Single statements need no transaction: on PostgreSQL autocommit saves BEGIN and ROLLBACK. On MySQL every statement
     must see what is committed. Engines that we make are set up so already, because switching takes time.
     """
+    if is_owned:
+        return None, None
     if dialect.name == "postgresql":
-        return (None, "READ COMMITTED") if is_owned else ("AUTOCOMMIT", None)
-    if is_mysql(dialect) and not is_owned:
-        return "READ COMMITTED", "READ COMMITTED"
-    return None, None
+        return "AUTOCOMMIT", None
+    return ("READ COMMITTED", "READ COMMITTED") if is_mysql(dialect) else (None, None)

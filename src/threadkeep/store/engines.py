@@ -149,7 +149,7 @@ def _options(url: URL) -> dict[str, Any]:
         return options
     options = {"pool_recycle": 3600, "pool_size": 10, "max_overflow": 20, "pool_timeout": BUSY_SECONDS}
     if backend == "postgresql":
-        # What reads want; writes begin transactions, and who begins one ends it: a connection that comes back needs no
+        # What reads want; writes say BEGIN. Who begins a transaction ends it: a connection that comes back needs no
         # rollback, which under asyncio is a hop for nothing.
         options |= {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
     else:

@@ -13,8 +13,8 @@ from threadkeep.store.actions import keys, numbers
 from threadkeep.store.actions.changes import Change, Changed, change
 from threadkeep.store.actions.entries import facts_at, lineage_of
 from threadkeep.store.actions.opening import Opened, get
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.contents import Contents
-from threadkeep.store.database import Replayed
 from threadkeep.store.place import Once, Place
 
 

@@ -31,8 +31,8 @@ from threadkeep.domain.context_caches import ContextCache, Prefix
 from threadkeep.formats.gemini.caching import is_expired
 from threadkeep.store.actions.loading import Loaded, load
 from threadkeep.store.actions.opening import Opened
+from threadkeep.store.attempts import Raced
 from threadkeep.store.contents import Contents
-from threadkeep.store.database import Raced
 from threadkeep.store.place import Place
 
 AT_ONCE: Final = 1_000  # hashes that are looked up in one statement

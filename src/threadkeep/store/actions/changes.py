@@ -20,8 +20,8 @@ from threadkeep.store.actions import keys
 from threadkeep.store.actions.conversations import label_rows, labels_text, raise_taken
 from threadkeep.store.actions.entries import facts_of
 from threadkeep.store.actions.opening import Opened, opened
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.contents import Contents, ToolTexts, settings_text, store_settings, store_tools
-from threadkeep.store.database import Replayed
 from threadkeep.store.place import TENANT_WIDE, Once, Place, Scope
 
 

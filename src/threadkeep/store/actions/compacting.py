@@ -17,7 +17,7 @@ from threadkeep.store.actions.entries import facts_at, lineage_of, read_entries
 from threadkeep.store.actions.items import Appended, insert_items
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, take
-from threadkeep.store.database import Replayed
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.drafts import Draft, drafted
 from threadkeep.store.place import Once, Place
 

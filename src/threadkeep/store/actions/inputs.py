@@ -18,8 +18,8 @@ from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.actions.loading import load
 from threadkeep.store.actions.numbers import ANYWHERE, NONE, Amounts, Guard, Taken, Unfinished, take
 from threadkeep.store.actions.opening import Opened, get
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.contents import Contents
-from threadkeep.store.database import Replayed
 from threadkeep.store.drafts import Draft
 from threadkeep.store.place import Once, Place
 

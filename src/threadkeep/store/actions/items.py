@@ -21,7 +21,7 @@ from threadkeep.errors import Conflict, NotFound
 from threadkeep.store.actions.entries import WIDTH, entries_from, facts_at, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, Unfinished, take
-from threadkeep.store.database import Replayed
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.drafts import Draft, media_rows
 from threadkeep.store.place import Once, Place
 

@@ -13,7 +13,7 @@ from threadkeep.db.queries.keys import append_of, new_outcome
 from threadkeep.db.tables import appends
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import IdempotencyConflict
-from threadkeep.store.database import Raced
+from threadkeep.store.attempts import Raced
 from threadkeep.store.place import Once
 
 INSERT_APPEND: Final = insertion(appends)

@@ -18,8 +18,8 @@ from threadkeep.errors import NotFound
 from threadkeep.store.actions.conversations import Filter, NewConversation, create_many, list_rows
 from threadkeep.store.actions.entries import Lineage, facts_of, lineage_of
 from threadkeep.store.actions.keys import outcome_of, record
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.contents import Contents
-from threadkeep.store.database import Replayed
 from threadkeep.store.place import TENANT_WIDE, Configuration, Once, Place, Scope
 
 CONFIG_HASH, TOOL_SET_HASH, ACTIVE_BRANCH = map(FACTS_READER.place, ("config_hash", "tool_set_hash", "active_branch"))

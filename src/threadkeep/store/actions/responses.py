@@ -19,7 +19,7 @@ from threadkeep.store.actions.entries import facts_at
 from threadkeep.store.actions.items import insert_items
 from threadkeep.store.actions.ledger import Attempt, attempt_row, insert_attempt, name_response
 from threadkeep.store.actions.numbers import ANYWHERE, Amounts, Guard, Taken, Unfinished, take
-from threadkeep.store.database import Replayed
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.drafts import Draft
 from threadkeep.store.place import Configuration, Once, Place
 

@@ -21,7 +21,7 @@ from threadkeep.store.actions.items import insert_items
 from threadkeep.store.actions.ledger import Attempt, attempt_row, insert_attempt
 from threadkeep.store.actions.numbers import ANYWHERE, INCOMPLETE, Amounts, Guard, Unfinished, lock, take, take_back
 from threadkeep.store.actions.responses import body_row, seen_by_model, unpacked
-from threadkeep.store.database import Replayed
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.drafts import Draft
 from threadkeep.store.place import Configuration, Once, Place, Scope
 

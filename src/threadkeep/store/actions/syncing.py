@@ -19,8 +19,8 @@ from threadkeep.store.actions.entries import Lineage, facts_at, held, read_entri
 from threadkeep.store.actions.inputs import Incoming, Known, history, put, stored_range
 from threadkeep.store.actions.keys import outcome_of, record
 from threadkeep.store.actions.numbers import ANYWHERE, NONE, Guard, Unfinished, fork, take
+from threadkeep.store.attempts import Replayed
 from threadkeep.store.contents import Contents
-from threadkeep.store.database import Replayed
 from threadkeep.store.place import Once, Place
 
 
