@@ -10,13 +10,13 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import event, make_url, text
+from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tests.databases import Database
 from tests.factories import an_answer, texts_of
 from tests.store.watching import Tables, engine_of
-from threadkeep import Store
+from threadkeep import IdempotencyConflict, Store
 from threadkeep.store.actions import responses
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
@@ -243,3 +243,16 @@ def test_a_lock_that_takes_too_long_repeats_the_use_case(database: Database, sto
             release.join()
     finally:
         event.remove(engine_of(store), "checkout", impatient)
+
+
+def test_a_write_is_whole_or_nothing_on_an_engine_that_commits_by_itself(database: Database) -> None:
+    """An application's own engine in autocommit mode: a refused append takes no position."""
+    engine = create_engine(database.engine().url, isolation_level="AUTOCOMMIT")
+    with Store(engine) as store:
+        conversation = store.create_conversation(model="m")
+        conversation.user("Hi", idempotency_key="key")
+        with pytest.raises(IdempotencyConflict):
+            conversation.user("Bye", idempotency_key="key")
+        assert conversation.user("Well").position == 1
+        store.delete_conversation(conversation.id)
+    engine.dispose()
