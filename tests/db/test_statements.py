@@ -52,7 +52,9 @@ def test_statements_compile(builder: Callable[..., Any], dialect: Any) -> None:
         assert "tenant_id" in text
         assert getattr(statement, "_offset_clause", None) is None
         if isinstance(made, Prepared):
-            assert Plan(statement, dialect, None).text == text
+            plan = Plan(statement, dialect, None)
+            assert plan.text == text
+            assert all(f"%({name})s" in text for name in plan.names) or plan.is_positional
 
 
 def text_of(made: Any, dialect: Any) -> str:

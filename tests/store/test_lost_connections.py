@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -256,3 +257,24 @@ def test_a_write_is_whole_or_nothing_on_an_engine_that_commits_by_itself(databas
         assert conversation.user("Well").position == 1
         store.delete_conversation(conversation.id)
     engine.dispose()
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_cursors_of_the_application_see_all_statements(database: Database) -> None:
+    """Tracing may hang on them."""
+    seen: list[str] = []
+
+    class Traced(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
+            seen.append(str(query))
+            return super().execute(query, *arguments, **options)
+
+    engine = create_engine(database.engine().url, connect_args={"cursor_factory": Traced})
+    with Store(engine) as store:
+        conversation = store.create_conversation(model="m", input="Hi")
+        conversation.add_response(an_answer("Hi"), "open_responses")
+        assert texts_of(conversation.transcript()) == ["Hi", "Hi"]
+        store.delete_conversation(conversation.id)
+    engine.dispose()
+    assert any(statement.startswith("UPDATE conversations") for statement in seen)
+    assert any("INSERT INTO usage_records" in statement for statement in seen)

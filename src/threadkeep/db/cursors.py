@@ -3,8 +3,8 @@
 * Most drivers are used through their own cursors.
 * psycopg has another kind of cursor for statements whose parameters are numbered. Named ones it looks for in the text,
   which takes 0.14 ms for those of an answer; there are 73, and it remembers no text that has more than 50.
-* Where somebody listens to the engine's events (statement logging, tracing), statements take the usual way through
-  Core, so that nothing is hidden.
+* Where somebody listens to the engine's events, or has cursors of their own for psycopg (logging, tracing), statements
+  take the usual way through Core, so that nothing is hidden.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ def cursors_for(connection: Connection) -> Cursors:
     dialect = connection.dialect
     if dialect.driver not in PSYCOPG:
         return _OF_DRIVER
+    driver: Any = connection.connection.driver_connection
+    if driver.cursor_factory not in _usual_cursors():
+        return _THROUGH_CORE
     return _NUMBERED_ASYNC if dialect.is_async else _NUMBERED
 
 
@@ -222,6 +225,11 @@ def _psycopg() -> Any:
     import psycopg  # noqa: PLC0415 - an optional driver
 
     return psycopg
+
+
+@cache
+def _usual_cursors() -> frozenset[type]:
+    return frozenset({_psycopg().Cursor, _psycopg().AsyncCursor})
 
 
 @cache

@@ -33,7 +33,7 @@ class Plan:
             raise TypeError(f"{statement} is no statement")
         self.text = str(compiled)
         self.is_positional = compiled.positional
-        order = compiled.positiontup if compiled.positional else list(compiled.binds)
+        order = compiled.positiontup if compiled.positional else list(dict.fromkeys(compiled.bind_names.values()))
         fixed = {} if isinstance(statement, Insert) else compiled.construct_params(_check=False)
         self.names = tuple(order or ())
         self._fixed = {name: value for name, value in fixed.items() if not compiled.binds[name].required}
