@@ -239,7 +239,7 @@ def create_responses() -> None:
         primary("tenant_id", "conversation_id", "number"), references("responses", **place),
     )  # fmt: skip
     create(
-        "appends", key("tenant_id"), key("conversation_id"), key("key", identifier()), needed("request_hash", digest()),
+        "appends", *tenant(), key("conversation_id"), key("key", identifier()), needed("request_hash", digest()),
         needed("outcome", long_text()), needed("created_at", moment()),
         primary("tenant_id", "conversation_id", "key"),
     )  # fmt: skip

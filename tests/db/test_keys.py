@@ -14,12 +14,11 @@ from threadkeep.db import tables
 from threadkeep.db.base import Base
 from threadkeep.db.schema import VERSION_TABLE
 from threadkeep.db.types import Identifier, UtcDateTime
-from threadkeep.store.actions import tenants
 
 WITHOUT_TENANT = {"tenants", VERSION_TABLE}
 FULL_TEXT = "search_index"  # SQLite's own tables for it begin like this
 WORDS = "ix_search_documents_words"  # full text of all tenants; what it finds is looked up by tenant
-WITHOUT_PARENT = {table.name for table in tenants.WITHOUT_PARENT}
+WITHOUT_PARENT = {"usage_records"}
 TABLES = sorted(set(Base.metadata.tables) - WITHOUT_TENANT)
 NOW = datetime.now(UTC)
 SOME: dict[type, Any] = {

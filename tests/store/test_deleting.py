@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,26 @@ def test_a_tenant_is_deleted_with_everything(stores: Any, face: str, tenant: str
         full.user("Hi")
     assert len(kept.transcript()) == 1
     assert not list(root.create_tenant(tenant).list_conversations(status=None))
+
+
+def test_a_tenant_is_deleted_while_somebody_makes_conversations(
+    stores: Any, face: str, tenant: str, store: Any
+) -> None:
+    root, made = stores.get(face), stores.get("sync", "elsewhere").for_tenant(tenant)
+
+    def make(_: int) -> None:
+        with suppress(NotFound):
+            for _ in range(30):
+                made.create_conversation(model="m")
+
+    with ThreadPoolExecutor(2) as pool:
+        makers = [pool.submit(make, number) for number in range(2)]
+        root.delete_tenant(tenant)
+        for maker in makers:
+            maker.result()
+    assert not list(store.list_conversations(status=None))
+    with pytest.raises(NotFound):
+        root.for_tenant(tenant)
 
 
 def test_nothing_is_created_for_a_tenant_that_is_gone(stores: Any, face: str, tenant: str, store: Any) -> None:

@@ -20,7 +20,7 @@ from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Reconciled, ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
-from threadkeep.store.actions.tenants import create_tenant, delete_tenant, find_tenant, get_tenant, hide_tenant
+from threadkeep.store.actions.tenants import create_tenant, find_tenant, get_tenant
 from threadkeep.store.async_conversation import AsyncConversation
 from threadkeep.store.contents import Contents
 from threadkeep.store.database import AsyncDatabase, AsyncHostDatabase, AsyncRunner, Database, ThreadedDatabase
@@ -260,10 +260,7 @@ class AsyncStore(AsyncSearches):
     async def delete_tenant(self, name: str) -> None:
         """Like `Store.delete_tenant`."""
         store = await self.for_tenant(name)
-        tenant = store._scope.tenant  # noqa: SLF001 - a store of this class
-        await self._runner.write(hide_tenant, tenant, is_keyed=True)
-        await store.purge_deleted()
-        await self._runner.write(delete_tenant, tenant, is_keyed=True)
+        await self._follow(store._deleting_tenant())  # noqa: SLF001 - a store of this class
 
     async def _ready(self) -> None:
         """Look at the database, once: its schema, and the tenant."""

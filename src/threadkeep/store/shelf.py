@@ -42,6 +42,7 @@ from threadkeep.store.sweeping import (
     Progress,
     Retained,
     collecting,
+    deleting_tenant,
     erasing,
     kept_for,
     no_progress,
@@ -154,6 +155,9 @@ class Shelf:
 
     def _purging_deleted(self) -> Steps[int]:
         return purging_deleted(self._scope.tenant, self._endings())
+
+    def _deleting_tenant(self) -> Steps[None]:
+        return deleting_tenant(self._scope.tenant, self._endings())
 
     def _erasing(self, user_id: str, progress: Progress | None, *, scrubs: bool) -> Steps[Erased]:
         user = self._user_scope(user_id).user or ""

@@ -20,7 +20,7 @@ from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Reconciled, ToolUsage, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.opening import Opened
-from threadkeep.store.actions.tenants import create_tenant, delete_tenant, find_tenant, get_tenant, hide_tenant
+from threadkeep.store.actions.tenants import create_tenant, find_tenant, get_tenant
 from threadkeep.store.contents import Contents
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.database import Database, HostDatabase, SyncRunner
@@ -346,12 +346,9 @@ class Store(Searches):
 
         Raises:
             NotFound: there is none of that name.
+            Conflict: somebody goes on making conversations of it.
         """
-        store = self.for_tenant(name)
-        tenant = store._scope.tenant  # noqa: SLF001 - a store of this class
-        self._runner.write(hide_tenant, tenant, is_keyed=True)
-        store.purge_deleted()
-        self._runner.write(delete_tenant, tenant, is_keyed=True)
+        self._follow(self.for_tenant(name)._deleting_tenant())  # noqa: SLF001 - a store of this class
 
     def _purge(self, key: int) -> None:
         self._follow(self._purging(key))

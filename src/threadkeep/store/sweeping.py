@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from threadkeep.domain.objects import shown
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import Conflict, InvalidOption
 from threadkeep.store.actions.erasing import (
     anonymize_items,
     anonymize_ledger,
@@ -30,9 +31,11 @@ from threadkeep.store.actions.erasing import (
 )
 from threadkeep.store.actions.purging import collect_blobs, deleted_keys, purge_batch
 from threadkeep.store.actions.streams import Endings
+from threadkeep.store.actions.tenants import delete_tenant, hide_tenant
 from threadkeep.store.plans import Plan, Steps
 
 AT_ONCE: Final = 100  # conversations that are looked up at once
+ROUNDS: Final = 10  # attempts to remove a tenant for which somebody makes conversations
 CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which readers may be using
 
 # Told what is being done and how much of it has been done
@@ -98,6 +101,23 @@ def purging_deleted(tenant: int, endings: Endings) -> Steps[int]:
         count += len(keys)
     yield from collecting(tenant)
     return count
+
+
+def deleting_tenant(tenant: int, endings: Endings) -> Steps[None]:
+    """Remove a tenant with everything; again from the start where somebody makes conversations meanwhile.
+
+    Raises:
+        Conflict: somebody does not stop.
+    """
+    for _ in range(ROUNDS):
+        yield _write(hide_tenant, tenant)
+        yield from purging_deleted(tenant, endings)
+        try:
+            yield _write(delete_tenant, tenant)
+        except IntegrityError:  # a conversation needs its options
+            continue
+        return
+    raise Conflict("Somebody goes on making conversations of this tenant. Delete it again when nobody does.")
 
 
 def erasing(tenant: int, user: str, progress: Progress, *, scrubs: bool, endings: Endings) -> Steps[Erased]:

@@ -108,12 +108,10 @@ class ResponseBodyRow(Base):
 
 
 class AppendRow(Base):
-    """What was done under an idempotency key. Conversation 0 stands for the tenant, so there is no foreign key.
-
-    Nor one to the tenant, see `UsageRecordRow`.
-    """
+    """What was done under an idempotency key. Conversation 0 stands for the tenant: no foreign key to conversations."""
 
     __tablename__ = "appends"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
 
     tenant_id: Mapped[Tenant]
     conversation_id: Mapped[Key]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.tables import (
-    appends,
     blobs,
     configs,
     conversations,
@@ -23,8 +21,6 @@ from threadkeep.db.tables import (
 )
 from threadkeep.domain.ids import new_key
 from threadkeep.errors import InvalidOption, NotFound
-
-WITHOUT_PARENT: Final = (usage_records, appends)  # tables without a foreign key
 
 
 def find_tenant(connection: Connection, name: str) -> int | None:
@@ -71,5 +67,5 @@ def delete_tenant(connection: Connection, tenant: int) -> None:
     for table in (usage_daily, usage_days, tool_sets, tool_definitions, configs, blobs):
         connection.execute(delete(table).where(table.c.tenant_id == tenant))
     connection.execute(delete(tenants).where(tenants.c.id == tenant))
-    for table in WITHOUT_PARENT:  # last: who has begun to append has ended, for the tenant's conversations are gone
-        connection.execute(delete(table).where(table.c.tenant_id == tenant))
+    # Last, for it has no foreign key: who has begun to append has ended, because the tenant's conversations are gone.
+    connection.execute(delete(usage_records).where(usage_records.c.tenant_id == tenant))
