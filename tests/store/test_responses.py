@@ -11,7 +11,7 @@ import pytest
 
 from tests.factories import MODEL, a_completion, an_answer, an_error, texts_of
 from tests.store.watching import Tables
-from threadkeep import InvalidOption, NotFound, ProviderError
+from threadkeep import InvalidOption, NotFound, ProviderError, Response
 
 
 def test_an_answer_is_one_of_everything(conversation: Any, tables: Tables) -> None:
@@ -56,6 +56,17 @@ def test_a_body_may_be_given_in_any_form(conversation: Any, kind: str) -> None:
     assert json.loads(conversation.response_body(0)) == body
     if kind in {"text", "bytes"}:
         assert conversation.response_body(0) == json.dumps(body).encode()
+
+
+def test_a_response_that_was_parsed_is_no_body(conversation: Any, tables: Tables) -> None:
+    """What the provider sent cannot be known from it."""
+    written = tables.written()
+    for response in (Response.from_text("Hi"), Response.parse(an_answer("Hi"), "open_responses")):
+        for name in ("open_responses", "chat_completion"):
+            with pytest.raises(InvalidOption, match="parsed already"):
+                conversation.add_response(response, name)
+    assert written() == {}
+    assert conversation.add_response(Response.from_text("Hi").to_dict(), "open_responses").text == "Hi"
 
 
 def test_a_long_body_comes_back_byte_by_byte(conversation: Any, elsewhere: Any) -> None:

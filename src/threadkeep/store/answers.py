@@ -71,6 +71,11 @@ def _raw(body: Any) -> tuple[bytes, Any]:
             return data, loads(data)
         except ValueError as error:
             raise CannotParse(f"The response body is not JSON: {error}. It begins with {data[:80]!r}.") from error
+    if isinstance(body, Response):
+        raise InvalidOption(
+            "This Response was parsed already, and its body is not known any more. Give the body as the provider "
+            'sent it; where there is none, response.to_dict() with the format "open_responses".'
+        )
     value = bytes_as_text(dumped(body))
     return dumps(value), value
 
