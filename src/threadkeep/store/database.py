@@ -23,11 +23,13 @@ from sqlalchemy.util import greenlet_spawn
 
 from threadkeep.db.dialects import PSYCOPG, is_mysql
 from threadkeep.db.prepared import Prepared
+from threadkeep.errors import InvalidOption
 from threadkeep.store.attempts import Attempts, Raced, Replayed
 from threadkeep.store.engines import host_of, is_sqlite_file
 from threadkeep.store.upkeep import Kept, Upkeep
 
 T = TypeVar("T")
+C = TypeVar("C", Connection, AsyncConnection)
 
 # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
 BEGIN_IMMEDIATE: Final = Prepared(text("BEGIN IMMEDIATE"))
@@ -78,6 +80,8 @@ def _nest(connection: Connection, action: Callable[..., T], *arguments: Any) -> 
 
 
 def _nest_once(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
+    if connection.dialect.driver in PSYCOPG and _commits_by_itself(connection):
+        raise InvalidOption("within needs a transaction, and this connection is in AUTOCOMMIT mode, which has none.")
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite" and not driver.in_transaction:
         # The driver has not begun the caller's transaction yet, and releasing an outermost savepoint would commit.
@@ -213,6 +217,19 @@ class Database(Kept):
             self.engine.dispose()
 
 
+def _still_open(connection: C) -> C:
+    """A caller's connection.
+
+    Raises:
+        InvalidOption: it is closed.
+    """
+    if connection.closed:
+        raise InvalidOption(
+            "The connection that within was given is closed. Open the conversation anew from the store."
+        )
+    return connection
+
+
 class HostDatabase(Kept):
     """Runs actions inside a transaction that the caller began and will end: no commit, no repetition."""
 
@@ -222,7 +239,7 @@ class HostDatabase(Kept):
         self._host: Connection | OrmSession = host_of(host, Connection, OrmSession)
 
     def _connection(self) -> Connection:
-        return self._host.connection() if isinstance(self._host, OrmSession) else self._host
+        return self._host.connection() if isinstance(self._host, OrmSession) else _still_open(self._host)
 
     def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
@@ -309,7 +326,7 @@ class AsyncHostDatabase(Kept):
         self._host: AsyncConnection | AsyncSession = host_of(host, AsyncConnection, AsyncSession)
 
     async def _connection(self) -> AsyncConnection:
-        return await self._host.connection() if isinstance(self._host, AsyncSession) else self._host
+        return await self._host.connection() if isinstance(self._host, AsyncSession) else _still_open(self._host)
 
     async def read(self, action: Callable[..., T], *arguments: Any) -> T:
         """See `SyncRunner.read`."""
