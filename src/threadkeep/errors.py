@@ -143,8 +143,8 @@ class HeadConflict(Conflict):
     def __init__(self, expected: int, head: int) -> None:
         self.expected, self.head = expected, head
         super().__init__(
-            f"The branch ends at position {head}, not at the expected {expected}: something was appended meanwhile. "
-            'Read it and try again, or pass on_conflict="append" or on_conflict="branch".'
+            f"The branch ends at position {head}, not at the expected {expected}. "
+            'Read what is new and try again, or pass on_conflict="append" or on_conflict="branch".'
         )
 
 

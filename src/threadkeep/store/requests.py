@@ -130,6 +130,8 @@ def guard_of(how: How) -> Guard:
     expected = how.get("expected_head")
     if expected is not None:
         expected = whole("expected_head", expected, MAX_POSITION)
+        if expected < -1:
+            raise InvalidOption(f"expected_head is a position, or -1 for an empty branch, not {expected}.")
     return Guard(expected, how.get("on_conflict", "raise"))
 
 

@@ -192,7 +192,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("reasoning", "reasoning_effort", reasoning_effort, _read_effort),
     Elsewhere("tool_choice", "tool_choice, when there are tools"),
     Elsewhere("dialect", "which vendor's Chat Completions it is"),
-    Elsewhere("extra", "the keys of EXTRAS, and extra.chat_completion verbatim"),
+    Elsewhere("extra", f"{', '.join(EXTRAS)}, and extra.chat_completion verbatim"),
     Dropped("background", "Chat Completions has no background mode"),
     Dropped("prompt", "Chat Completions has no stored prompts"),
     Dropped("context_management", "Chat Completions manages no context"),

@@ -215,7 +215,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Elsewhere("tool_choice", "tool_choice, when there are tools"),
     Elsewhere("parallel_tool_calls", "tool_choice.disable_parallel_tool_use, when there are tools"),
     Elsewhere("dialect", "left out: all vendors speak it in one way"),
-    Elsewhere("extra", "the keys of EXTRAS, and extra.messages verbatim"),
+    Elsewhere("extra", f"{', '.join(EXTRAS)}, and extra.messages verbatim"),
     Dropped("presence_penalty", "the format has no penalties"),
     Dropped("frequency_penalty", "the format has no penalties"),
     Dropped("top_logprobs", "the format has no log probabilities"),
