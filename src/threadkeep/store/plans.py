@@ -81,13 +81,13 @@ class Plan(Generic[T]):
         return runner.upkeep is not None and runner.upkeep.is_due(self.arguments)
 
 
-# What several plans do: yields what is to be run next, is sent its result, and returns what came of it all
+# Work of many plans: yields what is to be run next, is sent its result, and returns what came of it all
 Steps = Generator[Plan[Any], Any, T]
 
 
 @dataclass(slots=True)
 class Work(Generic[T]):
-    """A use case of several plans, to be run like one."""
+    """Steps that are run like a plan, for use cases that are one plan at times and several at others."""
 
     steps: Steps[T]
 

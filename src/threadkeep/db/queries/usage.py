@@ -163,20 +163,24 @@ def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any
     """
     count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled))
     days = count.scalar_subquery().label("days")
-    keys = _keys(shape, usage_daily, dialect)
-    where = [
-        usage_daily.c.tenant_id == bindparam("tenant"),
-        _in_ranges(usage_daily.c.day, "filled", shape.filled),
-        *_filters(shape, usage_daily),
-    ]
-    if "day" in shape.by and shape.is_unordered:  # no key is in both parts
-        daily = select(*keys, *sums_of(usage_daily.c, dialect), days).where(*where).group_by(*_groups(keys))
-        return union_all(daily, _of_ledger(shape, dialect).add_columns(days))
-    daily = select(*keys, *(usage_daily.c[name] for name in SUMS)).where(*where)
-    parts = union_all(daily, _of_ledger(shape, dialect)).subquery("parts")
+    if "day" in shape.by and shape.is_unordered:  # a day is filled or not, so no key is in both parts
+        keys = _keys(shape, usage_daily, dialect)
+        filled = _of_days(shape, keys, sums_of(usage_daily.c, dialect)).add_columns(days).group_by(*_groups(keys))
+        return union_all(filled, _of_ledger(shape, dialect).add_columns(days))
+    filled = _of_days(shape, _keys(shape, usage_daily, dialect), [usage_daily.c[name] for name in SUMS])
+    parts = union_all(filled, _of_ledger(shape, dialect)).subquery("parts")
     keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
     statement = select(*keys, *sums_of(parts.c, dialect), days).group_by(*(key.element for key in keys))
     return statement if shape.is_unordered else _ordered(statement, shape, dialect)
+
+
+def _of_days(shape: Shape, keys: Sequence[Any], sums: Sequence[Any]) -> Select[Any]:
+    """Rows of filled days."""
+    return select(*keys, *sums).where(
+        usage_daily.c.tenant_id == bindparam("tenant"),
+        _in_ranges(usage_daily.c.day, "filled", shape.filled),
+        *_filters(shape, usage_daily),
+    )
 
 
 def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
