@@ -119,8 +119,9 @@ def note_an_end_too_soon(response: Response, format: str) -> None:
     from threadkeep.formats.streams import BROKEN_OFF
 
     if response.incomplete_details == BROKEN_OFF:
-        found = "what came of it is stored" if response.output else f"nothing in it was an answer in {format}"
-        note(f"threadkeep: the stream ended before the answer did; {found}, as incomplete")
+        nothing = f"nothing in it was an answer in {format} (leave out --stream where the file is one whole body)"
+        found = "what came of it is stored" if response.output else nothing
+        note(f"threadkeep: the stream ended before the answer did, which is incomplete; {found}")
 
 
 def event_in(line: bytes) -> bytes:

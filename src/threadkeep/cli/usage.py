@@ -128,7 +128,7 @@ def print_report(report: Report, place: Place) -> None:
     """Print a report as a table."""
     print_usage(report.by, report.rows, report.total, figure=report.measure)
     if not any(row.attempts for row in report.rows):
-        note(f"threadkeep: nothing was used in {place.shown}")
+        note(f"threadkeep: no such attempt is in the ledger of {place.shown}")
 
 
 def check_forms(columns: Sequence[str], plot: Path | None, *, is_csv: bool, is_json: bool) -> None:

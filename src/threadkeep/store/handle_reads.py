@@ -38,7 +38,7 @@ class Reads(Handle):
         if order not in {"asc", "desc"}:
             raise InvalidOption(f'order is "asc" or "desc", not {order!r}.')
         is_descending = order == "desc"
-        bounds = {"after": position_of_page(after), "before": position_of_page(before)}
+        bounds = {"after": position_of_page(after), "before": position_of_page(before, "before")}
         if is_descending and after is not None:  # the page behind a descending one lies before it
             bounds = {"after": None, "before": position_of_page(after)}
         size = page_size(limit)

@@ -267,14 +267,14 @@ def checked_zone(tz: object) -> tzinfo:
         raise InvalidOption(f"There is no time zone {shown(tz)}. Give a name such as Europe/Paris.") from error
 
 
-def page_size(limit: object) -> int:
-    """How many things a page shows.
+def page_size(limit: object, name: str = "limit") -> int:
+    """How many things a page shows; `name` is what the caller calls it.
 
     Raises:
         InvalidOption: it is no number from 1 to MAX_PAGE.
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise InvalidOption(f"limit is a number from 1 to {MAX_PAGE}, not {limit!r}.")
+        raise InvalidOption(f"{name} is a number from 1 to {MAX_PAGE}, not {limit!r}.")
     return limit
 
 
@@ -295,8 +295,8 @@ def _page_key(name: str) -> tuple[datetime, int]:
     return at, key
 
 
-def position_of_page(after: str | int | None) -> int | None:
-    """A position from the `next` of a page of items or branches.
+def position_of_page(after: str | int | None, name: str = "after") -> int | None:
+    """A position from the `next` of a page of items or branches; `name` is what the caller calls it.
 
     Raises:
         InvalidOption: it is no number.
@@ -304,8 +304,8 @@ def position_of_page(after: str | int | None) -> int | None:
     if after is None:
         return None
     if not isinstance(after, str):
-        return whole("after", after, MAX_POSITION)
+        return whole(name, after, MAX_POSITION)
     try:
         return int(after)
     except ValueError as error:
-        raise InvalidOption(f"{after!r} is not a position, nor the `next` of a page.") from error
+        raise InvalidOption(f"{name}={after!r} is not a position, nor the `next` of a page.") from error

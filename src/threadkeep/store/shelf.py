@@ -215,7 +215,7 @@ class Shelf:
         return Plan(tool_usage, (self._scope, question))
 
     def _measuring(self, largest: int) -> Plan[Statistics]:
-        return Plan(statistics, (self._scope, page_size(largest)))
+        return Plan(statistics, (self._scope, page_size(largest, "largest")))
 
     def _filling(self) -> Plan[int]:
         return Plan(fill_batch, (self._all_users(),), is_write=True, is_keyed=True)

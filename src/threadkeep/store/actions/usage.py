@@ -44,7 +44,7 @@ MAX_VALUES: Final = 10_000  # of a column that are looked for; every database ta
 MAX_RANGES: Final = 40  # of filled days; where they are scattered more than that, the ledger is as fast
 REPEATS: Final = 3
 _SUMMED_BY_DAY: Final = frozenset({*KEYS, "day"})
-_KINDS: Final = {"day": date, "response": int}  # what else than text is looked for
+_KINDS: Final = {"day": (date, "a date"), "response": (int, "a whole number")}  # what else than text is looked for
 _OTHERS: Final = {"day": datetime, "response": bool}  # which Python takes for one of these
 
 Ranges = list[tuple[date, date]]
@@ -77,9 +77,9 @@ class Question:
             if len(several) > MAX_VALUES:
                 raise InvalidOption(f"Usage is filtered by at most {MAX_VALUES:,} values of {name} at once.")
             for one in several:
-                kind, other = _KINDS.get(name, str), _OTHERS.get(name, ())
+                (kind, what), other = _KINDS.get(name, (str, "a text")), _OTHERS.get(name, ())
                 if one is not None and (isinstance(one, other) or not isinstance(one, kind)):
-                    raise InvalidOption(f"Usage cannot be filtered by {name}={one!r}.")
+                    raise InvalidOption(f"Usage is filtered by {name} with {what}, not {one!r}.")
 
     @property
     def is_utc(self) -> bool:
