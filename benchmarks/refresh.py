@@ -75,10 +75,12 @@ def _cases(store: Store, writer: Floor, reader: Floor, size: int, scale: Scale) 
         kept["base"].refresh()
 
     def open_full() -> None:
-        handles["full"] = store.get_conversation(next(ids))
+        handle = handles["full"] = store.get_conversation(next(ids))
+        keys["full"], new["full"] = writer.key_of(handle.id), iter(TURNS)
 
     def renew_full() -> None:
         handles["full"] = store.get_conversation(handles["full"].id)
+        writer.append_turn(keys["full"], next(new["full"]))  # as before a refresh
 
     return (
         Case(
