@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -102,66 +102,53 @@ def _with_bytes(row: Any, texts: Sequence[int]) -> Row:
     return tuple(found)
 
 
-class _OfDriver:
-    """The driver's own cursors."""
+class _Blocking:
+    """Cursors that are waited for; `opened` makes one on a connection."""
 
-    style: None = None
-
-    def execute(self, connection: Connection, text: str, arguments: Any) -> int:
-        cursor = connection.connection.cursor()
-        try:
-            _run(connection, text, cursor.execute, arguments)
-            return cursor.rowcount
-        finally:
-            cursor.close()
-
-    def execute_many(self, connection: Connection, text: str, arguments: Sequence[Any]) -> None:
-        cursor = connection.connection.cursor()
-        try:
-            _run(connection, text, cursor.executemany, arguments)
-        finally:
-            cursor.close()
-
-    def rows(
-        self, connection: Connection, text: str, arguments: Any, *, is_binary: bool, gives_bytes: bool
-    ) -> Sequence[Row]:
-        del is_binary, gives_bytes  # which only PostgreSQL knows
-        cursor = connection.connection.cursor()
-        try:
-            _run(connection, text, cursor.execute, arguments)
-            found: Sequence[Row] = cursor.fetchall()
-            return found
-        finally:
-            cursor.close()
-
-
-class _Numbered:
-    """psycopg's cursors for numbered parameters."""
-
-    style: str = NUMBERED
+    def __init__(self, opened: Callable[[Connection], Any], style: str | None = None) -> None:
+        self.style = style
+        self._opened = opened
 
     def execute(self, connection: Connection, text: str, arguments: Any) -> int:
-        with _psycopg().RawCursor(connection.connection.dbapi_connection) as cursor:
-            _run(connection, text, cursor.execute, arguments)
+        cursor = self._opened(connection)
+        try:
+            _run(connection, text, arguments, partial(cursor.execute, text, arguments))
             count: int = cursor.rowcount
             return count
+        finally:
+            cursor.close()
 
     def execute_many(self, connection: Connection, text: str, arguments: Sequence[Any]) -> None:
-        with _psycopg().RawCursor(connection.connection.dbapi_connection) as cursor:
-            _run(connection, text, cursor.executemany, arguments)
+        cursor = self._opened(connection)
+        try:
+            _run(connection, text, arguments, partial(cursor.executemany, text, arguments))
+        finally:
+            cursor.close()
 
     def rows(
         self, connection: Connection, text: str, arguments: Any, *, is_binary: bool, gives_bytes: bool
     ) -> Sequence[Row]:
-        with _psycopg().RawCursor(connection.connection.dbapi_connection) as cursor:
-            _set_up(cursor, is_binary=is_binary, gives_bytes=gives_bytes)
-            _run(connection, text, cursor.execute, arguments)
+        cursor = self._opened(connection)
+        try:
+            if self.style == NUMBERED:
+                _set_up(cursor, is_binary=is_binary, gives_bytes=gives_bytes)
+            _run(connection, text, arguments, partial(cursor.execute, text, arguments))
             found: Sequence[Row] = cursor.fetchall()
             return found
+        finally:
+            cursor.close()
+
+
+def _of_driver(connection: Connection) -> Any:
+    return connection.connection.cursor()
+
+
+def _numbered(connection: Connection) -> Any:
+    return _psycopg().RawCursor(connection.connection.dbapi_connection)
 
 
 class _NumberedAsync:
-    """The same of psycopg's asyncio connections."""
+    """psycopg's cursors for numbered parameters, on its asyncio connections."""
 
     style: str = NUMBERED
 
@@ -171,13 +158,13 @@ class _NumberedAsync:
             count: int = cursor.rowcount
             return count
 
-        return _awaited(connection, text, run, arguments)
+        return _awaited(connection, text, arguments, run)
 
     def execute_many(self, connection: Connection, text: str, arguments: Sequence[Any]) -> None:
         async def run(cursor: Any) -> None:
             await cursor.executemany(text, arguments)
 
-        _awaited(connection, text, run, arguments)
+        _awaited(connection, text, arguments, run)
 
     def rows(
         self, connection: Connection, text: str, arguments: Any, *, is_binary: bool, gives_bytes: bool
@@ -188,12 +175,12 @@ class _NumberedAsync:
             found: Sequence[Row] = await cursor.fetchall()
             return found
 
-        return _awaited(connection, text, run, arguments)
+        return _awaited(connection, text, arguments, run)
 
 
 _THROUGH_CORE: Final = _ThroughCore()
-_OF_DRIVER: Final = _OfDriver()
-_NUMBERED: Final = _Numbered()
+_OF_DRIVER: Final = _Blocking(_of_driver)
+_NUMBERED: Final = _Blocking(_numbered, NUMBERED)
 _NUMBERED_ASYNC: Final = _NumberedAsync()
 
 
@@ -204,7 +191,7 @@ def _set_up(cursor: Any, *, is_binary: bool, gives_bytes: bool) -> None:
         cursor.adapters.register_loader("text", _bytes_loader())
 
 
-def _awaited(connection: Connection, text: str, run: Callable[[Any], Awaitable[T]], arguments: Any) -> T:
+def _awaited(connection: Connection, text: str, arguments: Any, run: Callable[[Any], Awaitable[T]]) -> T:
     """What a coroutine makes of a new cursor, from the greenlet in which SQLAlchemy waits for it."""
 
     async def on_cursor(driver: Any) -> T:
@@ -212,12 +199,8 @@ def _awaited(connection: Connection, text: str, run: Callable[[Any], Awaitable[T
             return await run(cursor)
 
     adapted: Any = connection.connection.dbapi_connection
-
-    def call(text: str, arguments: Any) -> T:  # noqa: ARG001 - which the cursor is given already
-        found: T = adapted.run_async(on_cursor)
-        return found
-
-    return _run(connection, text, call, arguments)
+    waited: Callable[[], T] = partial(adapted.run_async, on_cursor)
+    return _run(connection, text, arguments, waited)
 
 
 @cache
@@ -239,10 +222,10 @@ def _bytes_loader() -> Any:
     return ByteaBinaryLoader
 
 
-def _run(connection: Connection, text: str, call: Callable[[str, Any], T], arguments: Any) -> T:
+def _run(connection: Connection, text: str, arguments: Any, call: Callable[[], T]) -> T:
     """Call the driver; its errors become SQLAlchemy's, and a lost connection is given up."""
     try:
-        return call(text, arguments)
+        return call()
     except Exception as error:
         dialect = connection.dialect
         driver_error: Any = dialect.loaded_dbapi.Error
