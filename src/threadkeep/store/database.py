@@ -42,7 +42,7 @@ def _transact(connection: Connection, attempts: Attempts, action: Callable[..., 
     connection.begin()
     if connection.dialect.name == "sqlite":
         BEGIN_IMMEDIATE.execute(connection, {})
-    elif connection.dialect.driver in PSYCOPG and _commits_by_itself(connection):
+    elif _commits_by_itself(connection):
         BEGIN.execute(connection, {})
     try:
         result = action(connection, *arguments)
@@ -56,10 +56,9 @@ def _transact(connection: Connection, attempts: Attempts, action: Callable[..., 
 
 
 def _commits_by_itself(connection: Connection) -> bool:
-    """Whether psycopg is in autocommit mode; what it is told to commit, it commits there, too."""
+    """Whether it is psycopg's, in autocommit mode; what it is told to commit, it commits there, too."""
     driver: Any = connection.connection.dbapi_connection
-    is_so: bool = driver.autocommit
-    return is_so
+    return connection.dialect.driver in PSYCOPG and bool(driver.autocommit)
 
 
 def _look(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
@@ -80,7 +79,7 @@ def _nest(connection: Connection, action: Callable[..., T], *arguments: Any) -> 
 
 
 def _nest_once(connection: Connection, action: Callable[..., T], *arguments: Any) -> T:
-    if connection.dialect.driver in PSYCOPG and _commits_by_itself(connection):
+    if _commits_by_itself(connection):
         raise InvalidOption("within needs a transaction, and this connection is in AUTOCOMMIT mode, which has none.")
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite" and not driver.in_transaction:

@@ -52,8 +52,7 @@ class State:
             if loaded.since == 0:
                 self._replace(loaded)
             elif loaded.next_position > before:
-                is_next = loaded.since == before
-                self._new += loaded.entries if is_next else [one for one in loaded.entries if one.position >= before]
+                self._new += [entry for entry in loaded.entries if entry.position >= before]
                 self.next_position = loaded.next_position
             entries = self._all()
             self.head = entries[-1].position if entries else -1
