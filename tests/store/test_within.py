@@ -358,12 +358,13 @@ def test_a_scoped_session_stands_for_its_session(begin: Begin, plain: Any) -> No
     assert plain.find_conversation(external_id="scoped") is not None
 
 
-def test_a_connection_that_is_closed_says_so(begin: Begin, place: tuple[str, str]) -> None:
+@pytest.mark.parametrize("place", [one for one in PLACES if "connection" in one[1]], ids=" ".join, indirect=True)
+def test_a_connection_that_is_closed_says_so(begin: Begin) -> None:
+    """A session opens another one by itself."""
     with begin() as host:
         conversation = host.store.create_conversation(model="m")
-    if "connection" in place[1]:  # a session opens another one by itself
-        with pytest.raises(InvalidOption, match="closed"):
-            conversation.user("Hi")
+    with pytest.raises(InvalidOption, match="closed"):
+        conversation.user("Hi")
 
 
 @pytest.mark.parametrize("place", [one for one in PLACES if one[0] == "postgresql"], ids=" ".join, indirect=True)
