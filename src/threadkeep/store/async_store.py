@@ -27,7 +27,7 @@ from threadkeep.store.database import AsyncDatabase, AsyncHostDatabase, AsyncRun
 from threadkeep.store.engines import async_engine_for, engine_for, is_sqlite
 from threadkeep.store.memory import DEFAULT_BYTES
 from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
-from threadkeep.store.plans import Plan, Steps, follow_async
+from threadkeep.store.plans import Plan, Steps, Work
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
 from threadkeep.store.search_faces import AsyncSearches
@@ -296,7 +296,7 @@ class AsyncStore(AsyncSearches):
         await self._follow(self._purging(key))
 
     async def _follow(self, steps: Steps[T]) -> T:
-        return await follow_async(steps, self._runner)
+        return await Work(steps).run_async(self._runner)
 
     def _sibling(self, scope: Scope | None, runner: AsyncRunner, user: str | None = None) -> AsyncStore:
         made = object.__new__(type(self))

@@ -87,49 +87,39 @@ Steps = Generator[Plan[Any], Any, T]
 
 @dataclass(slots=True)
 class Work(Generic[T]):
-    """Steps that are run like a plan, for use cases that are one plan at times and several at others."""
+    """Steps that are run like a plan."""
 
     steps: Steps[T]
 
     def run(self, runner: SyncRunner) -> T:
         """Run all of them."""
-        return follow(self.steps, runner)
+        try:
+            plan = next(self.steps)
+            while True:
+                try:
+                    result = plan.run(runner)
+                except Exception as error:  # noqa: BLE001 - it is the work's, which may go on without this plan
+                    plan = self.steps.throw(error)
+                else:
+                    plan = self.steps.send(result)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
     async def run_async(self, runner: AsyncRunner) -> T:
         """Run all of them without blocking the event loop."""
-        return await follow_async(self.steps, runner)
-
-
-def follow(steps: Steps[T], runner: SyncRunner) -> T:
-    """Run all plans of a piece of work."""
-    try:
-        plan = next(steps)
-        while True:
-            try:
-                result = plan.run(runner)
-            except Exception as error:  # noqa: BLE001 - it is the work's, which may go on without this plan
-                plan = steps.throw(error)
-            else:
-                plan = steps.send(result)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-
-
-async def follow_async(steps: Steps[T], runner: AsyncRunner) -> T:
-    """Run all plans of a piece of work without blocking the event loop."""
-    try:
-        plan = next(steps)
-        while True:
-            try:
-                result = await plan.run_async(runner)
-            except Exception as error:  # noqa: BLE001 - as above
-                plan = steps.throw(error)
-            else:
-                plan = steps.send(result)
-    except StopIteration as end:
-        found: T = end.value
-        return found
+        try:
+            plan = next(self.steps)
+            while True:
+                try:
+                    result = await plan.run_async(runner)
+                except Exception as error:  # noqa: BLE001 - as above
+                    plan = self.steps.throw(error)
+                else:
+                    plan = self.steps.send(result)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 def _settling(found: Unfinished, endings: Endings) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.store.database import AsyncRunner, SyncRunner
-from threadkeep.store.plans import follow, follow_async
+from threadkeep.store.plans import Work
 from threadkeep.store.searching import Wanted, reindexing, searching
 from threadkeep.store.shelf import Shelf
 
@@ -51,7 +51,7 @@ class Searches(Shelf):
             "type": type, "role": role, "since": since, "until": until, "after": after, "limit": limit,
         }  # fmt: skip
         steps = searching(self._searched_scope, text, wanted, is_host=not self._runner.remembers)
-        return follow(steps, self._runner)
+        return Work(steps).run(self._runner)
 
     def reindex(self, *, rebuild: bool = False) -> int:
         """Let the search see everything that it has not seen yet; returns how many items and titles it found text in.
@@ -62,7 +62,7 @@ class Searches(Shelf):
         Raises:
             InvalidOption: this store is for one user, or does not search.
         """
-        return follow(reindexing(self._searched_scope, anew=rebuild), self._runner)
+        return Work(reindexing(self._searched_scope, anew=rebuild)).run(self._runner)
 
 
 class AsyncSearches(Shelf):
@@ -96,9 +96,9 @@ class AsyncSearches(Shelf):
             "type": type, "role": role, "since": since, "until": until, "after": after, "limit": limit,
         }  # fmt: skip
         steps = searching(self._searched_scope, text, wanted, is_host=not self._runner.remembers)
-        return await follow_async(steps, self._runner)
+        return await Work(steps).run_async(self._runner)
 
     async def reindex(self, *, rebuild: bool = False) -> int:
         """Like `Store.reindex`."""
         await self._ready()
-        return await follow_async(reindexing(self._searched_scope, anew=rebuild), self._runner)
+        return await Work(reindexing(self._searched_scope, anew=rebuild)).run_async(self._runner)

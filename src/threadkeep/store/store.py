@@ -27,7 +27,7 @@ from threadkeep.store.database import Database, HostDatabase, SyncRunner
 from threadkeep.store.engines import engine_for
 from threadkeep.store.memory import DEFAULT_BYTES
 from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
-from threadkeep.store.plans import Plan, Steps, follow
+from threadkeep.store.plans import Plan, Steps, Work
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.requests import About
 from threadkeep.store.search_faces import Searches
@@ -354,7 +354,7 @@ class Store(Searches):
         self._follow(self._purging(key))
 
     def _follow(self, steps: Steps[T]) -> T:
-        return follow(steps, self._runner)
+        return Work(steps).run(self._runner)
 
     def _sibling(self, scope: Scope | None, runner: SyncRunner) -> Store:
         made = object.__new__(type(self))
