@@ -70,6 +70,24 @@ def create(name: str, *parts: sa.schema.SchemaItem) -> None:
     )
 
 
+def create_sums(name: str, *keys: sa.Column[Any]) -> None:
+    """A table of sums over the attempts of a day that have these columns in common."""
+    create(
+        name,
+        key("tenant_id"),
+        key("day", sa.Date),
+        key("number", sa.Integer),
+        *keys,
+        count("attempts"),
+        *(count(figure, nullable=True) for figure in FIGURES),
+        count("cache_known_tokens", nullable=True),
+        count("costs"),
+        count("latencies"),
+        sa.PrimaryKeyConstraint("tenant_id", "day", "number"),
+        sa.ForeignKeyConstraint(["tenant_id", "day"], ["usage_days.tenant_id", "usage_days.day"], ondelete="CASCADE"),
+    )
+
+
 def found_in_ledger(kind: str) -> set[str]:
     """Columns or indexes that are there: a run that crashed may have made some (MySQL commits every statement)."""
     if context.is_offline_mode():
@@ -99,23 +117,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("tenant_id", "day"),
         sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),
     )
-    create(
+    create_sums(
         "usage_daily",
-        key("tenant_id"),
-        key("day", sa.Date),
-        key("number", sa.Integer),
         sa.Column("provider", identifier()),
         sa.Column("model", identifier()),
         sa.Column("format", identifier(), nullable=False),
         sa.Column("status", identifier()),
-        count("attempts"),
-        *(count(name, nullable=True) for name in FIGURES),
-        count("cache_known_tokens", nullable=True),
-        count("costs"),
-        count("latencies"),
-        sa.PrimaryKeyConstraint("tenant_id", "day", "number"),
-        sa.ForeignKeyConstraint(["tenant_id", "day"], ["usage_days.tenant_id", "usage_days.day"], ondelete="CASCADE"),
     )
+    create_sums("usage_daily_models", sa.Column("model", identifier()))
     dialect = context.get_context().dialect.name
     if dialect == "postgresql":
         op.execute("DROP AGGREGATE IF EXISTS threadkeep_sum(bigint)")
@@ -133,6 +142,7 @@ def downgrade() -> None:
     if context.get_context().dialect.name == "postgresql":
         op.execute("DROP FUNCTION IF EXISTS threadkeep_parts(text)")
         op.execute("DROP AGGREGATE IF EXISTS threadkeep_sum(bigint)")
+    op.drop_table("usage_daily_models")
     op.drop_table("usage_daily")
     op.drop_table("usage_days")
     replace_indexes(FORMER, INDEXES)

@@ -184,7 +184,7 @@ def test_a_picture_is_drawn_the_same_again(cli: Cli, used: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("names", [["<b>", "$a$ & $b$"], ["\ud800", "\x00", "\ufffe", "a\nb\tc"], ["x" * 200, None]])
 def test_no_name_spoils_a_picture(tmp_path: Path, names: list[str | None]) -> None:
-    rows = [UsageRow({"model": name}, 1, total_tokens=5) for name in names]
+    rows = [UsageRow({"model": name}, attempts=1, total_tokens=5) for name in names]
     for name in ("usage.svg", "usage.html", "usage.png"):
         plots.check_kind(tmp_path / name, ["model"])
         plots.write_plot(tmp_path / name, ["model"], rows)
@@ -195,7 +195,7 @@ def test_no_name_spoils_a_picture(tmp_path: Path, names: list[str | None]) -> No
 def test_every_series_has_its_name_in_the_legend(tmp_path: Path) -> None:
     names = ["_private", "x" * 200, "a\nb", "others", "m1", "m2", "m3", "m4", "m5"]
     rows = [
-        UsageRow({"day": date(2026, 1, day), "model": name}, 20 - number)
+        UsageRow({"day": date(2026, 1, day), "model": name}, attempts=20 - number)
         for number, name in enumerate(names)
         for day in (1, 2)
     ]
@@ -208,7 +208,10 @@ def test_every_series_has_its_name_in_the_legend(tmp_path: Path) -> None:
 def test_a_year_of_hours_is_drawn_at_once(tmp_path: Path) -> None:
     """Bars of their own would take a minute."""
     begin = datetime(2026, 1, 1, tzinfo=UTC)
-    rows = [UsageRow({"hour": begin + timedelta(hours=hour), "model": f"m{hour % 3}"}, hour) for hour in range(8760)]
+    rows = [
+        UsageRow({"hour": begin + timedelta(hours=hour), "model": f"m{hour % 3}"}, attempts=hour)
+        for hour in range(8760)
+    ]
     plots.check_kind(tmp_path / "usage.svg", ["hour", "model"])
     plots.write_plot(tmp_path / "usage.svg", ["hour", "model"], rows)
     assert tmp_path.joinpath("usage.svg").read_text().count("<path") < 100
@@ -217,8 +220,8 @@ def test_a_year_of_hours_is_drawn_at_once(tmp_path: Path) -> None:
 def test_all_days_have_a_place_in_a_picture() -> None:
     """Also those without usage; what nobody knows is not drawn as zero."""
     days = [date(2026, 2, 27), date(2026, 3, 2)]
-    rows = [UsageRow({"day": day, "model": "m"}, 1, total_tokens=5) for day in days]
-    rows.append(UsageRow({"day": days[0], "model": "other"}, 1))
+    rows = [UsageRow({"day": day, "model": "m"}, attempts=1, total_tokens=5) for day in days]
+    rows.append(UsageRow({"day": days[0], "model": "other"}, attempts=1))
     found = plots.picture_of(["model", "day"], rows, "total_tokens", "last week")
     assert found.places == [days[0], date(2026, 2, 28), date(2026, 3, 1), days[1]]
     assert found.series == {"m": [5.0, 0.0, 0.0, 5.0]}
@@ -230,17 +233,19 @@ def test_all_days_have_a_place_in_a_picture() -> None:
 
 def test_keys_that_read_alike_are_not_drawn_as_one() -> None:
     users = ["unknown", None]
-    rows = [UsageRow({"day": date(2026, 1, 1), "user_id": user}, number + 1) for number, user in enumerate(users)]
+    rows = [
+        UsageRow({"day": date(2026, 1, 1), "user_id": user}, attempts=number + 1) for number, user in enumerate(users)
+    ]
     assert plots.picture_of(["user_id"], rows, "attempts").places == ["unknown (2)", "unknown"]
     assert plots.picture_of(["user_id", "day"], rows, "attempts").series == {"unknown (2)": [2.0], "unknown": [1.0]}
     pairs = [{"provider": "a / b", "model": "c"}, {"provider": "a", "model": "b / c"}]
-    drawn = plots.picture_of(["provider", "model"], [UsageRow(pair, 1) for pair in pairs], "attempts")
+    drawn = plots.picture_of(["provider", "model"], [UsageRow(pair, attempts=1) for pair in pairs], "attempts")
     assert (drawn.places, drawn.series) == (["a / b / c", "a / b / c (2)"], {"": [1.0, 1.0]})
 
 
 def test_months_weeks_and_hours_follow_each_other() -> None:
     def places(kind: str, *times: Any) -> Any:
-        return plots.picture_of([kind], [UsageRow({kind: at}, 1) for at in times], "attempts").places
+        return plots.picture_of([kind], [UsageRow({kind: at}, attempts=1) for at in times], "attempts").places
 
     assert places("month", date(2025, 11, 1), date(2026, 2, 1)) == [
         date(2025, 11, 1), date(2025, 12, 1), date(2026, 1, 1), date(2026, 2, 1),
@@ -254,7 +259,7 @@ def test_months_weeks_and_hours_follow_each_other() -> None:
 
 
 def test_many_series_are_drawn_as_others() -> None:
-    rows = [UsageRow({"day": date(2026, 1, 1), "model": f"m{number}"}, number + 1) for number in range(30)]
+    rows = [UsageRow({"day": date(2026, 1, 1), "model": f"m{number}"}, attempts=number + 1) for number in range(30)]
     found = plots.picture_of(["day", "model"], rows, "attempts")
     assert [*found.series] == [f"m{number}" for number in range(29, 22, -1)] + ["others"]
     assert found.series["others"] == [float(sum(range(1, 24)))]
@@ -298,9 +303,9 @@ def test_figures_for_people() -> None:
 
 
 def test_what_a_picture_shows() -> None:
-    assert measure_of([UsageRow({}, 2, total_tokens=1, cost_nano=5, costs=2)]) == "cost_nano"
-    assert measure_of([UsageRow({}, 2, total_tokens=1, cost_nano=5, costs=1)]) == "total_tokens"
-    assert measure_of([UsageRow({}, 2)]) == "attempts"
+    assert measure_of([UsageRow({}, attempts=2, total_tokens=1, cost_nano=5, costs=2)]) == "cost_nano"
+    assert measure_of([UsageRow({}, attempts=2, total_tokens=1, cost_nano=5, costs=1)]) == "total_tokens"
+    assert measure_of([UsageRow({}, attempts=2)]) == "attempts"
 
 
 # Days, tools, sizes

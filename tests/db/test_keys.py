@@ -107,6 +107,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "stream_parts": {"conversation_id": 1, "number": 0, "part": 0},
     "context_caches": {"conversation_id": 1},
     "usage_daily": {"number": 0},
+    "usage_daily_models": {"number": 0},
 }
 
 

@@ -125,11 +125,19 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
 
 
 def test_ratios_count_only_what_is_known() -> None:
-    row = UsageRow({}, 3, 300, 50, cost_nano=1_500_000_001, latency_ms=30, cache_known_tokens=200, latencies=2)
+    row = UsageRow(
+        {},
+        input_tokens=300,
+        cached_tokens=50,
+        cost_nano=1_500_000_001,
+        latency_ms=30,
+        cache_known_tokens=200,
+        latencies=2,
+    )
     assert (row.cache_hit_ratio, row.mean_latency_ms, row.cost_usd) == (0.25, 15.0, Decimal("1.500000001"))
-    unknown = UsageRow({}, 3, 300)
+    unknown = UsageRow({}, input_tokens=300)
     assert (unknown.cache_hit_ratio, unknown.mean_latency_ms, unknown.cost_usd) == (None, None, None)
-    assert UsageRow({}, 1, 0, 0, cache_known_tokens=0).cache_hit_ratio is None
+    assert UsageRow({}, cached_tokens=0, cache_known_tokens=0).cache_hit_ratio is None
 
 
 def test_dollars_are_exact_whatever_the_application_has_set_for_its_decimals() -> None:

@@ -11,10 +11,18 @@ from threadkeep import SchemaOutOfDate, Store, schema
 from threadkeep.db.schema import HEAD, REVISIONS
 
 OLDER = REVISIONS[:-1]
+SUMS_OF_DAYS = {"usage_days", "usage_daily", "usage_daily_models"}
 # tables that an older revision has not, by revision
 NEW_SINCE = {
-    "v0_1_0_a": {"stream_parts", "usage_days", "usage_daily", "search_documents", "context_caches"},
-    "v0_1_0_b": {"usage_days", "usage_daily", "search_documents", "context_caches"},
+    "v0_1_0_a": {
+        "stream_parts",
+        "usage_days",
+        "usage_daily",
+        "usage_daily_models",
+        "search_documents",
+        "context_caches",
+    },
+    "v0_1_0_b": {"usage_days", "usage_daily", "usage_daily_models", "search_documents", "context_caches"},
     "v0_1_0_c": {"search_documents", "context_caches"},
     "v0_1_0_d": {"context_caches"},
 }

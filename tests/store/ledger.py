@@ -9,10 +9,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from threadkeep.domain.cost import Cost
-from threadkeep.domain.usage import FIGURES, NormalizedUsage, UsageRow
+from threadkeep.domain.usage import FIGURES, SUMS, NormalizedUsage, UsageRow
 from threadkeep.store.actions.ledger import Attempt, insert_attempt
 
-SUMS = (*FIGURES, "cost_nano", "latency_ms")
+SUMMED = (*FIGURES, "cost_nano", "latency_ms")
 
 
 def attempt_at(
@@ -96,7 +96,7 @@ def _sums(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
 
     return {
         "attempts": len(rows),
-        **{name: total(name, rows) for name in SUMS},
+        **{name: total(name, rows) for name in SUMMED},
         "cache_known_tokens": total("input_tokens", [row for row in rows if row["cached_tokens"] is not None]),
         "costs": sum(row["cost_nano"] is not None for row in rows),
         "latencies": sum(row["latency_ms"] is not None for row in rows),
@@ -115,5 +115,5 @@ def _hex(value: Any) -> str | None:
 
 def same(found: list[UsageRow], wanted: list[UsageRow]) -> bool:
     """Whether two reports say the same, in the same order; sums are int everywhere, never decimals or floats."""
-    assert all(type(figure) in {int, type(None)} for row in found for figure in row[1:])
+    assert all(type(figure) in {int, type(None)} for row in found for figure in (getattr(row, name) for name in SUMS))
     return found == wanted

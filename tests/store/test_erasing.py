@@ -112,6 +112,7 @@ WITHOUT_TEXT = {
     "tool_definitions": {"type"},
     "tool_sets": {"definitions"},
     "usage_daily": {"provider", "model", "format", "status"},
+    "usage_daily_models": {"model"},
     "usage_records": {"provider", "model", "format", "status", "price"},
 }
 

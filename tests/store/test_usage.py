@@ -126,15 +126,22 @@ def test_every_question_has_the_answer_of_the_plain_ledger(
             assert same(store.usage(tz=tz, **question), expected(rows, tz=tz, ids=ledger, **question)), question
 
 
-def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine) -> None:
+@pytest.mark.parametrize(
+    ("table", "by"),
+    [
+        *(("usage_daily_models", by) for by in (("day",), ("day", "model"), ("model", "month"))),
+        *(("usage_daily", by) for by in (("day", "format"), ("day", "model", "provider"), ("week", "status"))),
+    ],
+)
+def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: str, by: tuple[str, ...]) -> None:
     """A figure that only the sums have shows it; this is how the other tests know what they compare."""
     store.fill_usage_days()
     day = date(2026, 2, 1)
     [honest] = store.usage(by="day", since=day, until=day + DAY)
-    change = "UPDATE usage_daily SET attempts = attempts + 1 WHERE tenant_id = :tenant AND day = :day AND number = 0"
+    change = f"UPDATE {table} SET attempts = attempts + 1 WHERE tenant_id = :tenant AND day = :day AND number = 0"
     with watching.begin() as connection:
         connection.execute(text(change), {"tenant": store._scope.tenant, "day": day})
-    assert store.usage(by="day", day=day)[0].attempts == honest.attempts + 1
+    assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
     assert store.usage(by=("day", "user_id"), day=day, user_id="ann")[0].attempts == honest.attempts // 2
     assert store.usage(since=day, until=datetime(2026, 2, 1, 23, tzinfo=UTC))[0].attempts == honest.attempts
     assert store.reconcile_usage() == Reconciled(filled=0, mended=1)

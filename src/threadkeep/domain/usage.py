@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, TypeVar
 
 from threadkeep.domain.cost import ARITHMETIC
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy, shown
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,23 @@ def _details(value: object) -> JsonObject | None:
     return json_copy(value, "the details of a usage") if isinstance(value, dict | Mapping) else None
 
 
-class UsageRow(NamedTuple):
+# What a report adds up
+SUMS: Final = ("attempts", *FIGURES, "cost_nano", "latency_ms", "cache_known_tokens", "costs", "latencies")
+_COUNTED: Final = frozenset({"attempts", "costs", "latencies"})  # 0 where there is nothing, not None
+
+
+class _Sum(Generic[T]):
+    """A sum of a row, which lies behind its keys."""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._place = SUMS.index(name)
+
+    def __get__(self, row: UsageRow, owner: type[Any]) -> T:
+        value: T = row._values[len(row._names) + self._place]  # noqa: SLF001 - a part of the row
+        return value
+
+
+class UsageRow:
     """Sums over provider attempts; a sum is None where no attempt reported the figure, else that of those that did.
 
     Attributes:
@@ -166,24 +184,61 @@ class UsageRow(NamedTuple):
         cache_known_tokens: input of the attempts that say how much of it came from the cache.
     """
 
-    keys: Mapping[str, Any]
-    attempts: int = 0
-    input_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    output_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    total_tokens: int | None = None
-    cost_nano: int | None = None
-    latency_ms: int | None = None
-    cache_known_tokens: int | None = None
-    costs: int = 0
-    latencies: int = 0
+    __slots__ = ("_names", "_values")
+
+    attempts = _Sum[int]()
+    input_tokens = _Sum[int | None]()
+    cached_tokens = _Sum[int | None]()
+    cache_write_tokens = _Sum[int | None]()
+    output_tokens = _Sum[int | None]()
+    reasoning_tokens = _Sum[int | None]()
+    total_tokens = _Sum[int | None]()
+    cost_nano = _Sum[int | None]()
+    latency_ms = _Sum[int | None]()
+    cache_known_tokens = _Sum[int | None]()
+    costs = _Sum[int]()
+    latencies = _Sum[int]()
+
+    def __init__(self, keys: Mapping[str, Any], **sums: int | None) -> None:
+        if unknown := sums.keys() - set(SUMS):
+            raise TypeError(f"A usage row has no sum {min(unknown)!r}; it has {', '.join(SUMS)}.")
+        self._names = tuple(keys)
+        figures = (sums.get(name, 0 if name in _COUNTED else None) for name in SUMS)
+        self._values: Sequence[Any] = (*keys.values(), *figures)
+
+    @classmethod
+    def each(cls, names: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
+        """Rows of values as a database gives them, thousands at once: keys, sums, and what does not count."""
+        found, new = [], cls.__new__
+        for values in rows:
+            row = new(cls)
+            row._names, row._values = names, values  # noqa: SLF001 - its own
+            found.append(row)
+        return found
+
+    @property
+    def keys(self) -> Mapping[str, Any]:  # noqa: D102 - above
+        return dict(zip(self._names, self._values, strict=False))
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.keys:
-            return self.keys[name]
-        raise AttributeError(f"This usage row has no {name!r}. Its keys: {', '.join(self.keys) or 'none'}.")
+        if name.startswith("_"):  # a copy has no keys yet when it is asked for its methods
+            raise AttributeError(name)
+        if name in self._names:
+            return self._values[self._names.index(name)]
+        raise AttributeError(f"This usage row has no {name!r}. Its keys: {', '.join(self._names) or 'none'}.")
+
+    def __eq__(self, other: object) -> bool:
+        return self._told() == other._told() if isinstance(other, UsageRow) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+    def __repr__(self) -> str:
+        sums = "".join(f", {name}={getattr(self, name)}" for name in SUMS)
+        return f"UsageRow(keys={self.keys!r}{sums})"
+
+    def _told(self) -> tuple[Any, ...]:
+        return self._names, tuple(self._values[: len(self._names) + len(SUMS)])
 
     @property
     def cost_usd(self) -> Decimal | None:

@@ -13,7 +13,7 @@ from threadkeep.db.models.items import BlobRow, ItemBlobRow, ItemRow
 from threadkeep.db.models.responses import AppendRow, ResponseBodyRow, ResponseRow, StreamPartRow
 from threadkeep.db.models.search import SearchDocumentRow
 from threadkeep.db.models.tools import ToolDefinitionRow, ToolSetRow
-from threadkeep.db.models.usage import UsageDailyRow, UsageDayRow, UsageRecordRow
+from threadkeep.db.models.usage import UsageDailyModelRow, UsageDailyRow, UsageDayRow, UsageRecordRow
 
 __all__ = [
     "AppendRow",
@@ -33,6 +33,7 @@ __all__ = [
     "TenantRow",
     "ToolDefinitionRow",
     "ToolSetRow",
+    "UsageDailyModelRow",
     "UsageDailyRow",
     "UsageDayRow",
     "UsageRecordRow",

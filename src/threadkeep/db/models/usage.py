@@ -74,7 +74,24 @@ class UsageDayRow(Base):
     filled_at: Mapped[Moment | None]  # None: its sums are not to be read
 
 
-class UsageDailyRow(Base):
+class _Sums:
+    """What sums of a day tell; a figure is NULL where no attempt reported it."""
+
+    attempts: Mapped[BigNumber]
+    input_tokens: Mapped[BigNumber | None]
+    cached_tokens: Mapped[BigNumber | None]
+    cache_write_tokens: Mapped[BigNumber | None]
+    output_tokens: Mapped[BigNumber | None]
+    reasoning_tokens: Mapped[BigNumber | None]
+    total_tokens: Mapped[BigNumber | None]
+    cost_nano: Mapped[BigNumber | None]
+    latency_ms: Mapped[BigNumber | None]
+    cache_known_tokens: Mapped[BigNumber | None]  # input of the attempts that say what came from the cache
+    costs: Mapped[BigNumber]  # attempts whose cost is known
+    latencies: Mapped[BigNumber]  # attempts whose latency is known
+
+
+class UsageDailyRow(_Sums, Base):
     """Sums over the attempts of a filled day that have provider, model, format and status in common."""
 
     __tablename__ = "usage_daily"
@@ -91,15 +108,19 @@ class UsageDailyRow(Base):
     model: Mapped[Name | None]
     format: Mapped[Name]
     status: Mapped[Name | None]
-    attempts: Mapped[BigNumber]
-    input_tokens: Mapped[BigNumber | None]
-    cached_tokens: Mapped[BigNumber | None]
-    cache_write_tokens: Mapped[BigNumber | None]
-    output_tokens: Mapped[BigNumber | None]
-    reasoning_tokens: Mapped[BigNumber | None]
-    total_tokens: Mapped[BigNumber | None]
-    cost_nano: Mapped[BigNumber | None]
-    latency_ms: Mapped[BigNumber | None]
-    cache_known_tokens: Mapped[BigNumber | None]  # input of the attempts that say what came from the cache
-    costs: Mapped[BigNumber]  # attempts whose cost is known
-    latencies: Mapped[BigNumber]  # attempts whose latency is known
+
+
+class UsageDailyModelRow(_Sums, Base):
+    """Sums over the attempts of a filled day that have the model in common, so that most reports add nothing up."""
+
+    __tablename__ = "usage_daily_models"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "day"], ["usage_days.tenant_id", "usage_days.day"], ondelete="CASCADE"
+        ),
+    )  # fmt: skip
+
+    tenant_id: Mapped[Tenant]
+    day: Mapped[date] = mapped_column(Date, primary_key=True)
+    number: Mapped[Number]
+    model: Mapped[Name | None]

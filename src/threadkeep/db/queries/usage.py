@@ -32,16 +32,13 @@ from sqlalchemy import (
 
 from threadkeep.db.prepared import Prepared
 from threadkeep.db.queries.conversations import DELETED
-from threadkeep.db.tables import conversations, usage_daily, usage_days, usage_records
+from threadkeep.db.tables import conversations, usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.types import MYSQL, Identifier
+from threadkeep.domain.usage import SUMS
 
-KEYS: Final = ("provider", "model", "format", "status")  # what filled days are summed by
-FIGURES: Final = (
-    "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
-    "cost_nano", "latency_ms",
-)  # fmt: skip
-SUMS: Final = ("attempts", *FIGURES, "cache_known_tokens", "costs", "latencies")
-
+# What filled days are summed by
+KEYS: Final = ("provider", "model", "format", "status")
+MODEL_KEYS: Final = ("model",)
 TIMES: Final = ("hour", "day", "week", "month")
 NEVER_NULL: Final = ("format",)
 # What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
@@ -163,23 +160,36 @@ def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any
     """
     count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled))
     days = count.scalar_subquery().label("days")
+    table = _sums_table(shape)
+    keys = _keys(shape, table, dialect)
     if "day" in shape.by and shape.is_unordered:  # a day is filled or not, so no key is in both parts
-        keys = _keys(shape, usage_daily, dialect)
-        filled = _of_days(shape, keys, sums_of(usage_daily.c, dialect)).add_columns(days).group_by(*_groups(keys))
+        if table is usage_daily_models and "model" in shape.by:
+            filled = _of_days(shape, table, [*keys, *_kept(table), days])
+        else:
+            filled = _of_days(shape, table, [*keys, *sums_of(table.c, dialect), days]).group_by(*_groups(keys))
         return union_all(filled, _of_ledger(shape, dialect).add_columns(days))
-    filled = _of_days(shape, _keys(shape, usage_daily, dialect), [usage_daily.c[name] for name in SUMS])
-    parts = union_all(filled, _of_ledger(shape, dialect)).subquery("parts")
+    parts = union_all(_of_days(shape, table, [*keys, *_kept(table)]), _of_ledger(shape, dialect)).subquery("parts")
     keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
     statement = select(*keys, *sums_of(parts.c, dialect), days).group_by(*(key.element for key in keys))
     return statement if shape.is_unordered else _ordered(statement, shape, dialect)
 
 
-def _of_days(shape: Shape, keys: Sequence[Any], sums: Sequence[Any]) -> Select[Any]:
+def _sums_table(shape: Shape) -> Table:
+    """Where the sums of filled days are read."""
+    asked = {*shape.by, *(name for name, *_ in shape.filters)}
+    return usage_daily_models if asked <= {"model", *TIMES} else usage_daily
+
+
+def _kept(table: Table) -> list[Any]:
+    return [table.c[name] for name in SUMS]
+
+
+def _of_days(shape: Shape, table: Table, columns: Sequence[Any]) -> Select[Any]:
     """Rows of filled days."""
-    return select(*keys, *sums).where(
-        usage_daily.c.tenant_id == bindparam("tenant"),
-        _in_ranges(usage_daily.c.day, "filled", shape.filled),
-        *_filters(shape, usage_daily),
+    return select(*columns).where(
+        table.c.tenant_id == bindparam("tenant"),
+        _in_ranges(table.c.day, "filled", shape.filled),
+        *_filters(shape, table),
     )
 
 

@@ -7,21 +7,25 @@ not change what a report says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select
+from sqlalchemy import Connection, Row, Select, Table, delete, func, insert, select
 
 from threadkeep.db.dialects import insert_or_replace, is_mysql
-from threadkeep.db.queries.usage import KEYS, SUMS, ledger_sums
-from threadkeep.db.tables import usage_daily, usage_days, usage_records
+from threadkeep.db.queries.usage import KEYS, MODEL_KEYS, ledger_sums
+from threadkeep.db.tables import usage_daily, usage_daily_models, usage_days, usage_records
+from threadkeep.domain.usage import SUMS
 
 SETTLED: Final = timedelta(hours=1)  # after its end a day is filled: time for transactions that began before
 BATCH: Final = 31  # days in one transaction
 ONE: Final = timedelta(days=1)
 
-Sums = Mapping[tuple[Any, ...], tuple[Any, ...]]
+KEYS_OF: Final = {usage_daily: KEYS, usage_daily_models: MODEL_KEYS}
+
+Key = tuple[str | None, ...]
+Sums = dict[Key, tuple[int | None, ...]]
 
 
 def unfill(connection: Connection, tenant: int, day: date) -> None:
@@ -86,35 +90,38 @@ def _fill(connection: Connection, tenant: int, days: Sequence[date], now: dateti
     """Lock the days, in order, and write their sums."""
     locked = [{"tenant_id": tenant, "day": day, "filled_at": now} for day in days]
     connection.execute(insert_or_replace(connection, usage_days, "filled_at"), locked)
-    connection.execute(delete(usage_daily).where(usage_daily.c.tenant_id == tenant, usage_daily.c.day.in_(days)))
-    numbers = dict.fromkeys(days, 0)
-    rows = []
-    for row in _run(connection, _ledger_sums(connection.dialect.name, tenant, days)):
-        rows.append({"tenant_id": tenant, "number": numbers[row.day], **_values(row)})
-        numbers[row.day] += 1
-    if rows:
-        connection.execute(insert(usage_daily), rows)
+    for table, ledger in _summed_up(connection, tenant, days).items():
+        connection.execute(delete(table).where(table.c.tenant_id == tenant, table.c.day.in_(days)))
+        rows = [
+            {"tenant_id": tenant, "day": day, "number": number}
+            | dict(zip((*KEYS_OF[table], *SUMS), (*key, *ledger[day][key]), strict=True))
+            for day in days for number, key in enumerate(sorted(ledger.get(day, ()), key=_order))
+        ]  # fmt: skip
+        if rows:
+            connection.execute(insert(table), rows)
 
 
 def _differing(connection: Connection, tenant: int, days: Sequence[date]) -> list[date]:
-    table = usage_daily.c
-    kept = select(table.day, *(table[name] for name in (*KEYS, *SUMS)))
-    kept = kept.where(table.tenant_id == tenant, table.day.in_(days))
-    ledger, daily = (
-        _by_day(_run(connection, statement))
-        for statement in (_ledger_sums(connection.dialect.name, tenant, days), kept)
-    )
-    return [day for day in days if ledger.get(day) != daily.get(day)]
+    wrong: set[date] = set()
+    for table, ledger in _summed_up(connection, tenant, days).items():
+        columns = [table.c[name] for name in ("day", *KEYS_OF[table], *SUMS)]
+        statement = select(*columns).where(table.c.tenant_id == tenant, table.c.day.in_(days))
+        kept = _by_day(_run(connection, statement), len(KEYS_OF[table]))
+        wrong.update(day for day in days if ledger.get(day) != kept.get(day))
+    return [day for day in days if day in wrong]
 
 
-def _ledger_sums(dialect: str, tenant: int, days: Sequence[date]) -> Select[Any]:
+def _summed_up(connection: Connection, tenant: int, days: Sequence[date]) -> dict[Table, dict[date, Sums]]:
+    """What each of the tables has to say of these days: the sums of the ledger."""
     table = usage_records.c
     keys = [table.day, *(table[name] for name in KEYS)]
-    return (
-        select(*keys, *ledger_sums(dialect))
+    statement = (
+        select(*keys, *ledger_sums(connection.dialect.name))
         .where(table.tenant_id == tenant, table.day >= days[0], table.day <= days[-1], table.day.in_(days))
         .group_by(*keys)
     )
+    ledger = _by_day(_run(connection, statement), len(KEYS))
+    return {usage_daily: ledger, usage_daily_models: {day: _by_model(sums) for day, sums in ledger.items()}}
 
 
 def _run(connection: Connection, statement: Select[Any]) -> Iterable[Row[Any]]:
@@ -122,15 +129,30 @@ def _run(connection: Connection, statement: Select[Any]) -> Iterable[Row[Any]]:
     return connection.execute(statement.with_for_update(read=True) if is_mysql(connection.dialect) else statement)
 
 
-def _values(row: Row[Any]) -> dict[str, Any]:
-    sums = {name: None if (found := getattr(row, name)) is None else int(found) for name in SUMS}
-    return {"day": row.day, **{name: getattr(row, name) for name in KEYS}, **sums}
+def _by_day(rows: Iterable[Sequence[Any]], width: int) -> dict[date, Sums]:
+    """Rows of a day, keys and sums."""
+    found: dict[date, Sums] = {}
+    for day, *values in rows:
+        sums = (None if value is None else int(value) for value in values[width:])
+        found.setdefault(day, {})[tuple(values[:width])] = tuple(sums)
+    return found
 
 
-def _by_day(rows: Iterable[Row[Any]]) -> dict[date, Sums]:
-    found: dict[date, dict[tuple[Any, ...], tuple[Any, ...]]] = {}
-    for row in rows:
-        values = _values(row)
-        key = tuple(values[name] for name in KEYS)
-        found.setdefault(row.day, {})[key] = tuple(values[name] for name in SUMS)
-    return dict(found)
+def _by_model(sums: Sums) -> Sums:
+    """The sums of a day by model alone."""
+    found: Sums = {}
+    for key, figures in sums.items():
+        model = (key[KEYS.index("model")],)
+        found[model] = tuple(map(_added, found[model], figures)) if model in found else figures
+    return found
+
+
+def _added(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
+def _order(key: Key) -> Any:
+    """Reports find their rows nearly in order."""
+    return [(name is None, name) for name in key]

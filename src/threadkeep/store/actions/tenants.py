@@ -16,6 +16,7 @@ from threadkeep.db.tables import (
     tool_definitions,
     tool_sets,
     usage_daily,
+    usage_daily_models,
     usage_days,
     usage_records,
 )
@@ -64,7 +65,7 @@ def hide_tenant(connection: Connection, tenant: int) -> None:
 
 def delete_tenant(connection: Connection, tenant: int) -> None:
     """Remove a tenant whose conversations are purged, with its ledger."""
-    for table in (usage_daily, usage_days, tool_sets, tool_definitions, configs, blobs):
+    for table in (usage_daily_models, usage_daily, usage_days, tool_sets, tool_definitions, configs, blobs):
         connection.execute(delete(table).where(table.c.tenant_id == tenant))
     connection.execute(delete(tenants).where(tenants.c.id == tenant))
     # Last, for it has no foreign key: who has begun to append has ended, because the tenant's conversations are gone.

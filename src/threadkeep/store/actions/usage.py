@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
-from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final
 
@@ -15,19 +13,17 @@ from sqlalchemy import Connection, func, select
 from threadkeep.db.queries.usage import (
     COLUMNS,
     KEYS,
-    SUMS,
     TIMES,
     Shape,
     each_filled_day,
     filled_days,
-    key_width,
     report,
     wanted,
 )
 from threadkeep.db.tables import usage_records
 from threadkeep.db.types import name_from
 from threadkeep.domain.ids import public_id_bytes, public_id_text
-from threadkeep.domain.usage import UsageRow
+from threadkeep.domain.usage import SUMS, UsageRow
 from threadkeep.domain.zones import changes_of, gaps_of, midnight, ranges_of
 from threadkeep.errors import InvalidOption
 from threadkeep.store.actions.entries import facts_at, facts_of
@@ -48,6 +44,7 @@ _KINDS: Final = {"day": (date, "a date"), "response": (int, "a whole number")}  
 _OTHERS: Final = {"day": datetime, "response": bool}  # which Python takes for one of these
 
 Ranges = list[tuple[date, date]]
+Row = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,20 +195,15 @@ class _Asked:
                 return self._rows(shape, rows)
         return None
 
-    def _rows(self, shape: Shape, rows: Sequence[Sequence[Any]]) -> list[UsageRow]:
-        """The rows of a report; column by column, because there can be many."""
-        width, by = key_width(shape), shape.by
-        if "hour" in by:
-            rows, width = [_with_hour(row, shape) for row in rows], len(by)
+    def _rows(self, shape: Shape, rows: Sequence[Row]) -> list[UsageRow]:
+        """The rows of a report, of which there can be many."""
+        if "hour" in shape.by:
+            rows = [_with_hour(row, shape) for row in rows]
+        for place, name in enumerate(shape.by):
+            rows = _read(rows, place, _READERS.get(name, name_from))
         if shape.is_unordered:
-            rows = _in_order(rows, width)
-        columns = list(zip(*rows, strict=True))
-        keys: list[dict[str, Any]] = [{} for _ in rows]
-        for name, column in zip(by, columns, strict=False):
-            for key, value in zip(keys, map(_READERS.get(name, _name), column), strict=True):
-                key[name] = value
-        sums = columns[width : width + len(SUMS)]
-        return list(map(_NEW_ROW, repeat(UsageRow), zip(keys, *sums, strict=True))) if rows else []
+            rows = _in_order(rows, len(shape.by))
+        return UsageRow.each(shape.by, rows)
 
     def _filled(self, connection: Connection) -> Ranges:
         """The filled days among those that are wanted as a whole."""
@@ -293,18 +285,21 @@ def _ranges(name: str, ranges: Ranges) -> dict[str, date]:
     return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
 
 
-_NEW_ROW: Final[Callable[[type[UsageRow], Iterable[Any]], UsageRow]] = tuple.__new__  # without a check of its width
-_name: Final = lru_cache(maxsize=4096)(name_from)
+def _read(rows: Sequence[Row], place: int, reader: Callable[[Any], Any]) -> Sequence[Row]:
+    """Rows with a key as users see it. Mostly it comes from the driver like that, and rows stay as they are."""
+    read = {value: reader(value) for value in set(map(itemgetter(place), rows))}
+    if all(value == found for value, found in read.items()):
+        return rows
+    return [(*row[:place], read[row[place]], *row[place + 1 :]) for row in rows]
 
 
-@lru_cache(maxsize=4096)
 def _date(value: Any) -> date:
     if isinstance(value, datetime):
         return value.date()
     return value if isinstance(value, date) else date.fromisoformat(value)
 
 
-def _in_order(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
+def _in_order(rows: Sequence[Row], width: int) -> list[Row]:
     """Rows by their first columns, byte for byte; what is unknown comes last."""
     found = list(rows)
     for key in map(itemgetter, reversed(range(width))):
@@ -313,7 +308,7 @@ def _in_order(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
     return found
 
 
-def _with_hour(row: Sequence[Any], shape: Shape) -> Sequence[Any]:
+def _with_hour(row: Row, shape: Shape) -> Row:
     """A row with an hour in place of what the database says of it: local time, and where clocks change its offset."""
     place, offsets = shape.by.index("hour"), shape.offsets or (0,)
     rest = row[place + 1 :] if len(offsets) == 1 else row[place + 2 :]
