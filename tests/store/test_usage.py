@@ -142,9 +142,13 @@ def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: 
     with watching.begin() as connection:
         connection.execute(text(change), {"tenant": store._scope.tenant, "day": day})
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
+    taken_back = "UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
+    with watching.begin() as connection:
+        connection.execute(text(taken_back), {"tenant": store._scope.tenant, "day": day - DAY})
+    assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
     assert store.usage(by=("day", "user_id"), day=day, user_id="ann")[0].attempts == honest.attempts // 2
     assert store.usage(since=day, until=datetime(2026, 2, 1, 23, tzinfo=UTC))[0].attempts == honest.attempts
-    assert store.reconcile_usage() == Reconciled(filled=0, mended=1)
+    assert store.reconcile_usage() == Reconciled(filled=1, mended=1)
     assert store.usage(by="day", day=day) == [honest]
 
 

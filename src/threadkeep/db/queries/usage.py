@@ -39,6 +39,7 @@ from threadkeep.domain.usage import SUMS
 # What filled days are summed by
 KEYS: Final = ("provider", "model", "format", "status")
 MODEL_KEYS: Final = ("model",)
+SPAN: Final = 0
 TIMES: Final = ("hour", "day", "week", "month")
 NEVER_NULL: Final = ("format",)
 # What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
@@ -57,7 +58,8 @@ class Shape:
         by: what it is grouped by.
         filters: by column: how many values are looked for, and whether NULL is one.
         ranges: how many ranges of days of the ledger are looked at; None: all days.
-        filled: how many ranges of filled days are looked at.
+        filled: how many ranges of filled days are looked at; None: none. `SPAN`: all filled days, if there are no
+            others between them.
         since: whether a bound lies within a day, likewise `until`.
         is_of_user: whether the store is for one user.
         is_of_conversation: whether it is about one conversation.
@@ -69,7 +71,7 @@ class Shape:
     by: tuple[str, ...]
     filters: tuple[tuple[str, int, bool], ...] = ()
     ranges: int | None = None
-    filled: int = 0
+    filled: int | None = None
     since: bool = False
     until: bool = False
     is_of_user: bool = False
@@ -81,7 +83,7 @@ class Shape:
     @property
     def is_unordered(self) -> bool:
         """Whether its rows come in no order: servers sort wide rows slowly, and here all of them arrive anyway."""
-        return self.filled > 0 and self.order_by is None and not self.is_limited
+        return self.filled is not None and self.order_by is None and not self.is_limited
 
 
 def sums_of(columns: Any, dialect: str) -> list[Any]:
@@ -112,9 +114,9 @@ def _sum(column: Any, dialect: str) -> Any:
 def report(shape: Shape, dialect: str) -> Prepared:
     """The statement of a report: rows of keys and sums, in order; all rows of filled days come in none.
 
-    With filled days, the last column says how many of them there were when the statement ran.
+    With filled days it has no rows, or one without attempts, where these are not filled any more.
     """
-    if shape.filled:
+    if shape.filled is not None:
         return Prepared(_with_filled(shape, dialect), is_binary=True)
     if "conversation_id" in shape.by:
         return Prepared(_by_conversation(shape, dialect), is_binary=True)
@@ -123,13 +125,6 @@ def report(shape: Shape, dialect: str) -> Prepared:
 
 @cache
 def filled_days() -> Prepared:
-    """The first and the last filled day of a range, and how many there are."""
-    days = usage_days.c.day
-    return Prepared(select(func.min(days), func.max(days), func.count()).where(*_are_filled(1)))
-
-
-@cache
-def each_filled_day() -> Prepared:
     """The filled days of a range, in order."""
     return Prepared(select(usage_days.c.day).where(*_are_filled(1)).order_by(usage_days.c.day))
 
@@ -154,43 +149,58 @@ def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
 
 
 def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any]:
-    """Filled days from their sums, and other days from the ledger, as one statement sees them.
-
-    Whether the days are still filled is told by their number: the ranges hold no others.
-    """
-    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled))
-    days = count.scalar_subquery().label("days")
+    """Filled days from their sums, and other days from the ledger, as one statement sees them."""
     table = _sums_table(shape)
+    within, outside = _span(table, dialect) if shape.filled == SPAN else _scattered(table, shape)
+    others = [_of_ledger(replace(shape, ranges=None), dialect).where(condition) for condition in outside]
     keys = _keys(shape, table, dialect)
-    if "day" in shape.by and shape.is_unordered:  # a day is filled or not, so no key is in both parts
+    days = select(*keys).where(table.c.tenant_id == bindparam("tenant"), within, *_filters(shape, table))
+    kept = [table.c[name] for name in SUMS]
+    if "day" in shape.by and shape.is_unordered:  # a day is filled or not, so no key is in two parts
         if table is usage_daily_models and "model" in shape.by:
-            filled = _of_days(shape, table, [*keys, *_kept(table), days])
-        else:
-            filled = _of_days(shape, table, [*keys, *sums_of(table.c, dialect), days]).group_by(*_groups(keys))
-        return union_all(filled, _of_ledger(shape, dialect).add_columns(days))
-    parts = union_all(_of_days(shape, table, [*keys, *_kept(table)]), _of_ledger(shape, dialect)).subquery("parts")
+            return union_all(days.add_columns(*kept), *others)
+        return union_all(days.add_columns(*sums_of(table.c, dialect)).group_by(*_groups(keys)), *others)
+    parts = union_all(days.add_columns(*kept), *others).subquery("parts")
     keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
-    statement = select(*keys, *sums_of(parts.c, dialect), days).group_by(*(key.element for key in keys))
+    statement = select(*keys, *sums_of(parts.c, dialect)).group_by(*(key.element for key in keys))
     return statement if shape.is_unordered else _ordered(statement, shape, dialect)
+
+
+def _span(table: Table, dialect: str) -> tuple[Any, list[Any]]:
+    """Conditions for filled days from the first to the last, and for those before and after; none is met with gaps."""
+    days = usage_days.c.day
+    first, last = func.min(days), func.max(days)
+    between: Any = func.julianday(last) - func.julianday(first)
+    if dialect == "postgresql":
+        between = last.op("-", return_type=Integer)(first)
+    elif dialect in MYSQL:
+        between = func.datediff(last, first)
+    span = (
+        select(first.label("first"), last.label("last"))
+        .where(*_are_filled(1))
+        .group_by(usage_days.c.tenant_id)
+        .having(func.count() == between + literal_column("1"))
+        .cte("span")
+    )
+    start, end = (select(column).scalar_subquery() for column in span.c)
+    day = usage_records.c.day
+    before = and_(day >= bindparam("day_from_0", type_=Date), day < start)
+    after = and_(day > end, day <= bindparam("day_to_0", type_=Date))
+    return and_(table.c.day >= start, table.c.day <= end), [before, after]
+
+
+def _scattered(table: Table, shape: Shape) -> tuple[Any, list[Any]]:
+    """Conditions for ranges of filled days, and for others; none is met when a day of the former is not filled."""
+    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled or 0))
+    is_so = count.scalar_subquery() == bindparam("days", type_=Integer)
+    within = _in_ranges(table.c.day, "filled", shape.filled or 0)
+    return and_(within, is_so), [and_(_in_ranges(usage_records.c.day, "day", shape.ranges or 0), is_so)]
 
 
 def _sums_table(shape: Shape) -> Table:
     """Where the sums of filled days are read."""
     asked = {*shape.by, *(name for name, *_ in shape.filters)}
     return usage_daily_models if asked <= {"model", *TIMES} else usage_daily
-
-
-def _kept(table: Table) -> list[Any]:
-    return [table.c[name] for name in SUMS]
-
-
-def _of_days(shape: Shape, table: Table, columns: Sequence[Any]) -> Select[Any]:
-    """Rows of filled days."""
-    return select(*columns).where(
-        table.c.tenant_id == bindparam("tenant"),
-        _in_ranges(table.c.day, "filled", shape.filled),
-        *_filters(shape, table),
-    )
 
 
 def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:

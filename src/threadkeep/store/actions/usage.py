@@ -13,9 +13,9 @@ from sqlalchemy import Connection, func, select
 from threadkeep.db.queries.usage import (
     COLUMNS,
     KEYS,
+    SPAN,
     TIMES,
     Shape,
-    each_filled_day,
     filled_days,
     report,
     wanted,
@@ -38,7 +38,6 @@ LATEST: Final = midnight(LAST, UTC)
 ONE: Final = timedelta(days=1)
 MAX_VALUES: Final = 10_000  # of a column that are looked for; every database takes that many parameters
 MAX_RANGES: Final = 40  # of filled days; where they are scattered more than that, the ledger is as fast
-REPEATS: Final = 3
 _SUMMED_BY_DAY: Final = frozenset({*KEYS, "day"})
 _KINDS: Final = {"day": (date, "a date"), "response": (int, "a whole number")}  # what else than text is looked for
 _OTHERS: Final = {"day": datetime, "response": bool}  # which Python takes for one of these
@@ -177,23 +176,32 @@ class _Asked:
         return self._rows(shape, report(shape, connection.dialect.name).rows(connection, parameters))
 
     def from_days(self, connection: Connection) -> list[UsageRow] | None:
-        """The answer, from filled days and for the rest from the ledger; None where hardly any day is filled.
+        """The answer, from filled days and for the rest from the ledger; None where hardly any day is filled."""
+        whole = self.times.first_whole, self.times.last_whole
+        if whole[0] > whole[1]:
+            return None
+        parameters = self._parameters()
+        ranges = _ranges("filled", [whole]) | _ranges("day", [(self.times.first, self.times.last)])
+        return self._from(connection, self._shape(filled=SPAN), parameters | ranges) or self._scattered(
+            connection, parameters
+        )
 
-        Which days are filled is asked first. If that has changed by the time of the answer, it is asked again.
-        """
-        for _ in range(REPEATS):
-            filled = self._filled(connection)
-            if not filled or len(filled) > MAX_RANGES:
-                return None
-            rest = gaps_of(filled, self.times.first, self.times.last)
-            parameters = self._parameters() | _ranges("filled", filled) | _ranges("day", rest)
-            shape = self._shape(ranges=len(rest), filled=len(filled))
-            rows = report(shape, connection.dialect.name).rows(connection, parameters)
-            if not rows:
-                return None
-            if rows[0][-1] == sum((last - first).days + 1 for first, last in filled):
-                return self._rows(shape, rows)
-        return None
+    def _scattered(self, connection: Connection, parameters: dict[str, Any]) -> list[UsageRow] | None:
+        """The same where other days are between filled ones: which, is asked first."""
+        whole = [(self.times.first_whole, self.times.last_whole)]
+        days = filled_days().rows(connection, {"tenant": self.scope.tenant, **_ranges("filled", whole)})
+        filled = ranges_of([_date(day) for (day,) in days])
+        if not 1 < len(filled) <= MAX_RANGES:
+            return None
+        rest = gaps_of(filled, self.times.first, self.times.last)
+        ranges = _ranges("filled", filled) | _ranges("day", rest)
+        shape = self._shape(filled=len(filled), ranges=len(rest))
+        return self._from(connection, shape, parameters | ranges | {"days": len(days)})
+
+    def _from(self, connection: Connection, shape: Shape, parameters: dict[str, Any]) -> list[UsageRow] | None:
+        """A report with filled days; None when they are not, or when there is nothing."""
+        rows = report(shape, connection.dialect.name).rows(connection, parameters)
+        return self._rows(shape, rows) if rows and rows[0][len(shape.by)] else None
 
     def _rows(self, shape: Shape, rows: Sequence[Row]) -> list[UsageRow]:
         """The rows of a report, of which there can be many."""
@@ -204,18 +212,6 @@ class _Asked:
         if shape.is_unordered:
             rows = _in_order(rows, len(shape.by))
         return UsageRow.each(shape.by, rows)
-
-    def _filled(self, connection: Connection) -> Ranges:
-        """The filled days among those that are wanted as a whole."""
-        days = self.times.first_whole, self.times.last_whole
-        parameters = {"tenant": self.scope.tenant, **_ranges("filled", [days])}
-        [(first, last, count)] = filled_days().rows(connection, parameters)
-        if not count:
-            return []
-        whole = _date(first), _date(last)
-        if (whole[1] - whole[0]).days + 1 == count:  # no gaps, as nearly always
-            return [whole]
-        return ranges_of([_date(row[0]) for row in each_filled_day().rows(connection, parameters)])
 
     def _shape(self, **more: Any) -> Shape:
         times = self.times
