@@ -13,7 +13,7 @@ from tests.conftest import FACES
 from tests.factories import a_completion, an_answer
 from tests.store.ledger import attempt_at, expected, same
 from tests.store.watching import Tables
-from threadkeep import InvalidOption, Reconciled
+from threadkeep import InvalidOption, Reconciled, UsageRow
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
 DAY = timedelta(days=1)
@@ -150,6 +150,25 @@ def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: 
     assert store.usage(since=day, until=datetime(2026, 2, 1, 23, tzinfo=UTC))[0].attempts == honest.attempts
     assert store.reconcile_usage() == Reconciled(filled=1, mended=1)
     assert store.usage(by="day", day=day) == [honest]
+
+
+@pytest.mark.parametrize("days", ["one span", "scattered"])
+def test_the_ledger_is_not_looked_through_for_what_filled_days_do_not_have(
+    store: Any, ledger: Any, watching: Engine, days: str
+) -> None:
+    """Changed by hand, only the ledger has it."""
+    store.fill_usage_days()
+    changes = ["UPDATE usage_records SET model = 'ghost' WHERE tenant_id = :tenant AND day = '2026-02-01'"]
+    if days == "scattered":
+        changes.append("UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = '2026-01-31'")
+    with watching.begin() as connection:
+        for change in changes:
+            connection.execute(text(change), {"tenant": store._scope.tenant})
+    for more in ({}, {"order_by": "total_tokens", "limit": 3}, {"since": date(2026, 1, 30), "until": date(2026, 2, 3)}):
+        for by in ("day", ("model", "status"), "month"):
+            assert store.usage(by=by, model="ghost", **more) == []
+        assert store.usage(model="ghost", **more) == [UsageRow({})]
+    assert store.usage(by="user_id", model="ghost")
 
 
 @pytest.mark.parametrize("face", FACES, indirect=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -114,7 +114,8 @@ def _sum(column: Any, dialect: str) -> Any:
 def report(shape: Shape, dialect: str) -> Prepared:
     """The statement of a report: rows of keys and sums, in order; all rows of filled days come in none.
 
-    With filled days it has no rows, or one without attempts, where these are not filled any more.
+    With filled days it has no rows where these are not filled any more; one that is not grouped has its row, whose last
+    column is 0 then.
     """
     if shape.filled is not None:
         return Prepared(_with_filled(shape, dialect), is_binary=True)
@@ -151,25 +152,38 @@ def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
 def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any]:
     """Filled days from their sums, and other days from the ledger, as one statement sees them."""
     table = _sums_table(shape)
-    within, outside = _span(table, dialect) if shape.filled == SPAN else _scattered(table, shape)
-    others = [_of_ledger(replace(shape, ranges=None), dialect).where(condition) for condition in outside]
+    days = _span(table, dialect) if shape.filled == SPAN else _scattered(table, shape)
+    others = [_of_ledger(replace(shape, ranges=None), dialect).where(condition) for condition in days.others]
     keys = _keys(shape, table, dialect)
-    days = select(*keys).where(table.c.tenant_id == bindparam("tenant"), within, *_filters(shape, table))
+    filled = select(*keys).where(table.c.tenant_id == bindparam("tenant"), days.filled, *_filters(shape, table))
     kept = [table.c[name] for name in SUMS]
     if "day" in shape.by and shape.is_unordered:  # a day is filled or not, so no key is in two parts
         if table is usage_daily_models and "model" in shape.by:
-            return union_all(days.add_columns(*kept), *others)
-        return union_all(days.add_columns(*sums_of(table.c, dialect)).group_by(*_groups(keys)), *others)
-    parts = union_all(days.add_columns(*kept), *others).subquery("parts")
+            return union_all(filled.add_columns(*kept), *others)
+        return union_all(filled.add_columns(*sums_of(table.c, dialect)).group_by(*_groups(keys)), *others)
+    parts = union_all(filled.add_columns(*kept), *others).subquery("parts")
     keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
     statement = select(*keys, *sums_of(parts.c, dialect)).group_by(*(key.element for key in keys))
+    if not shape.by:
+        return statement.add_columns(days.is_so.label("is_so"))
     return statement if shape.is_unordered else _ordered(statement, shape, dialect)
 
 
-def _span(table: Table, dialect: str) -> tuple[Any, list[Any]]:
-    """Conditions for filled days from the first to the last, and for those before and after; none is met with gaps."""
-    days = usage_days.c.day
-    first, last = func.min(days), func.max(days)
+class _Days(NamedTuple):
+    """Conditions: for the filled days in a table of sums, and for others in the ledger; none is met unless `is_so`.
+
+    `is_so`: whether these days are filled when the statement runs, as a number that is not 0.
+    """
+
+    filled: Any
+    others: Sequence[Any]
+    is_so: Any
+
+
+def _span(table: Table, dialect: str) -> _Days:
+    """From the first filled day to the last, where there are no others between them."""
+    day = usage_days.c.day
+    first, last = func.min(day), func.max(day)
     between: Any = func.julianday(last) - func.julianday(first)
     if dialect == "postgresql":
         between = last.op("-", return_type=Integer)(first)
@@ -182,19 +196,23 @@ def _span(table: Table, dialect: str) -> tuple[Any, list[Any]]:
         .having(func.count() == between + literal_column("1"))
         .cte("span")
     )
-    start, end = (select(column).scalar_subquery() for column in span.c)
+    start, end, count = (
+        select(column).select_from(span).scalar_subquery() for column in (span.c.first, span.c.last, func.count())
+    )
     day = usage_records.c.day
     before = and_(day >= bindparam("day_from_0", type_=Date), day < start)
     after = and_(day > end, day <= bindparam("day_to_0", type_=Date))
-    return and_(table.c.day >= start, table.c.day <= end), [before, after]
+    return _Days(and_(table.c.day >= start, table.c.day <= end), [before, after], count)
 
 
-def _scattered(table: Table, shape: Shape) -> tuple[Any, list[Any]]:
-    """Conditions for ranges of filled days, and for others; none is met when a day of the former is not filled."""
-    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled or 0))
-    is_so = count.scalar_subquery() == bindparam("days", type_=Integer)
-    within = _in_ranges(table.c.day, "filled", shape.filled or 0)
-    return and_(within, is_so), [and_(_in_ranges(usage_records.c.day, "day", shape.ranges or 0), is_so)]
+def _scattered(table: Table, shape: Shape) -> _Days:
+    """Ranges of filled days."""
+    filled, others = shape.filled or 0, shape.ranges or 0
+    count = select(func.count()).select_from(usage_days).where(*_are_filled(filled)).scalar_subquery()
+    is_so = count == bindparam("days", type_=Integer)
+    told = case((is_so, literal_column("1")), else_=literal_column("0"))
+    within, outside = _in_ranges(table.c.day, "filled", filled), _in_ranges(usage_records.c.day, "day", others)
+    return _Days(and_(within, is_so), [and_(outside, is_so)], told)
 
 
 def _sums_table(shape: Shape) -> Table:

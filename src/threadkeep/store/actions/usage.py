@@ -182,9 +182,8 @@ class _Asked:
             return None
         parameters = self._parameters()
         ranges = _ranges("filled", [whole]) | _ranges("day", [(self.times.first, self.times.last)])
-        return self._from(connection, self._shape(filled=SPAN), parameters | ranges) or self._scattered(
-            connection, parameters
-        )
+        found = self._from(connection, self._shape(filled=SPAN), parameters | ranges)
+        return self._scattered(connection, parameters) if found is None else found
 
     def _scattered(self, connection: Connection, parameters: dict[str, Any]) -> list[UsageRow] | None:
         """The same where other days are between filled ones: which, is asked first."""
@@ -199,9 +198,15 @@ class _Asked:
         return self._from(connection, shape, parameters | ranges | {"days": len(days)})
 
     def _from(self, connection: Connection, shape: Shape, parameters: dict[str, Any]) -> list[UsageRow] | None:
-        """A report with filled days; None when they are not, or when there is nothing."""
+        """A report with filled days; None where they are not filled any more."""
         rows = report(shape, connection.dialect.name).rows(connection, parameters)
-        return self._rows(shape, rows) if rows and rows[0][len(shape.by)] else None
+        if shape.by and rows:
+            return self._rows(shape, rows)
+        if shape.by:  # nothing was used, or days are not filled: the total tells
+            total = replace(shape, by=(), order_by=None, is_limited=False)
+            rows = report(total, connection.dialect.name).rows(connection, parameters)
+            return [] if rows[0][-1] and not rows[0][0] else None
+        return self._rows(shape, rows) if rows[0][-1] else None
 
     def _rows(self, shape: Shape, rows: Sequence[Row]) -> list[UsageRow]:
         """The rows of a report, of which there can be many."""
