@@ -51,9 +51,11 @@ def test_the_figure_of_the_provider(usage: dict[str, Any] | None, nano: int | No
     assert reported_cost(usage) == nano
 
 
-def test_amounts_are_whole_nano_dollars() -> None:
+def test_amounts_are_whole_nano_dollars(caplog: pytest.LogCaptureFixture) -> None:
     assert [whole_nano(Decimal(text)) for text in ("0.5", "1.5", "2.500001", "0")] == [0, 2, 3, 0]
+    assert not caplog.messages
     assert whole_nano(Decimal(MAX_COST)) is None
+    assert ["1,000,000 USD" in message for message in caplog.messages] == [True]
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ def test_ratios_count_only_what_is_known() -> None:
     unknown = UsageRow({}, input_tokens=300)
     assert (unknown.cache_hit_ratio, unknown.mean_latency_ms, unknown.cost_usd) == (None, None, None)
     assert UsageRow({}, cached_tokens=0, cache_known_tokens=0).cache_hit_ratio is None
+    assert UsageRow({}, cached_tokens=6, cache_known_tokens=5).cache_hit_ratio is None
 
 
 def test_dollars_are_exact_whatever_the_application_has_set_for_its_decimals() -> None:

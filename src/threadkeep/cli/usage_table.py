@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COST: Final = "cost_nano"
 PLAIN: Final = (
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", COST, "cache_hit_ratio", "mean_latency_ms",
+    "total_tokens", COST, "costs", "cache_hit_ratio", "mean_latency_ms",
 )  # fmt: skip
 BAR_WIDTHS: Final = (8, 40)
 WIDEST: Final = 200

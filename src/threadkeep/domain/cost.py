@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,6 +14,8 @@ from threadkeep.domain.objects import shown
 from threadkeep.errors import InvalidOption
 
 Amount = int | float | str | Decimal
+
+logger = logging.getLogger("threadkeep")
 
 NANO: Final = 10**9
 MAX_COST: Final = 10**15  # a million dollars: no answer costs that, and sums of these fit into 64 bits
@@ -114,8 +117,11 @@ def decimal_of(value: object) -> Decimal | None:
 
 
 def whole_nano(amount: Decimal) -> int | None:
-    """An amount of nano-USD as it is stored: a half goes to the even number; None beyond any real cost."""
-    return int(amount.to_integral_value(ROUND_HALF_EVEN)) if amount < MAX_COST else None
+    """An amount of nano-USD as it is stored: a half goes to the even number; None, and logged, beyond any real cost."""
+    if amount < MAX_COST:
+        return int(amount.to_integral_value(ROUND_HALF_EVEN))
+    logger.warning("No answer costs %s USD; its cost counts as unknown.", f"{amount / NANO:,.0f}")
+    return None
 
 
 def reported_cost(usage: Mapping[str, Any] | None) -> int | None:

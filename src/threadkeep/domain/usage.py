@@ -247,8 +247,11 @@ class UsageRow:
 
     @property
     def cache_hit_ratio(self) -> float | None:
-        """How much of the input came from the cache, 0 to 1, where providers tell; None where none does."""
-        if self.cached_tokens is None or not self.cache_known_tokens:
+        """How much of the input came from the cache, 0 to 1, where providers tell; None where none does.
+
+        None also where more came from it than there was: some attempts say the one figure without the other.
+        """
+        if self.cached_tokens is None or not self.cache_known_tokens or self.cached_tokens > self.cache_known_tokens:
             return None
         return self.cached_tokens / self.cache_known_tokens
 
