@@ -125,6 +125,13 @@ def report(shape: Shape, dialect: str) -> Prepared:
 
 
 @cache
+def filled_span() -> Prepared:
+    """The first and the last filled day of a range, and how many there are."""
+    days = usage_days.c.day
+    return Prepared(select(func.min(days), func.max(days), func.count()).where(*_are_filled(1)))
+
+
+@cache
 def filled_days() -> Prepared:
     """The filled days of a range, in order."""
     return Prepared(select(usage_days.c.day).where(*_are_filled(1)).order_by(usage_days.c.day))
