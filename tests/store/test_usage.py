@@ -7,13 +7,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, text
 
 from tests.conftest import FACES
 from tests.factories import a_completion, an_answer
 from tests.store.ledger import attempt_at, expected, same
 from tests.store.watching import Tables
 from threadkeep import InvalidOption, Reconciled, UsageRow
+from threadkeep.db.tables import usage_records
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
 DAY = timedelta(days=1)
@@ -328,3 +329,23 @@ def test_many_scattered_days(store: Any, ledger: Any, tables: Tables, watching: 
     rows = tables.rows("usage_records", "id")
     for by in itertools.combinations(("month", "model", "status"), 2):
         assert same(store.usage(by=by), expected(rows, by=by))
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("by", [(), ("day", "model"), ("month", "status")])
+def test_mariadb_does_not_read_the_ledger_of_filled_days(
+    store: Any, ledger: Any, tables: Tables, watching: Engine, by: tuple[str, ...]
+) -> None:
+    """It looks through a whole index where it is not told from which day to which; no benchmark would show that."""
+    count = 10_000
+    example = {**tables.rows("usage_records", "id")[0], "day": date(2026, 2, 1)}
+    with watching.begin() as connection:
+        connection.execute(insert(usage_records), [{**example, "id": number} for number in range(1, count + 1)])
+    store.fill_usage_days()
+    rows_read = text("SELECT sum(variable_value) FROM information_schema.session_status WHERE variable_name LIKE :name")
+    with watching.begin() as connection:
+        before = connection.execute(rows_read, {"name": "Handler_read%"}).scalar_one()
+        found = store.within(connection).usage(by=by, until=date(2026, 2, 2))
+        after = connection.execute(rows_read, {"name": "Handler_read%"}).scalar_one()
+    assert sum(row.attempts for row in found) > count
+    assert int(after) - int(before) < count / 2
