@@ -121,7 +121,16 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
     }
     with pytest.raises(AttributeError, match=r"'user_id'.*day, model"):
         _ = row.user_id
-    assert copy.deepcopy(row) == pickle.loads(pickle.dumps(row)) == row
+    assert copy.deepcopy(row) == pickle.loads(pickle.dumps(row)) == pickle.loads(pickle.dumps(row, 0)) == row
+    assert {row, copy.copy(row)} == {row}
+    assert row == UsageRow({"model": None, "day": "2026-01-01"}, attempts=2, input_tokens=5, cost_nano=7, costs=1)
+    assert row != UsageRow({"day": "2026-01-01"}, attempts=2, input_tokens=5, cost_nano=7, costs=1)
+    assert row != row.to_dict()
+    assert repr(row).startswith("UsageRow({'day': '2026-01-01', 'model': None}, attempts=2, input_tokens=5, ")
+    for name in ("attempts", "keys", "day"):
+        with pytest.raises(AttributeError):
+            setattr(row, name, 1)
+    assert UsageRow.attempts is vars(UsageRow)["attempts"]  # tools look at it on the class, too
 
 
 def test_ratios_count_only_what_is_known() -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from threadkeep.db.types import escaped
 from threadkeep.domain.cost import Cost
 from threadkeep.domain.usage import FIGURES, SUMS, NormalizedUsage, UsageRow
 from threadkeep.store.actions.ledger import Attempt, insert_attempt
@@ -15,25 +16,20 @@ from threadkeep.store.actions.ledger import Attempt, insert_attempt
 SUMMED = (*FIGURES, "cost_nano", "latency_ms")
 
 
-def attempt_at(
-    conversation: Any,
-    at: datetime,
-    *,
-    figures: Mapping[str, int] | None = None,
-    cost: int | None = None,
-    **about: Any,
-) -> None:
-    """A row of the ledger for that moment, as the store writes it when a transaction takes long or a stream ends."""
+def attempt_at(conversation: Any, *moments: datetime, **about: Any) -> None:
+    """Rows of the ledger for these moments, as the store writes them when a transaction takes long or a stream ends."""
+    cost = about.pop("cost", None)
     attempt = Attempt(
         format=about.pop("format", "open_responses"),
         status=about.pop("status", "completed"),
-        figures=NormalizedUsage(**(figures or {})),
+        figures=NormalizedUsage(**about.pop("figures", None) or {}),
         cost=None if cost is None else Cost(cost, "{}"),
         **about,
     )
 
     def write(connection: Any) -> None:
-        insert_attempt(connection, conversation._place, attempt, at, user_id=conversation.user_id)
+        for at in moments:
+            insert_attempt(connection, conversation._place, attempt, at, user_id=conversation.user_id)
 
     written = getattr(conversation, "_wrapped", conversation)._runner.write(write)
     if inspect.iscoroutine(written):
@@ -105,7 +101,7 @@ def _sums(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _rank(row: UsageRow, order_by: str | None) -> Any:
     figure = None if order_by is None else getattr(row, order_by)
-    keys = [(key is None, key.encode() if isinstance(key, str) else key) for key in row.keys.values()]
+    keys = [(key is None, escaped(key).encode() if isinstance(key, str) else key) for key in row.keys.values()]
     return (figure is None, 0 if figure is None else -figure, [key if key[1] is not None else (True,) for key in keys])
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Engine, create_engine, event, insert, text
 
 from tests.conftest import FACES
+from tests.databases import Database
 from tests.factories import a_completion, an_answer
 from tests.store.ledger import attempt_at, expected, same
-from tests.store.watching import Tables
-from threadkeep import InvalidOption, Reconciled, UsageRow
+from tests.store.watching import Tables, engine_of
+from threadkeep import InvalidOption, Reconciled, Store, UsageRow
+from threadkeep.db.base import Base
 from threadkeep.db.tables import usage_records
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
@@ -31,7 +34,7 @@ MOMENTS = [
     datetime(2026, 2, 2, 4, 30, tzinfo=UTC),
     datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC),
 ]
-MODELS = ["gpt-5.4", None, "Zeta", "\u00e9", "a\\b"]
+MODELS = ["gpt-5.4", None, "Zeta", "\u00e9", "a\\b", "a\x00", "aA", "a\ud800"]
 
 
 @pytest.fixture(params=["sync"])
@@ -172,6 +175,32 @@ def test_the_ledger_is_not_looked_through_for_what_filled_days_do_not_have(
     assert store.usage(by="user_id", model="ghost")
 
 
+@pytest.mark.parametrize("by", [(), ("day",), ("model", "status"), ("month",)])
+def test_a_day_may_be_taken_back_while_a_report_is_made(
+    store: Any, stores: Any, tenant: str, ledger: Any, tables: Tables, by: tuple[str, ...]
+) -> None:
+    """… between its question which days are filled and its answer."""
+    public_id = next(iter(ledger.values()))
+    attempt_at(store.get_conversation(public_id), MOMENTS[-1])
+    store.fill_usage_days()
+    attempt_at(store.get_conversation(public_id), datetime(2026, 2, 20, tzinfo=UTC))  # days are scattered
+    elsewhere = stores.get("sync", "late").for_tenant(tenant)
+
+    @event.listens_for(engine_of(store), "after_cursor_execute")
+    def come_late(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SELECT usage_days.day") and not late:
+            late.append(statement)
+            attempt_at(elsewhere.get_conversation(public_id), MOMENTS[-1])
+
+    late: list[str] = []
+    try:
+        found = store.usage(by=by)
+    finally:
+        event.remove(engine_of(store), "after_cursor_execute", come_late)
+    assert late
+    assert same(found, expected(tables.rows("usage_records", "id"), by=by))
+
+
 @pytest.mark.parametrize("face", FACES, indirect=True)
 def test_a_late_row_takes_its_day_back(store: Any, ledger: Any, tables: Tables) -> None:
     store.fill_usage_days()
@@ -197,6 +226,20 @@ def test_rows_of_today_take_nothing_back(store: Any, ledger: Any, tables: Tables
     conversation.record_attempt("chat_completion")
     assert tables.rows("usage_days", "day") == before
     assert before[-1]["day"] < datetime.now(UTC).date()
+
+
+@pytest.mark.parametrize("table", ["usage_daily", "usage_daily_models"])
+def test_a_sum_that_is_there_twice_is_mended(
+    store: Any, ledger: Any, tables: Tables, watching: Engine, table: str
+) -> None:
+    store.fill_usage_days()
+    honest = store.usage(by=("day", "model")), store.usage(by=("day", "status"))
+    kept = Base.metadata.tables[table]
+    with watching.begin() as connection:
+        connection.execute(insert(kept), {**tables.rows(table, "day")[0], "number": 99})
+    assert (store.usage(by=("day", "model")), store.usage(by=("day", "status"))) != honest
+    assert store.reconcile_usage() == Reconciled(filled=0, mended=1)
+    assert (store.usage(by=("day", "model")), store.usage(by=("day", "status"))) == honest
 
 
 @pytest.mark.parametrize("face", FACES, indirect=True)
@@ -279,8 +322,28 @@ def test_other_values_are_refused(store: Any, filters: dict[str, Any]) -> None:
 def test_ten_thousand_values_are_looked_for_and_no_more(store: Any, ledger: Any) -> None:
     names = [f"user {number}" for number in range(10_000)]
     assert store.usage(user_id=names)[0].attempts == 0
-    with pytest.raises(InvalidOption, match="at most 10,000 values of user_id"):
-        store.usage(user_id=[*names, "one more"])
+    for more in ({"user_id": [*names, "one more"]}, {"user_id": names, "model": "m"}):
+        with pytest.raises(InvalidOption, match="at most 10,000 values"):
+            store.usage(**more)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_sqlite_takes_as_many_values_where_it_is_built_as_usual(database: Database) -> None:
+    """Debian's takes 250,000 parameters, others 32,766."""
+    engine = create_engine(database.engine().url)
+
+    @event.listens_for(engine, "connect")
+    def limit(connection: sqlite3.Connection, _record: object) -> None:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)
+
+    with Store(engine, tenants=True) as store:
+        tenant = store.create_tenant("many values")
+        attempt_at(tenant.create_conversation(model="m"), MOMENTS[0], model="m")
+        tenant.fill_usage_days()
+        for by in ((), ("day", "model"), ("user_id",)):
+            [row] = tenant.usage(by=by, model=[*(f"m{number}" for number in range(9_998)), "m"], status="completed")
+            assert row.attempts == 1
+    engine.dispose()
 
 
 def test_a_tool_set_is_found_by_its_hash(store: Any, ledger: Any) -> None:

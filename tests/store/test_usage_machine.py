@@ -24,7 +24,7 @@ from tests.conftest import is_set
 from tests.factories import a_completion, an_answer, an_error
 from tests.store.ledger import attempt_at, expected, same
 from tests.store.watching import Tables
-from threadkeep import HeadConflict, ProviderError
+from threadkeep import HeadConflict, ProviderError, UsageRow
 
 IS_LONG = is_set("THREADKEEP_LONG")
 SETTINGS = settings(max_examples=300 if IS_LONG else 12, stateful_step_count=50 if IS_LONG else 15)
@@ -220,3 +220,40 @@ def test_writers_who_come_late_while_days_are_filled(stores: Any, tenant: str, w
     store.fill_usage_days()
     assert store.reconcile_usage().mended == 0
     assert same(store.usage(by="day"), expected(rows, by=("day",)))
+
+
+def test_reports_while_days_are_filled(stores: Any, tenant: str) -> None:
+    """Each says what the ledger holds at one moment: both rows of a transaction or none, and never less than before."""
+    stores.get("sync").for_tenant(tenant).create_conversation(external_id="two", model="m")
+    days = [datetime.now(UTC) - number * DAY for number in (3, 5)]
+    questions: list[dict[str, Any]] = [
+        {}, {"by": "day"}, {"by": ("day", "status")}, {"by": "month"}, {"by": "day", "since": days[1].date()},
+        {"by": "model", "order_by": "attempts", "limit": 2},
+    ]  # fmt: skip
+
+    def late() -> None:
+        handle = stores.get("sync", "late").for_tenant(tenant).find_conversation(external_id="two")
+        for _ in range(60 if IS_LONG else 15):
+            attempt_at(handle, *days, figures={"input_tokens": 1})
+
+    def fill() -> None:
+        store = stores.get("sync", "fill").for_tenant(tenant)
+        while not writing.done():
+            store.fill_usage_days()
+
+    def read() -> list[list[UsageRow]]:
+        store, found = stores.get("sync", "read").for_tenant(tenant), []
+        while not writing.done():
+            found += [store.usage(**question) for question in questions]
+        return found
+
+    with ThreadPoolExecutor(3) as threads:
+        writing, filling, reading = threads.submit(late), threads.submit(fill), threads.submit(read)
+    writing.result()
+    filling.result()
+    before = 0
+    for rows in reading.result():
+        total = sum(row.attempts for row in rows)
+        assert total == sum(row.input_tokens or 0 for row in rows) >= before
+        assert total % 2 == 0
+        before = total

@@ -120,7 +120,7 @@ def whole_nano(amount: Decimal) -> int | None:
     """An amount of nano-USD as it is stored: a half goes to the even number; None, and logged, beyond any real cost."""
     if amount < MAX_COST:
         return int(amount.to_integral_value(ROUND_HALF_EVEN))
-    logger.warning("No answer costs %s USD; its cost counts as unknown.", f"{amount / NANO:,.0f}")
+    logger.warning("No answer costs %s USD; this figure is left out.", f"{amount / NANO:,.0f}")
     return None
 
 

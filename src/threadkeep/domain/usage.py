@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from threadkeep.domain.cost import ARITHMETIC
 from threadkeep.domain.jsontext import JsonObject
@@ -158,7 +158,6 @@ def _details(value: object) -> JsonObject | None:
 
 # What a report adds up
 SUMS: Final = ("attempts", *FIGURES, "cost_nano", "latency_ms", "cache_known_tokens", "costs", "latencies")
-_COUNTED: Final = frozenset({"attempts", "costs", "latencies"})  # 0 where there is nothing, not None
 
 
 class _Sum(Generic[T]):
@@ -167,7 +166,13 @@ class _Sum(Generic[T]):
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self._place = SUMS.index(name)
 
-    def __get__(self, row: UsageRow, owner: type[Any]) -> T:
+    @overload
+    def __get__(self, row: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self, row: UsageRow, owner: type[Any]) -> T: ...
+    def __get__(self, row: UsageRow | None, owner: type[Any]) -> Self | T:
+        if row is None:
+            return self
         value: T = row._values[len(row._names) + self._place]  # noqa: SLF001 - a part of the row
         return value
 
@@ -176,8 +181,6 @@ class UsageRow:
     """Sums over provider attempts; a sum is None where no attempt reported the figure, else that of those that did.
 
     Attributes:
-        keys: what the attempts have in common, by the names that were asked for (``day``, ``model`` …); each is
-            readable as an attribute, too.
         attempts: how many there were, failed ones included.
         cost_nano: in nano-USD; `costs` says of how many attempts it is known.
         latency_ms: the sum of all latencies; `latencies` says of how many attempts one is known.
@@ -199,12 +202,28 @@ class UsageRow:
     costs = _Sum[int]()
     latencies = _Sum[int]()
 
-    def __init__(self, keys: Mapping[str, Any], **sums: int | None) -> None:
-        if unknown := sums.keys() - set(SUMS):
-            raise TypeError(f"A usage row has no sum {min(unknown)!r}; it has {', '.join(SUMS)}.")
+    def __init__(
+        self,
+        keys: Mapping[str, Any],
+        *,
+        attempts: int = 0,
+        input_tokens: int | None = None,
+        cached_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
+        output_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
+        total_tokens: int | None = None,
+        cost_nano: int | None = None,
+        latency_ms: int | None = None,
+        cache_known_tokens: int | None = None,
+        costs: int = 0,
+        latencies: int = 0,
+    ) -> None:
         self._names = tuple(keys)
-        figures = (sums.get(name, 0 if name in _COUNTED else None) for name in SUMS)
-        self._values: Sequence[Any] = (*keys.values(), *figures)
+        self._values: Sequence[Any] = (
+            *keys.values(), attempts, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
+            total_tokens, cost_nano, latency_ms, cache_known_tokens, costs, latencies,
+        )  # fmt: skip
 
     @classmethod
     def each(cls, names: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
@@ -217,28 +236,35 @@ class UsageRow:
         return found
 
     @property
-    def keys(self) -> Mapping[str, Any]:  # noqa: D102 - above
+    def keys(self) -> Mapping[str, Any]:
+        """What the attempts have in common, by the names that were asked for (``day``, ``model`` …).
+
+        Each is readable as an attribute, too.
+        """
         return dict(zip(self._names, self._values, strict=False))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # a copy has no keys yet when it is asked for its methods
-            raise AttributeError(name)
         if name in self._names:
             return self._values[self._names.index(name)]
         raise AttributeError(f"This usage row has no {name!r}. Its keys: {', '.join(self._names) or 'none'}.")
 
     def __eq__(self, other: object) -> bool:
-        return self._told() == other._told() if isinstance(other, UsageRow) else NotImplemented
+        if not isinstance(other, UsageRow):
+            return NotImplemented
+        return self._sums() == other._sums() and self.keys == other.keys
 
     def __hash__(self) -> int:
-        return hash(self._told())
+        return hash(self._sums())
 
     def __repr__(self) -> str:
-        sums = "".join(f", {name}={getattr(self, name)}" for name in SUMS)
-        return f"UsageRow(keys={self.keys!r}{sums})"
+        sums = "".join(f", {name}={value}" for name, value in zip(SUMS, self._sums(), strict=True))
+        return f"UsageRow({self.keys!r}{sums})"
 
-    def _told(self) -> tuple[Any, ...]:
-        return self._names, tuple(self._values[: len(self._names) + len(SUMS)])
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied, (self._names, (*self.keys.values(), *self._sums()))
+
+    def _sums(self) -> tuple[Any, ...]:
+        return tuple(self._values[len(self._names) :][: len(SUMS)])
 
     @property
     def cost_usd(self) -> Decimal | None:
@@ -263,6 +289,11 @@ class UsageRow:
     def to_dict(self) -> JsonObject:
         """Keys and figures in one dict; unknown figures are None."""
         return {**self.keys, **{name: getattr(self, name) for name in ROW_FIGURES}}
+
+
+def _copied(names: tuple[str, ...], values: Sequence[Any]) -> UsageRow:
+    [row] = UsageRow.each(names, [values])
+    return row
 
 
 # What a row tells beside its keys

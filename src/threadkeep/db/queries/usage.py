@@ -32,6 +32,7 @@ from sqlalchemy import (
 
 from threadkeep.db.prepared import Prepared
 from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.queries.usage_times import TIMES, has_changes, time_keys
 from threadkeep.db.tables import conversations, usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.types import MYSQL, Identifier
 from threadkeep.domain.usage import SUMS
@@ -39,8 +40,7 @@ from threadkeep.domain.usage import SUMS
 # What filled days are summed by
 KEYS: Final = ("provider", "model", "format", "status")
 MODEL_KEYS: Final = ("model",)
-SPAN: Final = 0
-TIMES: Final = ("hour", "day", "week", "month")
+KEPT_VALUES: Final = 100
 NEVER_NULL: Final = ("format",)
 # What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
 COLUMNS: Final = {
@@ -58,8 +58,8 @@ class Shape:
         by: what it is grouped by.
         filters: by column: how many values are looked for, and whether NULL is one.
         ranges: how many ranges of days of the ledger are looked at; None: all days.
-        filled: how many ranges of filled days are looked at; None: none. `SPAN`: all filled days, if there are no
-            others between them.
+        filled: how many ranges of filled days are looked at.
+        spans: whether these are found out: all filled days, where there are no others between them.
         since: whether a bound lies within a day, likewise `until`.
         is_of_user: whether the store is for one user.
         is_of_conversation: whether it is about one conversation.
@@ -71,7 +71,8 @@ class Shape:
     by: tuple[str, ...]
     filters: tuple[tuple[str, int, bool], ...] = ()
     ranges: int | None = None
-    filled: int | None = None
+    filled: int = 0
+    spans: bool = False
     since: bool = False
     until: bool = False
     is_of_user: bool = False
@@ -83,7 +84,17 @@ class Shape:
     @property
     def is_unordered(self) -> bool:
         """Whether its rows come in no order: servers sort wide rows slowly, and here all of them arrive anyway."""
-        return self.filled is not None and self.order_by is None and not self.is_limited
+        return self.reads_days and self.order_by is None and not self.is_limited
+
+    @property
+    def reads_days(self) -> bool:
+        """Whether filled days are read."""
+        return self.spans or self.filled > 0
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether its statement is worth keeping: one with a thousand values takes megabytes and hardly comes again."""
+        return sum(count for _, count, _ in self.filters) <= KEPT_VALUES
 
 
 def sums_of(columns: Any, dialect: str) -> list[Any]:
@@ -110,18 +121,24 @@ def _sum(column: Any, dialect: str) -> Any:
     return cast(func.sum(column), BigInteger) if dialect in MYSQL else func.sum(column)
 
 
-@lru_cache(maxsize=256)
 def report(shape: Shape, dialect: str) -> Prepared:
     """The statement of a report: rows of keys and sums, in order; all rows of filled days come in none.
 
-    With filled days it has no rows where these are not filled any more; one that is not grouped has its row, whose last
-    column is 0 then.
+    With filled days it has no rows (without keys: one with no attempts) where `spans` found no span, or where a day of
+    the given ranges is not filled any more. Given ranges and no keys, the last column is 0 then, else 1.
     """
-    if shape.filled is not None:
+    return _kept_report(shape, dialect) if shape.is_usual else _report(shape, dialect)
+
+
+def _report(shape: Shape, dialect: str) -> Prepared:
+    if shape.reads_days:
         return Prepared(_with_filled(shape, dialect), is_binary=True)
     if "conversation_id" in shape.by:
         return Prepared(_by_conversation(shape, dialect), is_binary=True)
     return Prepared(_ordered(_of_ledger(shape, dialect), shape, dialect), is_binary=True)
+
+
+_kept_report: Final = lru_cache(maxsize=256)(_report)
 
 
 @cache
@@ -147,7 +164,7 @@ def _are_filled(ranges: int) -> list[Any]:
 
 def key_width(shape: Shape) -> int:
     """How many columns the keys of a row take: an hour where clocks change is told by two."""
-    return len(shape.by) + (1 if "hour" in shape.by and _has_changes(shape) else 0)
+    return len(shape.by) + (1 if "hour" in shape.by and has_changes(shape.offsets) else 0)
 
 
 def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
@@ -159,7 +176,7 @@ def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
 def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any]:
     """Filled days from their sums, and other days from the ledger, as one statement sees them."""
     table = _sums_table(shape)
-    days = _span(table, dialect) if shape.filled == SPAN else _scattered(table, shape)
+    days = _span(table, dialect) if shape.spans else _scattered(table, shape)
     others = [_of_ledger(replace(shape, ranges=None), dialect).where(condition) for condition in days.others]
     keys = _keys(shape, table, dialect)
     filled = select(*keys).where(table.c.tenant_id == bindparam("tenant"), days.filled, *_filters(shape, table))
@@ -171,31 +188,29 @@ def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any
     parts = union_all(filled.add_columns(*kept), *others).subquery("parts")
     keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
     statement = select(*keys, *sums_of(parts.c, dialect)).group_by(*(key.element for key in keys))
-    if not shape.by:
-        return statement.add_columns(days.is_so.label("is_so"))
+    if not shape.by and days.is_so is not None:
+        return statement.add_columns(days.is_so)
     return statement if shape.is_unordered else _ordered(statement, shape, dialect)
 
 
 class _Days(NamedTuple):
-    """Conditions: for the filled days in a table of sums, and for others in the ledger; none is met unless `is_so`.
+    """Conditions: for the filled days in a table of sums, and for others in the ledger; none is met unless they are so.
 
-    `is_so`: whether these days are filled when the statement runs, as a number that is not 0.
+    `is_so`: whether they are when the statement runs, 1 or 0.
     """
 
     filled: Any
     others: Sequence[Any]
-    is_so: Any
+    is_so: Any = None
 
 
 def _span(table: Table, dialect: str) -> _Days:
-    """From the first filled day to the last, where there are no others between them."""
+    """From the first filled day to the last, where there are no others between them. Not for MySQL: see `from_days`."""
     day = usage_days.c.day
     first, last = func.min(day), func.max(day)
     between: Any = func.julianday(last) - func.julianday(first)
     if dialect == "postgresql":
         between = last.op("-", return_type=Integer)(first)
-    elif dialect in MYSQL:
-        between = func.datediff(last, first)
     span = (
         select(first.label("first"), last.label("last"))
         .where(*_are_filled(1))
@@ -203,22 +218,20 @@ def _span(table: Table, dialect: str) -> _Days:
         .having(func.count() == between + literal_column("1"))
         .cte("span")
     )
-    start, end, count = (
-        select(column).select_from(span).scalar_subquery() for column in (span.c.first, span.c.last, func.count())
-    )
+    start, end = (select(column).scalar_subquery() for column in span.c)
     day = usage_records.c.day
     before = and_(day >= bindparam("day_from_0", type_=Date), day < start)
     after = and_(day > end, day <= bindparam("day_to_0", type_=Date))
-    return _Days(and_(table.c.day >= start, table.c.day <= end), [before, after], count)
+    return _Days(and_(table.c.day >= start, table.c.day <= end), [before, after])
 
 
 def _scattered(table: Table, shape: Shape) -> _Days:
     """Ranges of filled days."""
-    filled, others = shape.filled or 0, shape.ranges or 0
-    count = select(func.count()).select_from(usage_days).where(*_are_filled(filled)).scalar_subquery()
+    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled)).scalar_subquery()
     is_so = count == bindparam("days", type_=Integer)
     told = case((is_so, literal_column("1")), else_=literal_column("0"))
-    within, outside = _in_ranges(table.c.day, "filled", filled), _in_ranges(usage_records.c.day, "day", others)
+    within = _in_ranges(table.c.day, "filled", shape.filled)
+    outside = _in_ranges(usage_records.c.day, "day", shape.ranges or 0)
     return _Days(and_(within, is_so), [and_(outside, is_so)], told)
 
 
@@ -257,7 +270,7 @@ def _keys(shape: Shape, table: Table, dialect: str) -> list[Any]:
     found: list[Any] = []
     for name in shape.by:
         if name in TIMES:
-            found += _time_keys(name, shape, table, dialect)
+            found += time_keys(name, shape.offsets, table, dialect)
         else:
             found.append(table.c[COLUMNS[name]])
     return [column.label(f"key_{number}") for number, column in enumerate(found)]
@@ -344,53 +357,3 @@ def _in_ranges(column: Any, name: str, count: int) -> Any:
             for number in range(count)
         ),
     )
-
-
-# Times
-
-
-def _has_changes(shape: Shape) -> bool:
-    return shape.offsets is not None and len(shape.offsets) > 1
-
-
-def _time_keys(name: str, shape: Shape, table: Table, dialect: str) -> list[Any]:
-    if name != "hour" and shape.offsets is None:
-        return [table.c.day if name == "day" else _bucket(name, table.c.day, dialect)]
-    offset = _offset(shape)
-    found = [_bucket(name, _local(table.c.occurred_at, offset, dialect), dialect)]
-    return [*found, offset] if name == "hour" and _has_changes(shape) else found
-
-
-def _offset(shape: Shape) -> Any:
-    offsets = shape.offsets or (0,)
-    changes: list[Any] = [
-        (usage_records.c.occurred_at < bindparam(f"change_{number}"), literal_column(str(offset)))
-        for number, offset in enumerate(offsets[:-1])
-    ]
-    last: Any = literal_column(str(offsets[-1]))
-    return case(*changes, else_=last) if changes else last
-
-
-def _local(column: Any, offset: Any, dialect: str) -> Any:
-    """Local time without a zone. SQLite would round half a millisecond up, into the next day."""
-    if dialect == "sqlite":
-        return func.datetime(func.substr(column, 1, 19), offset.op("||")(literal_column("' seconds'")))
-    if dialect == "postgresql":
-        return func.timezone(literal_column("'UTC'"), column) + offset * literal_column("interval '1 second'")
-    return func.timestampadd(literal_column("SECOND"), offset, column)
-
-
-def _bucket(name: str, column: Any, dialect: str) -> Any:
-    """The hour, or the first day of a week or month, that a local time or a day lies in."""
-    if dialect == "postgresql":
-        start: Any = func.date_trunc(literal_column(f"'{name}'"), column)
-        return start if name == "hour" else cast(start, Date)
-    if dialect in MYSQL:
-        if name == "week":
-            return func.subdate(func.date(column), func.weekday(column))
-        patterns = {"hour": "'%Y-%m-%d %H:00:00'", "month": "'%Y-%m-01'"}
-        return func.date_format(column, literal_column(patterns[name])) if name in patterns else func.date(column)
-    if name == "week":
-        return func.date(column, literal_column("'weekday 0'"), literal_column("'-6 days'"))
-    patterns = {"hour": "'%Y-%m-%d %H:00:00'", "day": "'%Y-%m-%d'", "month": "'%Y-%m-01'"}
-    return func.strftime(literal_column(patterns[name]), column)

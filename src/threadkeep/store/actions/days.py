@@ -7,6 +7,7 @@ not change what a report says.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -106,8 +107,9 @@ def _differing(connection: Connection, tenant: int, days: Sequence[date]) -> lis
     for table, ledger in _summed_up(connection, tenant, days).items():
         columns = [table.c[name] for name in ("day", *KEYS_OF[table], *SUMS)]
         statement = select(*columns).where(table.c.tenant_id == tenant, table.c.day.in_(days))
-        kept = _by_day(_run(connection, statement), len(KEYS_OF[table]))
-        wrong.update(day for day in days if ledger.get(day) != kept.get(day))
+        rows = list(_run(connection, statement))
+        kept, counts = _by_day(rows, len(KEYS_OF[table])), Counter(row.day for row in rows)
+        wrong.update(day for day in days if ledger.get(day) != kept.get(day) or len(kept.get(day, ())) < counts[day])
     return [day for day in days if day in wrong]
 
 

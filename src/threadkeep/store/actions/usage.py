@@ -14,20 +14,20 @@ from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries.usage import (
     COLUMNS,
     KEYS,
-    SPAN,
-    TIMES,
     Shape,
     filled_days,
     filled_span,
     report,
     wanted,
 )
+from threadkeep.db.queries.usage_times import TIMES
 from threadkeep.db.tables import usage_records
 from threadkeep.db.types import name_from
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.usage import SUMS, UsageRow
 from threadkeep.domain.zones import changes_of, gaps_of, midnight, ranges_of
 from threadkeep.errors import InvalidOption
+from threadkeep.store.actions.days import last_day
 from threadkeep.store.actions.entries import facts_at, facts_of
 from threadkeep.store.place import Place, Scope, whole
 
@@ -38,7 +38,7 @@ LAST: Final = date(9999, 12, 30)
 EARLIEST: Final = midnight(FIRST, UTC)
 LATEST: Final = midnight(LAST, UTC)
 ONE: Final = timedelta(days=1)
-MAX_VALUES: Final = 10_000  # of a column that are looked for; every database takes that many parameters
+MAX_VALUES: Final = 10_000  # that are looked for: statements name them three times, and SQLite takes 32,766 parameters
 MAX_RANGES: Final = 40  # of filled days; where they are scattered more than that, the ledger is as fast
 _SUMMED_BY_DAY: Final = frozenset({*KEYS, "day"})
 _KINDS: Final = {"day": (date, "a date"), "response": (int, "a whole number")}  # what else than text is looked for
@@ -70,11 +70,11 @@ class Question:
             raise InvalidOption(f"order_by is one of {', '.join(ORDERS)}, not {self.order_by!r}.")
         if self.limit is not None and whole("limit", self.limit) < 1:
             raise InvalidOption(f"limit is a number from 1 on, not {self.limit!r}.")
-        for name, value in self.filters.items():
-            several = _several(value)
-            if len(several) > MAX_VALUES:
-                raise InvalidOption(f"Usage is filtered by at most {MAX_VALUES:,} values of {name} at once.")
-            for one in several:
+        several = {name: _several(value) for name, value in self.filters.items()}
+        if sum(map(len, several.values())) > MAX_VALUES:
+            raise InvalidOption(f"Usage is filtered by at most {MAX_VALUES:,} values at once ({', '.join(several)}).")
+        for name, values in several.items():
+            for one in values:
                 (kind, what), other = _KINDS.get(name, (str, "a text")), _OTHERS.get(name, ())
                 if one is not None and (isinstance(one, other) or not isinstance(one, kind)):
                     raise InvalidOption(f"Usage is filtered by {name} with {what}, not {one!r}.")
@@ -106,6 +106,14 @@ class Times:
     def of(cls, question: Question) -> Times:
         """Dates are days in the zone of the question."""
         return cls(*(moment_of(bound, question.zone) for bound in (question.since, question.until)))
+
+    def narrowed(self, days: Sequence[date | None] | None) -> Times:
+        """The part of these times that lies between some UTC days; all of it where None is one of them."""
+        known = [day for day in days or () if day is not None]
+        if not days or len(known) < len(days):
+            return self
+        since, until = moment_of(min(known), UTC), moment_of(min(max(known), LAST) + ONE, UTC)
+        return Times(max(since, self.since or since), min(until, self.until or until))
 
     @property
     def first(self) -> date:
@@ -147,7 +155,7 @@ def usage(connection: Connection, scope: Scope, question: Question) -> list[Usag
         values["response"] = [None if one is None else whole("response", one) for one in values["response"]]
     if "tool_set" in values:
         values["tool_set"] = [None if one is None else _hash(one) for one in values["tool_set"]]
-    times = Times.of(question)
+    times = Times.of(question).narrowed(values.get("day"))
     asked = _Asked(question, scope, times, values)
     rows: list[UsageRow] | None = None
     if times.first > times.last:
@@ -178,46 +186,47 @@ class _Asked:
         return self._rows(shape, report(shape, connection.dialect.name).rows(connection, parameters))
 
     def from_days(self, connection: Connection) -> list[UsageRow] | None:
-        """The answer, from filled days and for the rest from the ledger; None where hardly any day is filled.
+        """The answer, from filled days and for the rest from the ledger; None where none is filled, or too scattered.
 
         Mostly all days between the first and the last one are filled, and a statement can find these two out by itself.
         MySQL is told: it uses no index for a bound that is a subquery.
         """
-        whole = self.times.first_whole, self.times.last_whole
+        whole = self.times.first_whole, min(self.times.last_whole, last_day(datetime.now(UTC)))
         if whole[0] > whole[1]:
             return None
         parameters = self._parameters() | _ranges("filled", [whole])
         if not is_mysql(connection.dialect):
             ends = _ranges("day", [(self.times.first, self.times.last)])
-            found = self._from(connection, self._shape(filled=SPAN), parameters | ends)
-            if found is not None:
-                return found
+            shape = self._shape(spans=True)
+            rows = report(shape, connection.dialect.name).rows(connection, parameters | ends)
+            if rows and rows[0][len(shape.by)]:
+                return self._rows(shape, rows)
         filled = _filled(connection, parameters)
         if not filled or len(filled) > MAX_RANGES:
             return None
         rest = gaps_of(filled, self.times.first, self.times.last)
-        parameters |= _ranges("filled", filled) | _ranges("day", rest) | {"days": sum(map(_days_in, filled))}
-        return self._from(connection, self._shape(filled=len(filled), ranges=len(rest)), parameters)
+        ranges = _ranges("filled", filled) | _ranges("day", rest) | {"days": sum(map(_days_in, filled))}
+        return self._from_ranges(connection, self._shape(filled=len(filled), ranges=len(rest)), parameters | ranges)
 
-    def _from(self, connection: Connection, shape: Shape, parameters: dict[str, Any]) -> list[UsageRow] | None:
-        """A report with filled days; None where they are not filled any more."""
+    def _from_ranges(self, connection: Connection, shape: Shape, parameters: dict[str, Any]) -> list[UsageRow] | None:
+        """The answer from ranges of days; None where these are not filled any more."""
         rows = report(shape, connection.dialect.name).rows(connection, parameters)
         if shape.by and rows:
             return self._rows(shape, rows)
-        if shape.by:  # nothing was used, or days are not filled: the total tells
-            total = replace(shape, by=(), order_by=None, is_limited=False)
-            rows = report(total, connection.dialect.name).rows(connection, parameters)
-            return [] if rows[0][-1] and not rows[0][0] else None
-        return self._rows(shape, rows) if rows[0][-1] else None
+        if not shape.by:
+            return self._rows(shape, rows) if rows[0][-1] else None
+        total = replace(shape, by=(), order_by=None, is_limited=False)  # nothing was used, or days are not filled
+        [(attempts, *_, is_so)] = report(total, connection.dialect.name).rows(connection, parameters)
+        return [] if is_so and not attempts else None
 
     def _rows(self, shape: Shape, rows: Sequence[Row]) -> list[UsageRow]:
         """The rows of a report, of which there can be many."""
         if "hour" in shape.by:
             rows = [_with_hour(row, shape) for row in rows]
+        if shape.is_unordered:  # as the database orders them, so before names are read
+            rows = _in_order(rows, len(shape.by))
         for place, name in enumerate(shape.by):
             rows = _read(rows, place, _READERS.get(name, name_from))
-        if shape.is_unordered:
-            rows = _in_order(rows, len(shape.by))
         return UsageRow.each(shape.by, rows)
 
     def _shape(self, **more: Any) -> Shape:
