@@ -14,9 +14,10 @@ from tests.conftest import FACES
 from tests.databases import Database
 from tests.factories import a_completion, an_answer
 from tests.store.ledger import attempt_at, expected, same
-from tests.store.watching import Tables, engine_of
+from tests.store.watching import Tables, engine_of, statements_of
 from threadkeep import InvalidOption, Reconciled, Store, UsageRow
 from threadkeep.db.base import Base
+from threadkeep.db.queries.usage import Shape, report
 from threadkeep.db.tables import usage_records
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
@@ -175,6 +176,16 @@ def test_the_ledger_is_not_looked_through_for_what_filled_days_do_not_have(
     assert store.usage(by="user_id", model="ghost")
 
 
+def test_a_report_of_today_is_one_statement(store: Any, ledger: Any, tables: Tables) -> None:
+    """Today cannot be filled, so nobody asks whether it is."""
+    store.fill_usage_days()
+    today = max(row["day"] for row in tables.rows("usage_records", "id"))
+    with statements_of(store) as seen:
+        assert store.usage(by="day", since=today)
+    assert len(seen) == 1
+    assert "usage_daily" not in seen[0]
+
+
 @pytest.mark.parametrize("by", [(), ("day",), ("model", "status"), ("month",)])
 def test_a_day_may_be_taken_back_while_a_report_is_made(
     store: Any, stores: Any, tenant: str, ledger: Any, tables: Tables, by: tuple[str, ...]
@@ -325,6 +336,12 @@ def test_ten_thousand_values_are_looked_for_and_no_more(store: Any, ledger: Any)
     for more in ({"user_id": [*names, "one more"]}, {"user_id": names, "model": "m"}):
         with pytest.raises(InvalidOption, match="at most 10,000 values"):
             store.usage(**more)
+
+
+@pytest.mark.parametrize(("count", "is_kept"), [(3, True), (5_000, False)])
+def test_statements_that_take_megabytes_are_not_kept(count: int, is_kept: bool) -> None:
+    shape = Shape(by=("day",), filters=(("model", count, False),))
+    assert (report(shape, "sqlite") is report(shape, "sqlite")) == is_kept
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
