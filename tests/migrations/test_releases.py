@@ -14,15 +14,8 @@ OLDER = REVISIONS[:-1]
 SUMS_OF_DAYS = {"usage_days", "usage_daily", "usage_daily_models"}
 # tables that an older revision has not, by revision
 NEW_SINCE = {
-    "v0_1_0_a": {
-        "stream_parts",
-        "usage_days",
-        "usage_daily",
-        "usage_daily_models",
-        "search_documents",
-        "context_caches",
-    },
-    "v0_1_0_b": {"usage_days", "usage_daily", "usage_daily_models", "search_documents", "context_caches"},
+    "v0_1_0_a": {"stream_parts", *SUMS_OF_DAYS, "search_documents", "context_caches"},
+    "v0_1_0_b": {*SUMS_OF_DAYS, "search_documents", "context_caches"},
     "v0_1_0_c": {"search_documents", "context_caches"},
     "v0_1_0_d": {"context_caches"},
 }

@@ -64,6 +64,13 @@ def ledger(store: Any) -> dict[int, str]:
     return ids
 
 
+def take_back(store: Any, watching: Engine, days: list[date]) -> None:
+    """Let days be filled no more, though nothing came late."""
+    statement = "UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
+    with watching.begin() as connection:
+        connection.execute(text(statement), [{"tenant": store._scope.tenant, "day": day} for day in days])
+
+
 @pytest.fixture(params=["ledger", "filled", "partly"])
 def days(request: pytest.FixtureRequest, store: Any, ledger: Any, watching: Engine) -> str:
     """How many days are filled."""
@@ -71,11 +78,7 @@ def days(request: pytest.FixtureRequest, store: Any, ledger: Any, watching: Engi
         assert store.fill_usage_days() > 300
         assert store.fill_usage_days() == 0
     if request.param == "partly":
-        with watching.begin() as connection:
-            connection.execute(
-                text("UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day IN (:one, :other)"),
-                {"tenant": store._scope.tenant, "one": date(2026, 2, 1), "other": date(2025, 10, 26)},
-            )
+        take_back(store, watching, [date(2026, 2, 1), date(2025, 10, 26)])
     return str(request.param)
 
 
@@ -147,9 +150,7 @@ def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: 
     with watching.begin() as connection:
         connection.execute(text(change), {"tenant": store._scope.tenant, "day": day})
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
-    taken_back = "UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
-    with watching.begin() as connection:
-        connection.execute(text(taken_back), {"tenant": store._scope.tenant, "day": day - DAY})
+    take_back(store, watching, [day - DAY])
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
     assert store.usage(by=("day", "user_id"), day=day, user_id="ann")[0].attempts == honest.attempts // 2
     assert store.usage(since=day, until=datetime(2026, 2, 1, 23, tzinfo=UTC))[0].attempts == honest.attempts
@@ -163,12 +164,11 @@ def test_the_ledger_is_not_looked_through_for_what_filled_days_do_not_have(
 ) -> None:
     """Changed by hand, only the ledger has it."""
     store.fill_usage_days()
-    changes = ["UPDATE usage_records SET model = 'ghost' WHERE tenant_id = :tenant AND day = '2026-02-01'"]
-    if days == "scattered":
-        changes.append("UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = '2026-01-31'")
+    change = "UPDATE usage_records SET model = 'ghost' WHERE tenant_id = :tenant AND day = '2026-02-01'"
     with watching.begin() as connection:
-        for change in changes:
-            connection.execute(text(change), {"tenant": store._scope.tenant})
+        connection.execute(text(change), {"tenant": store._scope.tenant})
+    if days == "scattered":
+        take_back(store, watching, [date(2026, 1, 31)])
     for more in ({}, {"order_by": "total_tokens", "limit": 3}, {"since": date(2026, 1, 30), "until": date(2026, 2, 3)}):
         for by in ("day", ("model", "status"), "month"):
             assert store.usage(by=by, model="ghost", **more) == []
@@ -403,9 +403,7 @@ def test_many_scattered_days(store: Any, ledger: Any, tables: Tables, watching: 
     """More ranges of filled days than a statement should have."""
     store.fill_usage_days()
     days = [row["day"] for row in tables.rows("usage_days", "day")][:200:2]
-    statement = "UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
-    with watching.begin() as connection:
-        connection.execute(text(statement), [{"tenant": store._scope.tenant, "day": day} for day in days])
+    take_back(store, watching, days)
     rows = tables.rows("usage_records", "id")
     for by in itertools.combinations(("month", "model", "status"), 2):
         assert same(store.usage(by=by), expected(rows, by=by))
