@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from threadkeep.domain.cost import ARITHMETIC
@@ -261,7 +262,7 @@ class UsageRow:
         return f"UsageRow({self.keys!r}{sums})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _copied, (self._names, (*self.keys.values(), *self._sums()))
+        return partial(UsageRow, self.keys, **dict(zip(SUMS, self._sums(), strict=True))), ()
 
     def _sums(self) -> tuple[Any, ...]:
         return tuple(self._values[len(self._names) :][: len(SUMS)])
@@ -289,11 +290,6 @@ class UsageRow:
     def to_dict(self) -> JsonObject:
         """Keys and figures in one dict; unknown figures are None."""
         return {**self.keys, **{name: getattr(self, name) for name in ROW_FIGURES}}
-
-
-def _copied(names: tuple[str, ...], values: Sequence[Any]) -> UsageRow:
-    [row] = UsageRow.each(names, [values])
-    return row
 
 
 # What a row tells beside its keys

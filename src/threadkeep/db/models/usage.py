@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from sqlalchemy import Date, ForeignKeyConstraint, Index
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, declared_attr, mapped_column
 
 from threadkeep.db.base import Base, BigNumber, Count, Digest, Key, LongText, Moment, Name, Number, Tenant
 
@@ -74,9 +74,20 @@ class UsageDayRow(Base):
     filled_at: Mapped[Moment | None]  # None: its sums are not to be read
 
 
-class _Sums:
-    """What sums of a day tell; a figure is NULL where no attempt reported it."""
+class _SumsOfDay:
+    """Sums over attempts of a day that have something in common; a figure is NULL where no attempt reported it."""
 
+    @declared_attr.directive
+    @classmethod
+    def __table_args__(cls) -> tuple[ForeignKeyConstraint]:
+        """A day that is gone takes its sums along."""
+        day = ["usage_days.tenant_id", "usage_days.day"]
+        return (ForeignKeyConstraint(["tenant_id", "day"], day, ondelete="CASCADE"),)
+
+    # before what the attempts have in common, the sums after it
+    tenant_id: Mapped[Tenant] = mapped_column(sort_order=-1)
+    day: Mapped[date] = mapped_column(Date, primary_key=True, sort_order=-1)
+    number: Mapped[Number] = mapped_column(sort_order=-1)
     attempts: Mapped[BigNumber]
     input_tokens: Mapped[BigNumber | None]
     cached_tokens: Mapped[BigNumber | None]
@@ -91,36 +102,20 @@ class _Sums:
     latencies: Mapped[BigNumber]  # attempts whose latency is known
 
 
-class UsageDailyRow(_Sums, Base):
+class UsageDailyRow(_SumsOfDay, Base):
     """Sums over the attempts of a filled day that have provider, model, format and status in common."""
 
     __tablename__ = "usage_daily"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "day"], ["usage_days.tenant_id", "usage_days.day"], ondelete="CASCADE"
-        ),
-    )  # fmt: skip
 
-    tenant_id: Mapped[Tenant]
-    day: Mapped[date] = mapped_column(Date, primary_key=True)
-    number: Mapped[Number]
     provider: Mapped[Name | None]
     model: Mapped[Name | None]
     format: Mapped[Name]
     status: Mapped[Name | None]
 
 
-class UsageDailyModelRow(_Sums, Base):
+class UsageDailyModelRow(_SumsOfDay, Base):
     """Sums over the attempts of a filled day that have the model in common, so that most reports add nothing up."""
 
     __tablename__ = "usage_daily_models"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "day"], ["usage_days.tenant_id", "usage_days.day"], ondelete="CASCADE"
-        ),
-    )  # fmt: skip
 
-    tenant_id: Mapped[Tenant]
-    day: Mapped[date] = mapped_column(Date, primary_key=True)
-    number: Mapped[Number]
     model: Mapped[Name | None]

@@ -40,7 +40,7 @@ from threadkeep.domain.usage import SUMS
 # What filled days are summed by
 KEYS: Final = ("provider", "model", "format", "status")
 MODEL_KEYS: Final = ("model",)
-KEPT_VALUES: Final = 100
+KEPT_VALUES: Final = 100  # that are looked for by a statement which is kept
 NEVER_NULL: Final = ("format",)
 # What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
 COLUMNS: Final = {
@@ -182,7 +182,7 @@ def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any
     filled = select(*keys).where(table.c.tenant_id == bindparam("tenant"), days.filled, *_filters(shape, table))
     kept = [table.c[name] for name in SUMS]
     if "day" in shape.by and shape.is_unordered:  # a day is filled or not, so no key is in two parts
-        if table is usage_daily_models and "model" in shape.by:
+        if table is usage_daily_models and set(MODEL_KEYS) <= set(shape.by):
             return union_all(filled.add_columns(*kept), *others)
         return union_all(filled.add_columns(*sums_of(table.c, dialect)).group_by(*_groups(keys)), *others)
     parts = union_all(filled.add_columns(*kept), *others).subquery("parts")
@@ -238,7 +238,7 @@ def _scattered(table: Table, shape: Shape) -> _Days:
 def _sums_table(shape: Shape) -> Table:
     """Where the sums of filled days are read."""
     asked = {*shape.by, *(name for name, *_ in shape.filters)}
-    return usage_daily_models if asked <= {"model", *TIMES} else usage_daily
+    return usage_daily_models if asked <= {*MODEL_KEYS, *TIMES} else usage_daily
 
 
 def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:

@@ -183,7 +183,7 @@ class _Asked:
         if self.times.since is not None or self.times.until is not None:
             shape = replace(shape, ranges=1)
             parameters |= _ranges("day", [(self.times.first, self.times.last)])
-        return self._rows(shape, report(shape, connection.dialect.name).rows(connection, parameters))
+        return self._rows(shape, _run(connection, shape, parameters))
 
     def from_days(self, connection: Connection) -> list[UsageRow] | None:
         """The answer, from filled days and for the rest from the ledger; None where none is filled, or too scattered.
@@ -198,7 +198,7 @@ class _Asked:
         if not is_mysql(connection.dialect):
             ends = _ranges("day", [(self.times.first, self.times.last)])
             shape = self._shape(spans=True)
-            rows = report(shape, connection.dialect.name).rows(connection, parameters | ends)
+            rows = _run(connection, shape, parameters | ends)
             if rows and rows[0][len(shape.by)]:
                 return self._rows(shape, rows)
         filled = _filled(connection, parameters)
@@ -210,13 +210,13 @@ class _Asked:
 
     def _from_ranges(self, connection: Connection, shape: Shape, parameters: dict[str, Any]) -> list[UsageRow] | None:
         """The answer from ranges of days; None where these are not filled any more."""
-        rows = report(shape, connection.dialect.name).rows(connection, parameters)
+        rows = _run(connection, shape, parameters)
         if shape.by and rows:
             return self._rows(shape, rows)
         if not shape.by:
             return self._rows(shape, rows) if rows[0][-1] else None
         total = replace(shape, by=(), order_by=None, is_limited=False)  # nothing was used, or days are not filled
-        [(attempts, *_, is_so)] = report(total, connection.dialect.name).rows(connection, parameters)
+        [(attempts, *_, is_so)] = _run(connection, total, parameters)
         return [] if is_so and not attempts else None
 
     def _rows(self, shape: Shape, rows: Sequence[Row]) -> list[UsageRow]:
@@ -269,6 +269,11 @@ class _Asked:
         changes, offsets = changes_of(self.question.zone, since, max(since, until))
         parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
         return offsets
+
+
+def _run(connection: Connection, shape: Shape, parameters: Mapping[str, Any]) -> Sequence[Row]:
+    """The rows of a report, as they come."""
+    return report(shape, connection.dialect.name).rows(connection, parameters)
 
 
 def _filled(connection: Connection, parameters: Mapping[str, Any]) -> Ranges:
