@@ -1,41 +1,70 @@
-# Every target sets up its own environment in .venv; all that is needed is Python 3.11 or newer, make and a network.
+# Every target sets up the environment it needs; all that must be there is Python 3.11 or newer, make and a network.
 
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
+OLDEST_SQLALCHEMY := 2.0.44
 
 BIN := .venv/bin
+OLDEST := .venv-sa20
+TEST_EXTRAS := postgres,mysql,prices,parquet,plot,test
+
+# Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.
+CORE := .venv/.core
 READY := .venv/.installed
-PYTEST = $(BIN)/python -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
-EXTRAS := postgres,mysql,prices,parquet,plot,test,dev
+
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PYTEST := -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format docs bench build clean
+.PHONY: help demo test test-all test-long test-sqlalchemy-20 lint format docs site bench build clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
-		|| sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+		|| sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "threadkeep needs Python 3.11 or newer as '$(PYTHON)'; say which one with: make PYTHON=python3.12 ..." >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-		echo "'$(PYTHON)' cannot make virtual environments: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--no-build-isolation -e '.[$(EXTRAS)]'
+define new_environment
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "threadkeep needs Python 3.11 or newer as '$(PYTHON)'; say which one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	echo "'$(PYTHON)' cannot make virtual environments: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+$(PYTHON) -m venv $(1)
+endef
+
+$(CORE): pyproject.toml constraints.txt
+	$(call new_environment,.venv)
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt hatchling
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## Show a conversation stored, resumed and rendered for every provider
+$(READY): $(CORE)
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[$(TEST_EXTRAS),dev,docs]'
+	@touch $@
+
+$(OLDEST)/.installed: pyproject.toml constraints.txt Makefile
+	$(call new_environment,$(OLDEST))
+	sed 's/^SQLAlchemy==.*/SQLAlchemy==$(OLDEST_SQLALCHEMY)/' constraints.txt > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python $(PIP_INSTALL) -c $(OLDEST)/constraints.txt hatchling
+	$(OLDEST)/bin/python $(PIP_INSTALL) -c $(OLDEST)/constraints.txt --no-build-isolation -e '.[$(TEST_EXTRAS)]'
+	@touch $@
+
+demo: $(CORE) ## Show a conversation stored, resumed and rendered for every provider
 	$(BIN)/threadkeep demo
 
-test: $(READY) ## Run the tests; ARGS='-k name' passes arguments to pytest
-	$(PYTEST) $(ARGS)
+test: $(READY) ## Run the tests on SQLite; ARGS='-k name' passes arguments to pytest
+	$(BIN)/python $(PYTEST) $(ARGS)
 
+test-all: export THREADKEEP_TEST_MATRIX = all
+test-all: $(READY) ## Run all tests, on SQLite, PostgreSQL and MariaDB
+	$(BIN)/python $(PYTEST) $(ARGS)
+
+test-long: export THREADKEEP_TEST_MATRIX = all
 test-long: export THREADKEEP_LONG = 1
-test-long: $(READY) ## Run the tests with many more generated examples
-	$(PYTEST) --timeout 3600 $(ARGS)
+test-long: $(READY) ## Run all tests with many more generated examples
+	$(BIN)/python $(PYTEST) --timeout 3600 $(ARGS)
+
+test-sqlalchemy-20: $(OLDEST)/.installed ## Run the tests on SQLite with the oldest SQLAlchemy
+	$(OLDEST)/bin/python $(PYTEST) $(ARGS)
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check
@@ -43,13 +72,20 @@ lint: $(READY) ## Check style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## Format the code and mend what ruff can mend
+format: $(READY) ## Format the code and repair what ruff can repair
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-docs: $(READY) ## Write the pages of docs/ that are printed from the code
+docs: $(READY) ## Write the pages of docs/ that are generated from the code
 	$(BIN)/python -m threadkeep.formats.compatibility > .venv/compatibility.md
 	mv .venv/compatibility.md docs/compatibility.md
+	$(BIN)/python -m threadkeep.domain.option_page > .venv/options.md
+	mv .venv/options.md docs/options.md
+
+site: $(READY) ## Build the documentation as a site in site/, strict about links and docstrings
+	@rm -rf site
+	@NO_COLOR=1 $(BIN)/zensical build --clean --strict > .venv/site.log 2>&1; status=$$?; cat .venv/site.log; exit $$status
+	@! grep '^griffe: ' .venv/site.log > /dev/null || { echo "Repair the docstrings named above." >&2; exit 1; }
 
 bench: $(READY) ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -57,6 +93,6 @@ bench: $(READY) ## Run the benchmarks
 build: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
-clean: ## Remove the environment, builds and caches
-	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove environments, builds and caches
+	rm -rf .venv $(OLDEST) build dist site .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,7 +26,7 @@ def leave_folder(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/reference/*.md"],
     setup=enter_folder,
     teardown=leave_folder,
 ).pytest()

@@ -91,7 +91,8 @@ def check_same_rows(store: Store, floor: Floor) -> None:
     for table, (columns, order) in _TABLES.items():
         names = [name for name in columns if name not in _OWN]
         statement = (
-            f"SELECT {', '.join(names)} FROM {table} WHERE tenant_id = %s AND conversation_id = %s ORDER BY {order}"
+            f"SELECT {', '.join(names)} FROM threadkeep_{table} "
+            f"WHERE tenant_id = %s AND conversation_id = %s ORDER BY {order}"
         )
         found = [floor.driver.read(statement, (floor.tenant, floor.key_of(one)))[-2:] for one in (ours, base)]
         if found[0] != found[1] and table != "items":

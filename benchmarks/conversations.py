@@ -34,4 +34,4 @@ def append_turn(conversation: Conversation, turn: tuple[str, bytes]) -> None:
 def floor_of(database: Database) -> Floor:
     """The floor on a database that has one tenant."""
     driver = database.driver()
-    return Floor(driver, driver.read("SELECT id FROM tenants")[0][0], is_sqlite=database.kind == "sqlite")
+    return Floor(driver, driver.read("SELECT id FROM threadkeep_tenants")[0][0], is_sqlite=database.kind == "sqlite")

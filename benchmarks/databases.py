@@ -66,7 +66,7 @@ class SqliteDriver:
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         marks = ", ".join("?" * len(columns))
-        self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        self._connection.executemany(f"INSERT INTO threadkeep_{table} ({', '.join(columns)}) VALUES ({marks})", rows)
 
     def read(self, statement: str, values: Row = ()) -> list[Any]:
         return self._connection.execute(self._sql(statement), values).fetchall()
@@ -97,7 +97,7 @@ class PostgresDriver:
         return row
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        copied = f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()
+        copied = f"COPY threadkeep_{table} ({', '.join(columns)}) FROM STDIN".encode()
         with self._writing.cursor() as cursor, cursor.copy(copied) as copy:
             for row in rows:
                 copy.write_row(row)

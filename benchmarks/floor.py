@@ -40,27 +40,28 @@ USAGE_COLUMNS: Final = (
 )  # fmt: skip
 
 TAKE: Final = (
-    "UPDATE conversations SET head_position = next_position + %s - 1, next_position = next_position + %s, "
+    "UPDATE threadkeep_conversations SET head_position = next_position + %s - 1, next_position = next_position + %s, "
     "next_response = next_response + %s, last_activity_at = %s "
     "WHERE tenant_id = %s AND id = %s AND status <> 'deleted' "
     "RETURNING next_position, next_response, user_id, config_hash, tool_set_hash"
 )
 CONVERSATION: Final = (
-    "SELECT id, config_hash, next_position, revision FROM conversations "
+    "SELECT id, config_hash, next_position, revision FROM threadkeep_conversations "
     "WHERE tenant_id = %s AND public_id = %s AND status <> 'deleted'"
 )
 KNOWN_CONVERSATION: Final = (
-    "SELECT config_hash, next_position, revision FROM conversations "
+    "SELECT config_hash, next_position, revision FROM threadkeep_conversations "
     "WHERE tenant_id = %s AND id = %s AND status <> 'deleted'"
 )
 PAYLOADS: Final = (
-    "SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 ORDER BY position"
+    "SELECT payload FROM threadkeep_items "
+    "WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 ORDER BY position"
 )
 NEW_PAYLOADS: Final = (
-    "SELECT payload FROM items WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 AND position >= %s "
-    "ORDER BY position"
+    "SELECT payload FROM threadkeep_items "
+    "WHERE tenant_id = %s AND conversation_id = %s AND branch = 0 AND position >= %s ORDER BY position"
 )
-_PAGE: Final = f"SELECT {', '.join(CONVERSATION_COLUMNS)} FROM conversations WHERE tenant_id = %s "
+_PAGE: Final = f"SELECT {', '.join(CONVERSATION_COLUMNS)} FROM threadkeep_conversations WHERE tenant_id = %s "
 _ORDER: Final = "ORDER BY last_activity_at DESC, id DESC LIMIT 50"
 _AFTER: Final = "AND last_activity_at <= %s AND (last_activity_at < %s OR id < %s) "
 # Listings by (user, after)
@@ -73,7 +74,7 @@ PAGES: Final = {
 
 
 def insertion(table: str, columns: Sequence[str]) -> str:
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
+    return f"INSERT INTO threadkeep_{table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
 
 
 INSERT_ITEM: Final = insertion("items", ITEM_COLUMNS)
@@ -107,7 +108,7 @@ class Floor:
     def analyze(self, table: str) -> None:
         """What autovacuum does sooner or later."""
         self.driver.begin()
-        self.driver.write(f"ANALYZE {table}", ())
+        self.driver.write(f"ANALYZE threadkeep_{table}", ())
         self.driver.commit()
 
     def append_user(self, key: int, text: str) -> None:

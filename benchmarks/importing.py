@@ -51,7 +51,7 @@ class _Rows:
         self._now = floor.moment(datetime.now(UTC))
         columns = ", ".join(CONVERSATION_COLUMNS)
         self._conversations = [
-            tuple(row) for row in self._driver.read(f"SELECT {columns} FROM conversations ORDER BY id")
+            tuple(row) for row in self._driver.read(f"SELECT {columns} FROM threadkeep_conversations ORDER BY id")
         ]
         self._items = items
 
@@ -76,9 +76,9 @@ def _clearing(driver: Driver, *, is_sqlite: bool) -> Any:
         driver.begin()
         if is_sqlite:
             for table in _TABLES:
-                driver.write(f"DELETE FROM {table}", ())
+                driver.write(f"DELETE FROM threadkeep_{table}", ())
         else:
-            driver.write(f"TRUNCATE {', '.join(_TABLES)} CASCADE", ())
+            driver.write(f"TRUNCATE {', '.join(f'threadkeep_{table}' for table in _TABLES)} CASCADE", ())
         driver.commit()
 
     return clear

@@ -88,7 +88,9 @@ def _fill(floor: Floor, count: int) -> None:
     """Conversations of one user, a second apart, like the one that is there."""
     driver = floor.driver
     columns = ", ".join(CONVERSATION_COLUMNS)
-    model = dict(zip(CONVERSATION_COLUMNS, driver.read(f"SELECT {columns} FROM conversations")[0], strict=True))
+    model = dict(
+        zip(CONVERSATION_COLUMNS, driver.read(f"SELECT {columns} FROM threadkeep_conversations")[0], strict=True)
+    )
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for number in range(count):
@@ -112,5 +114,5 @@ def _middle(store: Store, floor: Floor, position: int) -> Place:
     for _ in range(position // STEP):
         page = store.list_conversations(after=name, limit=STEP)
         name, last = page.next, page.items[-1]
-    statement = "SELECT last_activity_at, id FROM conversations WHERE tenant_id = %s AND public_id = %s"
+    statement = "SELECT last_activity_at, id FROM threadkeep_conversations WHERE tenant_id = %s AND public_id = %s"
     return Place(name, floor.driver.read(statement, (floor.tenant, raw_id(last.id)))[0])

@@ -17,6 +17,7 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Store
+from threadkeep.formats import FormatName
 
 # (kind of database, number of items) -> goal
 MUST: Final = {
@@ -55,7 +56,7 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     ]
 
 
-def _pair(store: Store, floor: Floor, size: int, format: str = "open_responses") -> tuple[Case, Case]:
+def _pair(store: Store, floor: Floor, size: int, format: FormatName = "open_responses") -> tuple[Case, Case]:
     name = next(stored(store, size, 1))
     public_id = raw_id(name)
     read = floor.resume if format == "open_responses" else floor.resume_chat

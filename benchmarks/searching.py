@@ -13,7 +13,7 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Session, Store
-from threadkeep.store.upkeep import EVERY
+from threadkeep.store.search.index import WRITES_PER_BATCH
 
 LARGE: Final = 5_000_000  # characters
 LARGE_MUST: Final = 1.3  # of the same append without the search
@@ -23,7 +23,7 @@ ITEMS: Final = 20  # of a conversation
 PAGE: Final = 20
 LONGEST_ROUNDS: Final = 5  # scans and large outputs take their time
 FEW: Final = 8  # turns: what is new is hardly ever looked at meanwhile
-TURNS_AT_ONCE: Final = EVERY // 2  # two writes each: what is new is looked at once in every call
+TURNS_AT_ONCE: Final = WRITES_PER_BATCH // 2  # two writes each: what is new is looked at once in every call
 
 
 def run(scale: Scale) -> list[Line]:
@@ -77,7 +77,8 @@ def _questions(database: Database, scale: Scale) -> list[Line]:
         driver.write("ANALYZE", ())
         driver.commit()
         scan = Case(
-            "LIKE", lambda: driver.read(f"SELECT position FROM items WHERE payload LIKE '% {_word(WORDS - 1)} %'")
+            "LIKE",
+            lambda: driver.read(f"SELECT position FROM threadkeep_items WHERE payload LIKE '% {_word(WORDS - 1)} %'"),
         )
         questions = {
             "a rare word": _word(WORDS - 1),

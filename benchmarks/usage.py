@@ -26,7 +26,7 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Store
-from threadkeep.store.actions.days import SETTLED
+from threadkeep.store.rollups import GRACE
 
 SCAN_MUST: Final = 0.03  # filled days, against the same query by table scan
 MUST: Final = 1.15  # reports on the ledger, against the best SQL by hand on the same indexes
@@ -64,12 +64,13 @@ def run(scale: Scale) -> list[Line]:
 def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
         floor = floor_of(database)
-        today = (datetime.now(UTC) - SETTLED).date()  # so that all days of the ledger can be filled
+        today = (datetime.now(UTC) - GRACE).date()  # so that all days of the ledger can be filled
         _note(database, "load", lambda: _fill(floor, scale.ledger, today))
         _note(database, "fill days", store.fill_usage_days)
         scanning = _tidied(database, floor)
         user = floor.driver.read(
-            "SELECT user_id FROM usage_records WHERE tenant_id = %s GROUP BY user_id ORDER BY count(*) DESC LIMIT 1",
+            "SELECT user_id FROM threadkeep_usage_records WHERE tenant_id = %s "
+            "GROUP BY user_id ORDER BY count(*) DESC LIMIT 1",
             (floor.tenant,),
         )[0][0]
         pairs = list(_pairs(store, ByHand(floor, database.kind, scanning), today - RECENT, user))
@@ -121,7 +122,7 @@ def _tidied(database: Database, floor: Floor) -> psycopg.Connection | None:
         return None
     connection = psycopg.connect(database.url, autocommit=True)
     for table in (b"usage_records", b"usage_daily", b"usage_daily_models", b"usage_days"):
-        connection.execute(b"VACUUM ANALYZE " + table)
+        connection.execute(b"VACUUM ANALYZE threadkeep_" + table)
     for kind in (b"indexscan", b"indexonlyscan", b"bitmapscan"):
         connection.execute(b"SET enable_" + kind + b" = off")
     return connection
@@ -138,7 +139,7 @@ class ByHand:
         self._sums = ", ".join(["count(*)", *sums, told, "count(cost_nano)", "count(latency_ms)"])
 
     def by_model_and_day(self, since: date | None) -> Callable[[], Rows]:
-        table = "usage_records" if self._kind == "postgresql" else "usage_records NOT INDEXED"
+        table = "threadkeep_usage_records" if self._kind == "postgresql" else "threadkeep_usage_records NOT INDEXED"
         bound = "" if since is None else " AND day >= %s"
         statement = (
             f"SELECT day, model, {self._sums} FROM {table} WHERE tenant_id = %s{bound} "
@@ -151,14 +152,14 @@ class ByHand:
 
     def top_users(self, since: date) -> Callable[[], Rows]:
         statement = (
-            f"SELECT user_id, {self._sums} FROM usage_records WHERE tenant_id = %s AND day >= %s "
+            f"SELECT user_id, {self._sums} FROM threadkeep_usage_records WHERE tenant_id = %s AND day >= %s "
             f"GROUP BY user_id ORDER BY sum(total_tokens) DESC NULLS LAST LIMIT {TOP}"
         )
         return lambda: self._floor.driver.read(statement, self._values(since))
 
     def user_by_day(self, user: str) -> Callable[[], Rows]:
         statement = (
-            f"SELECT day, {self._sums} FROM usage_records WHERE tenant_id = %s AND user_id = %s "
+            f"SELECT day, {self._sums} FROM threadkeep_usage_records WHERE tenant_id = %s AND user_id = %s "
             "GROUP BY day ORDER BY day"
         )
         return lambda: self._floor.driver.read(statement, (self._floor.tenant, user))
@@ -239,7 +240,7 @@ def _write(task: Task, barrier: Barrier, times: Times) -> None:
 
 def _leave_out_the_ledger() -> None:
     """In this process answers are stored without their rows of the ledger."""
-    responses: Any = import_module("threadkeep.store.actions.responses")
+    responses: Any = import_module("threadkeep.store.responses")
     insert_items = responses.insert_items
 
     def without(*arguments: Any, beside: Sequence[tuple[Any, Any]], **options: Any) -> None:

@@ -86,7 +86,9 @@ def _write(task: Task, barrier: Barrier, times: Times) -> None:
 
 def _check(floor: Floor, ids: list[str], turns: int) -> None:
     """Nothing is lost, doubled or out of place: positions have no gaps, and each turn has both of its items."""
-    kinds = "SELECT position, origin FROM items WHERE tenant_id = %s AND conversation_id = %s ORDER BY position"
+    kinds = (
+        "SELECT position, origin FROM threadkeep_items WHERE tenant_id = %s AND conversation_id = %s ORDER BY position"
+    )
     answers = 0
     for name in ids:
         rows = floor.driver.read(kinds, (floor.tenant, floor.key_of(name)))

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Body, Depends, FastAPI, Header, Request
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 
 from threadkeep import AsyncConversation, AsyncStore, Conflict, NotFound
 
-FORMAT = "chat_completion"
+FORMAT: Final = "chat_completion"
 OPTIONS: dict[str, Any] = {"model": "gpt-5.4", "stream": True, "stream_options": {"include_usage": True}}
 store, app = AsyncStore(os.environ.get("CHAT_DATABASE", "sqlite:///chat.db")), FastAPI(title="Chat")
 

@@ -1,19 +1,25 @@
-"""Fixtures for all tests: databases, the two faces of the store, and how many examples Hypothesis makes."""
+"""Fixtures of all tests, and which tests a quick run has."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Generator, Iterator
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine
 
-from tests.databases import DATABASES, Database, Databases, NotAtHand
+from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand
 
 FACES = ("sync", "async")
+KINDS = {"database", "empty_database", "kind", "place", "server"}  # parameters of tests that name a kind of database
+
+# "quick": SQLite, and no slow tests, which is what contributors wait for; "all": the whole matrix
+MATRIX = os.environ.get("THREADKEEP_TEST_MATRIX", "quick")
+if MATRIX not in {"quick", "all"}:
+    raise pytest.UsageError(f'THREADKEEP_TEST_MATRIX must be "quick" or "all", not {MATRIX!r}')
 
 settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True)
@@ -31,6 +37,43 @@ elif is_set("CI"):
     settings.load_profile("ci")
 else:
     settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only the whole matrix has."""
+    if MATRIX == "quick":
+        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
+        items[:] = [item for item in items if is_quick(item)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say that there is more to run."""
+    if MATRIX == "quick":
+        terminalreporter.write_line("SQLite only, without slow tests; all of them: make test-all")
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a test is part of a quick run: it is not slow, needs no database server and does not repeat another."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    kinds = {value[0] if isinstance(value, tuple) else value for name, value in parameters.items() if name in KINDS}
+    is_repetition = item.get_closest_marker("one_face") is not None and parameters.get("face") == "async"
+    return item.get_closest_marker("slow") is None and kinds.isdisjoint(SERVERS) and not is_repetition
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(report: pytest.TestReport | pytest.CollectReport) -> Generator[None, Any, Any]:
+    """Escape what UTF-8 cannot encode, which would end the run where pytest-xdist sends the report of a failure."""
+    data = yield
+    return escaped(data) if report.failed else data
+
+
+def escaped(value: Any) -> Any:
+    """A JSON-like value whose texts can be encoded: lone surrogates become ``\\ud800``."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: escaped(item) for key, item in value.items()}
+    return [escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @pytest.fixture(scope="session")

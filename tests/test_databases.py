@@ -47,9 +47,8 @@ def test_a_database_keeps_any_text(empty_database: Database) -> None:
 
 
 def test_the_prepared_database_has_the_schema(database: Database) -> None:
-    assert {"tenants", "conversations", "items", "threadkeep_version"} <= set(
-        inspect(database.engine()).get_table_names()
-    )
+    names = {f"threadkeep_{name}" for name in ("tenants", "conversations", "items", "version")}
+    assert names <= set(inspect(database.engine()).get_table_names())
 
 
 FAMILY = (

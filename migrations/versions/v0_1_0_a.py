@@ -1,10 +1,15 @@
-"""The first tables: conversations, items, tools, responses, the usage ledger.
+"""All tables, indexes and views of the first release.
+
+What exists is left alone, so that an upgrade that broke off is continued: MariaDB and MySQL commit each statement.
 
 Revises: nothing
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,269 +22,379 @@ branch_labels = None
 depends_on = None
 
 MYSQL = ("mysql", "mariadb")
+BIG, NUMBER, SMALL, DATE = sa.BigInteger(), sa.Integer(), sa.SmallInteger(), sa.Date()
+IDENTIFIER = sa.String(255).with_variant(mysql.VARBINARY(255), *MYSQL)
+TEXT = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
+BYTES = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
+HASH, SHORT_HASH = (
+    sa.LargeBinary(size).with_variant(mysql.BINARY(size), *MYSQL).with_variant(postgresql.BYTEA(), "postgresql")
+    for size in (32, 16)
+)
+MOMENT = (
+    sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(sa.DateTime(timezone=True), "postgresql")
+)
 
+TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens")
+FIGURES = (*TOKENS, "cost_nano", "latency_ms")
+VIEWS = ("threadkeep_usage_by_day", "threadkeep_usage_attempts", "threadkeep_messages_text", "threadkeep_tool_calls")
 
-def identifier() -> sa.types.TypeEngine[Any]:
-    return sa.String(255).with_variant(mysql.VARBINARY(255), *MYSQL)
-
-
-def long_text() -> sa.types.TypeEngine[Any]:
-    return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
-
-
-def long_bytes() -> sa.types.TypeEngine[Any]:
-    return sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
-
-
-def digest(length: int = 32) -> sa.types.TypeEngine[Any]:
-    return (
-        sa.LargeBinary(length).with_variant(mysql.BINARY(length), *MYSQL).with_variant(postgresql.BYTEA(), "postgresql")
-    )
-
-
-def moment() -> sa.types.TypeEngine[Any]:
-    return (
-        sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(sa.DateTime(timezone=True), "postgresql")
-    )
-
-
-def needed(name: str, kind: Any = sa.BigInteger) -> sa.Column[Any]:
-    return sa.Column(name, kind, nullable=False)
-
-
-def key(name: str, kind: sa.types.TypeEngine[Any] | None = None) -> sa.Column[Any]:
-    return sa.Column(name, kind if kind is not None else sa.BigInteger(), nullable=False, autoincrement=False)
-
-
-def tenant() -> tuple[sa.Column[Any], sa.ForeignKeyConstraint]:
-    return key("tenant_id"), references("tenants", tenant_id="id")
-
-
-def references(table: str, ondelete: str = "CASCADE", **columns: str) -> sa.ForeignKeyConstraint:
-    return sa.ForeignKeyConstraint(list(columns), [f"{table}.{name}" for name in columns.values()], ondelete=ondelete)
-
-
-def primary(*columns: str) -> sa.PrimaryKeyConstraint:
-    return sa.PrimaryKeyConstraint(*columns)
-
-
-def of_conversation() -> sa.ForeignKeyConstraint:
-    return references("conversations", tenant_id="tenant_id", conversation_id="id")
-
-
-def create(name: str, *parts: sa.schema.SchemaItem) -> None:
-    """A table, unless an earlier run that crashed made it (MySQL commits every statement by itself)."""
-    op.create_table(
-        name, *parts, if_not_exists=True, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin"
-    )
-
-
-def create_index(name: str, table: str, *columns: str, where: str | None = None) -> None:
-    if not context.is_offline_mode():
-        found = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}
-        if name in found:
-            return
-    condition = sa.text(where) if where else None
-    op.create_index(name, table, list(columns), postgresql_where=condition, sqlite_where=condition)
-
-
-FIGURES = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "cost_nano")
+# dialect -> the names of what exists
+EXISTING = {
+    "sqlite": "SELECT name FROM sqlite_master",
+    "postgresql": (
+        "WITH here AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) "
+        "SELECT relname FROM pg_class JOIN here ON here.oid = relnamespace "
+        "UNION SELECT proname FROM pg_proc JOIN here ON here.oid = pronamespace"
+    ),
+    "mysql": (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
+        "UNION SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE()"
+    ),
+}
 
 
 def upgrade() -> None:
-    create_contents()
-    create_conversations()
-    create_items()
-    create_responses()
-    create_ledger()
-
-
-def create_contents() -> None:
-    create(
-        "tenants",
-        key("id"),
-        needed("name", identifier()),
-        needed("created_at", moment()),
-        primary("id"),
-        sa.UniqueConstraint("name", name="uq_tenants_name"),
-    )
-    create(
-        "configs", *tenant(), key("hash", digest()), needed("config", long_text()), needed("created_at", moment()),
-        primary("tenant_id", "hash"),
-    )  # fmt: skip
-    create(
-        "tool_definitions", *tenant(), key("hash", digest()), needed("type", identifier()),
-        sa.Column("name", identifier()), needed("definition", long_text()), needed("created_at", moment()),
-        primary("tenant_id", "hash"),
-    )  # fmt: skip
-    create(
-        "tool_sets", *tenant(), key("hash", digest()), needed("definitions", long_text()),
-        needed("created_at", moment()), primary("tenant_id", "hash"),
-    )  # fmt: skip
-    create(
-        "blobs", *tenant(), key("hash", digest()), needed("content", long_bytes()), needed("created_at", moment()),
-        primary("tenant_id", "hash"),
-    )  # fmt: skip
-
-
-def create_conversations() -> None:
-    create(
-        "conversations",
-        *tenant(),
-        key("id"),
-        needed("public_id", digest(16)),
-        sa.Column("external_id", identifier()),
-        sa.Column("user_id", identifier()),
-        sa.Column("title", long_text()),
-        sa.Column("labels", long_text()),
-        needed("status", identifier()),
-        needed("config_hash", digest()),
-        sa.Column("tool_set_hash", digest()),
-        needed("active_branch", sa.Integer()),
-        needed("next_position"),
-        needed("next_response", sa.Integer()),
-        needed("next_branch", sa.Integer()),
-        needed("head_position"),
-        needed("revision", sa.Integer()),
-        needed("created_at", moment()),
-        needed("last_activity_at", moment()),
-        primary("tenant_id", "id"),
-        references("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
-        references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
-        sa.UniqueConstraint("tenant_id", "public_id"),
-        sa.UniqueConstraint("tenant_id", "external_id"),
-    )
-    activity = ("status", "last_activity_at", "id")
-    create_index("ix_conversations_activity", "conversations", "tenant_id", *activity)
-    create_index("ix_conversations_user_activity", "conversations", "tenant_id", "user_id", *activity)
-    create(
-        "conversation_labels", key("tenant_id"), key("conversation_id"), key("key", identifier()),
-        needed("value", identifier()), primary("tenant_id", "conversation_id", "key"), of_conversation(),
-    )  # fmt: skip
-    create_index("ix_conversation_labels_value", "conversation_labels", "tenant_id", "key", "value", "conversation_id")
-    create(
-        "branches", key("tenant_id"), key("conversation_id"), key("number", sa.Integer()),
-        needed("parent", sa.Integer()), needed("fork_position"), needed("head_position"),
-        needed("lineage", long_text()), needed("created_at", moment()),
-        primary("tenant_id", "conversation_id", "number"), of_conversation(),
-    )  # fmt: skip
-
-
-def create_items() -> None:
-    create(
-        "items",
-        key("tenant_id"),
-        key("conversation_id"),
-        key("position"),
-        needed("branch", sa.Integer()),
-        sa.Column("turn", sa.BigInteger()),
-        sa.Column("seen", sa.BigInteger()),
-        sa.Column("item_id", long_text()),
-        sa.Column("item_hash", digest(16)),
-        sa.Column("call_id", long_text()),
-        sa.Column("call_hash", digest(16)),
-        needed("type", identifier()),
-        sa.Column("role", identifier()),
-        sa.Column("status", identifier()),
-        sa.Column("name", identifier()),
-        sa.Column("author_id", identifier()),
-        sa.Column("origin", identifier()),
-        sa.Column("model", identifier()),
-        sa.Column("payload", long_text()),
-        sa.Column("rest", long_text()),
-        needed("codec", sa.SmallInteger()),
-        needed("created_at", moment()),
-        primary("tenant_id", "conversation_id", "position"),
-        of_conversation(),
-    )
-    create_index("ix_items_call", "items", "tenant_id", "call_hash", where="call_hash IS NOT NULL")
-    create_index("ix_items_item", "items", "tenant_id", "item_hash", where="item_hash IS NOT NULL")
-    place = {"tenant_id": "tenant_id", "conversation_id": "conversation_id", "position": "position"}
-    create(
-        "item_blobs", key("tenant_id"), key("conversation_id"), key("position"), key("part", sa.SmallInteger()),
-        key("ordinal", sa.SmallInteger()), needed("splice_at"), needed("hash", digest()),
-        primary("tenant_id", "conversation_id", "position", "part", "ordinal"),
-        references("items", **place), references("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash"),
-    )  # fmt: skip
-    create_index("ix_item_blobs_hash", "item_blobs", "tenant_id", "hash")
-
-
-def create_responses() -> None:
-    create(
-        "responses",
-        key("tenant_id"),
-        key("conversation_id"),
-        key("number", sa.Integer()),
-        sa.Column("provider_response_id", long_text()),
-        needed("branch", sa.Integer()),
-        needed("input_to"),
-        needed("from_position"),
-        needed("to_position"),
-        sa.Column("view", long_text()),
-        needed("config_hash", digest()),
-        sa.Column("tool_set_hash", digest()),
-        needed("format", identifier()),
-        sa.Column("model", long_text()),
-        sa.Column("status", identifier()),
-        sa.Column("finish_reason", long_text()),
-        sa.Column("incomplete_details", long_text()),
-        sa.Column("error", long_text()),
-        sa.Column("provider_data", long_text()),
-        needed("created_at", moment()),
-        sa.Column("completed_at", moment()),
-        primary("tenant_id", "conversation_id", "number"),
-        of_conversation(),
-        references("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
-        references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
-    )
-    place = {"tenant_id": "tenant_id", "conversation_id": "conversation_id", "number": "number"}
-    create(
-        "response_bodies", key("tenant_id"), key("conversation_id"), key("number", sa.Integer()),
-        needed("codec", sa.SmallInteger()), needed("body", long_bytes()), needed("created_at", moment()),
-        primary("tenant_id", "conversation_id", "number"), references("responses", **place),
-    )  # fmt: skip
-    create(
-        "appends", *tenant(), key("conversation_id"), key("key", identifier()), needed("request_hash", digest()),
-        needed("outcome", long_text()), needed("created_at", moment()),
-        primary("tenant_id", "conversation_id", "key"),
-    )  # fmt: skip
-
-
-def create_ledger() -> None:
-    create(
-        "usage_records",
-        key("tenant_id"),
-        key("id"),
-        needed("day", sa.Date()),
-        needed("occurred_at", moment()),
-        sa.Column("user_id", identifier()),
-        needed("conversation_id"),
-        sa.Column("response", sa.Integer()),
-        sa.Column("tool_set_hash", digest()),
-        sa.Column("provider", identifier()),
-        sa.Column("model", identifier()),
-        needed("format", identifier()),
-        sa.Column("status", identifier()),
-        sa.Column("latency_ms", sa.BigInteger()),
-        sa.Column("input_tokens", sa.BigInteger()),
-        sa.Column("cached_tokens", sa.BigInteger()),
-        sa.Column("cache_write_tokens", sa.BigInteger()),
-        sa.Column("output_tokens", sa.BigInteger()),
-        sa.Column("reasoning_tokens", sa.BigInteger()),
-        sa.Column("total_tokens", sa.BigInteger()),
-        sa.Column("cost_nano", sa.BigInteger()),
-        sa.Column("usage", long_text()),
-        sa.Column("error", long_text()),
-        primary("tenant_id", "id"),
-    )
-    create_index("ix_usage_records_day", "usage_records", "tenant_id", "day", "model", *FIGURES)
-    create_index("ix_usage_records_user", "usage_records", "tenant_id", "user_id", "day", *FIGURES)
-    create_index("ix_usage_records_conversation", "usage_records", "tenant_id", "conversation_id")
+    dialect = "mysql" if (name := context.get_context().dialect.name) in MYSQL else name
+    there: set[str] = set()
+    if not context.is_offline_mode():
+        there.update(op.get_bind().execute(sa.text(EXISTING[dialect])).scalars())
+    for table, definition in tables().items():
+        if f"threadkeep_{table}" not in there:
+            create_table(table, *definition)
+    for table, name, columns, options in indexes():
+        if f"threadkeep_{table}_{name}_idx" not in there:
+            op.create_index(op.f(f"threadkeep_{table}_{name}_idx"), f"threadkeep_{table}", columns, **options)
+    statements = views(dialect)
+    if dialect == "postgresql":
+        statements = {"threadkeep_sum": SUM_AGGREGATE, "threadkeep_parts": PARTS_FUNCTION, **statements}
+    if dialect == "sqlite" and has_fts5():
+        statements["threadkeep_search_index"] = SEARCH_INDEX
+    for name, statement in statements.items():
+        if name not in there:
+            op.execute(statement)
 
 
 def downgrade() -> None:
-    for table in (
-        "usage_records", "appends", "response_bodies", "responses", "item_blobs", "items", "branches",
-        "conversation_labels", "conversations", "blobs", "tool_sets", "tool_definitions", "configs", "tenants",
-    ):  # fmt: skip
-        op.drop_table(table)
+    """Views of an application that read these tables are dropped by the application, before."""
+    dialect = context.get_context().dialect.name
+    for name in VIEWS:
+        op.execute(f"DROP VIEW IF EXISTS {name}")
+    if dialect == "postgresql":
+        op.execute("DROP FUNCTION IF EXISTS threadkeep_parts(text)")
+        op.execute("DROP AGGREGATE IF EXISTS threadkeep_sum(bigint)")
+    if dialect == "sqlite":
+        op.execute("DROP TABLE IF EXISTS threadkeep_search_index")
+    for table in reversed(tables()):
+        op.drop_table(f"threadkeep_{table}", if_exists=True)
+
+
+def has_fts5() -> bool:
+    if context.is_offline_mode():
+        return True
+    modules = sa.text("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'")
+    return op.get_bind().execute(modules).first() is not None
+
+
+def create_table(name: str, columns: Sequence[sa.Column[Any]], key: str, *constraints: Any) -> None:
+    """`key` names the columns of the primary key; the names of constraints begin with that of the table."""
+    for constraint in constraints:
+        constraint.name = op.f(f"threadkeep_{name}_{constraint.name}")
+    primary_key = sa.PrimaryKeyConstraint(*key.split(), name=op.f(f"threadkeep_{name}_pkey"))
+    options: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+    op.create_table(f"threadkeep_{name}", *columns, primary_key, *constraints, **options)
+
+
+def columns(*types: tuple[Any, str]) -> list[sa.Column[Any]]:
+    """Types, each with the names of its columns; one with a question mark may be NULL."""
+    return [
+        sa.Column(name.rstrip("?"), type_, nullable=name.endswith("?"), autoincrement=False)
+        for type_, names in types
+        for name in names.split()
+    ]
+
+
+def refers(table: str, ondelete: str = "CASCADE", **columns: str) -> sa.ForeignKeyConstraint:
+    targets = [f"threadkeep_{table}.{name}" for name in columns.values()]
+    return sa.ForeignKeyConstraint(list(columns), targets, name=f"{table}_fkey", ondelete=ondelete)
+
+
+def to_tenant() -> sa.ForeignKeyConstraint:
+    return refers("tenants", tenant_id="id")
+
+
+def to_conversation() -> sa.ForeignKeyConstraint:
+    return refers("conversations", tenant_id="tenant_id", conversation_id="id")
+
+
+def to_options() -> tuple[sa.ForeignKeyConstraint, sa.ForeignKeyConstraint]:
+    return (
+        refers("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
+        refers("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
+    )
+
+
+def unique(*columns: str) -> sa.UniqueConstraint:
+    return sa.UniqueConstraint(*columns, name=f"{columns[-1]}_key")
+
+
+def tables() -> dict[str, Any]:
+    """In the order in which they are created: columns, primary key, constraints."""
+    return {**contents(), **conversations(), **items(), **responses(), **usage()}
+
+
+def contents() -> dict[str, Any]:
+    """Tenants, and what their rows share by content."""
+    shared = (BIG, "tenant_id"), (HASH, "hash")
+    written = (MOMENT, "created_at")
+    return {
+        "tenants": (columns((BIG, "id"), (IDENTIFIER, "name"), written), "id", unique("name")),
+        "configs": (columns(*shared, (TEXT, "config"), written), "tenant_id hash", to_tenant()),
+        "tool_definitions": (
+            columns(*shared, (IDENTIFIER, "type name?"), (TEXT, "definition"), written), "tenant_id hash", to_tenant(),
+        ),
+        "tool_sets": (columns(*shared, (TEXT, "definitions"), written), "tenant_id hash", to_tenant()),
+        "blobs": (columns(*shared, (BYTES, "content"), written), "tenant_id hash", to_tenant()),
+    }  # fmt: skip
+
+
+def conversations() -> dict[str, Any]:
+    return {
+        "conversations": (
+            columns(
+                (BIG, "tenant_id id"), (SHORT_HASH, "public_id"), (IDENTIFIER, "external_id? user_id?"),
+                (TEXT, "title? labels?"), (IDENTIFIER, "status"), (HASH, "config_hash tool_set_hash?"),
+                (NUMBER, "active_branch"), (BIG, "next_position"), (NUMBER, "next_response next_branch"),
+                (BIG, "head_position"), (NUMBER, "revision"), (MOMENT, "created_at last_activity_at"),
+                (NUMBER, "streams?"), (BIG, "search_from?"),
+            ),
+            "tenant_id id",
+            to_tenant(), *to_options(), unique("tenant_id", "public_id"), unique("tenant_id", "external_id"),
+        ),
+        "conversation_labels": (
+            columns((BIG, "tenant_id conversation_id"), (IDENTIFIER, "key value")),
+            "tenant_id conversation_id key", to_conversation(),
+        ),
+        "branches": (
+            columns(
+                (BIG, "tenant_id conversation_id"), (NUMBER, "number parent"), (BIG, "fork_position head_position"),
+                (TEXT, "lineage"), (MOMENT, "created_at"),
+            ),
+            "tenant_id conversation_id number", to_conversation(),
+        ),
+        "context_caches": (
+            columns(
+                (BIG, "tenant_id"), (IDENTIFIER, "account model"), (HASH, "hash"), (BIG, "conversation_id"),
+                (NUMBER, "branch turns answer"), (SHORT_HASH, "token"), (MOMENT, "claim_until?"), (TEXT, "name?"),
+                (MOMENT, "expires_at?"), (SMALL, "is_shared"), (MOMENT, "created_at"),
+            ),
+            "tenant_id account model hash", to_conversation(),
+        ),
+    }  # fmt: skip
+
+
+def items() -> dict[str, Any]:
+    words = TEXT.with_variant(postgresql.TSVECTOR(), "postgresql")
+    item = refers("items", tenant_id="tenant_id", conversation_id="conversation_id", position="position")
+    blob = refers("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash")
+    return {
+        "items": (
+            columns(
+                (BIG, "tenant_id conversation_id position"), (NUMBER, "branch"), (BIG, "turn? seen?"),
+                (TEXT, "item_id?"), (SHORT_HASH, "item_hash?"), (TEXT, "call_id?"), (SHORT_HASH, "call_hash?"),
+                (IDENTIFIER, "type role? status? name? author_id? origin? model?"), (TEXT, "payload? rest?"),
+                (SMALL, "codec"), (MOMENT, "created_at"),
+            ),
+            "tenant_id conversation_id position", to_conversation(),
+        ),
+        "item_blobs": (
+            columns(
+                (BIG, "tenant_id conversation_id position"), (SMALL, "part ordinal"), (BIG, "splice_at"),
+                (HASH, "hash"),
+            ),
+            "tenant_id conversation_id position part ordinal", item, blob,
+        ),
+        "search_documents": (
+            columns(
+                (BIG, "tenant_id id conversation_id position"), (NUMBER, "branch"), (IDENTIFIER, "type role?"),
+                (MOMENT, "created_at"), (TEXT, "text"), (words, "words?"),
+            ),
+            "tenant_id id", to_conversation(), unique("tenant_id", "conversation_id", "position"),
+        ),
+    }  # fmt: skip
+
+
+def responses() -> dict[str, Any]:
+    def to_response() -> sa.ForeignKeyConstraint:
+        return refers("responses", tenant_id="tenant_id", conversation_id="conversation_id", number="number")
+
+    return {
+        "responses": (
+            columns(
+                (BIG, "tenant_id conversation_id"), (NUMBER, "number"), (TEXT, "provider_response_id?"),
+                (NUMBER, "branch"), (BIG, "input_to from_position to_position"), (TEXT, "view?"),
+                (HASH, "config_hash tool_set_hash?"), (IDENTIFIER, "format"), (TEXT, "model?"),
+                (IDENTIFIER, "status?"), (TEXT, "finish_reason? incomplete_details? error? provider_data?"),
+                (MOMENT, "created_at completed_at? lease_until?"), (SHORT_HASH, "lease_token?"),
+                (NUMBER, "open_branch?"),
+            ),
+            "tenant_id conversation_id number", to_conversation(), *to_options(),
+        ),
+        "stream_parts": (
+            columns(
+                (BIG, "tenant_id conversation_id"), (NUMBER, "number part"), (TEXT, "content"), (MOMENT, "created_at")
+            ),
+            "tenant_id conversation_id number part", to_response(),
+        ),
+        "response_bodies": (
+            columns(
+                (BIG, "tenant_id conversation_id"), (NUMBER, "number"), (SMALL, "codec"), (BYTES, "body"),
+                (MOMENT, "created_at"),
+            ),
+            "tenant_id conversation_id number", to_response(),
+        ),
+        "appends": (
+            columns(
+                (BIG, "tenant_id conversation_id"), (IDENTIFIER, "key"), (HASH, "request_hash"), (TEXT, "outcome"),
+                (MOMENT, "created_at"),
+            ),
+            "tenant_id conversation_id key", to_tenant(),
+        ),
+    }  # fmt: skip
+
+
+def usage() -> dict[str, Any]:
+    """The ledger, and its sums of days."""
+    tokens = " ".join(f"{name}?" for name in TOKENS)
+    day = (BIG, "tenant_id"), (DATE, "day")
+    sums = (BIG, f"attempts {tokens} cost_nano? latency_ms? cache_known_tokens? costs latencies")
+
+    def to_day() -> sa.ForeignKeyConstraint:
+        return refers("usage_days", tenant_id="tenant_id", day="day")
+
+    return {
+        "usage_records": (
+            columns(
+                (BIG, "tenant_id id"), (DATE, "day"), (MOMENT, "occurred_at"), (IDENTIFIER, "user_id?"),
+                (BIG, "conversation_id"), (NUMBER, "response?"), (HASH, "tool_set_hash?"),
+                (IDENTIFIER, "provider? model? format status?"), (BIG, f"latency_ms? {tokens} cost_nano?"),
+                (TEXT, "usage? error? price?"),
+            ),
+            "tenant_id id",
+        ),
+        "usage_days": (columns(*day, (MOMENT, "filled_at?")), "tenant_id day", to_tenant()),
+        "usage_daily": (
+            columns(*day, (NUMBER, "number"), (IDENTIFIER, "provider? model? format status?"), sums),
+            "tenant_id day number", to_day(),
+        ),
+        "usage_daily_models": (
+            columns(*day, (NUMBER, "number"), (IDENTIFIER, "model?"), sums), "tenant_id day number", to_day(),
+        ),
+    }  # fmt: skip
+
+
+def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
+    """Table, name, columns, options."""
+
+    def where(condition: str) -> dict[str, Any]:
+        return {"postgresql_where": sa.text(condition), "sqlite_where": sa.text(condition)}
+
+    activity = ["status", "last_activity_at", "id"]
+    yield "conversations", "activity", ["tenant_id", *activity], {}
+    yield "conversations", "user_activity", ["tenant_id", "user_id", *activity], {}
+    yield "conversations", "search", ["tenant_id", "search_from", "id"], where("search_from IS NOT NULL")
+    yield "conversation_labels", "value", ["tenant_id", "key", "value", "conversation_id"], {}
+    yield "context_caches", "conversation_id", ["tenant_id", "conversation_id"], {}
+    yield "items", "call", ["tenant_id", "call_hash"], where("call_hash IS NOT NULL")
+    yield "items", "item", ["tenant_id", "item_hash"], where("item_hash IS NOT NULL")
+    yield "item_blobs", "hash", ["tenant_id", "hash"], {}
+    yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], {"unique": True}
+    full_text = {"postgresql_using": "gin", "mysql_prefix": "FULLTEXT", "mariadb_prefix": "FULLTEXT"}
+    # on SQLite the full text is in a table of its own, and this index is empty
+    yield "search_documents", "words", ["words"], full_text | {"sqlite_where": sa.text("0")}
+    by_model = ["model", "provider", "format", "status"]
+    yield "usage_records", "by_day", ["tenant_id", "day", *by_model, "user_id", "conversation_id", *FIGURES], {}
+    yield "usage_records", "by_user", ["tenant_id", "user_id", "day", *by_model, *FIGURES], {}
+    yield "usage_records", "by_conversation", ["tenant_id", "conversation_id", "response", "day", "model", *FIGURES], {}
+
+
+# It keeps no text: that stands in the documents.
+SEARCH_INDEX = (
+    "CREATE VIRTUAL TABLE threadkeep_search_index "
+    "USING fts5(words, content='', tokenize='unicode61 remove_diacritics 2')"
+)
+
+# PostgreSQL sums bigint as numeric, and making that of every group takes longer than summing days up. This aggregate
+# gives NULL for nothing but NULLs, too, and fails where a sum goes beyond 64 bits.
+SUM_AGGREGATE = (
+    "CREATE AGGREGATE threadkeep_sum(bigint) (sfunc = int8pl, stype = bigint, combinefunc = int8pl, parallel = safe)"
+)
+
+# Content parts of a message as a JSON array, NULL where the text is not JSON. PostgreSQL refuses U+0000 and lone
+# surrogates in JSON: they become U+FFFD. One line, because administrators' scripts are split at semicolons.
+PARTS_FUNCTION = (
+    "CREATE FUNCTION threadkeep_parts(payload text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $body$ "
+    "DECLARE content jsonb; BEGIN "
+    "BEGIN content := payload::jsonb -> 'content'; EXCEPTION WHEN data_exception THEN "
+    r"content := regexp_replace(payload, '(?<!\\)((\\\\)*)\\u(0000|d[89a-f][0-9a-f]{2})', '\1\\ufffd', 'gi')"
+    "::jsonb -> 'content'; END; "
+    "RETURN CASE jsonb_typeof(content) WHEN 'array' THEN content "
+    "WHEN 'string' THEN jsonb_build_array(jsonb_build_object('text', content)) END; "
+    "EXCEPTION WHEN data_exception THEN RETURN NULL; END $body$"
+)
+
+# SQLite would end a text at U+0000, and give lone surrogates as bytes that are no UTF-8, which no client can read: here
+# the former become U+FFFD and the latter stay escapes (they only stand in rows that the fast JSON writer refused,
+# `codec` 1). U+0001 is in no JSON text: it stands for an escaped backslash meanwhile.
+SQLITE_TEXT = (
+    r"CASE WHEN i.codec & 1 OR instr(i.payload, '\u0000') THEN replace(replace(replace(replace("
+    r"i.payload, '\\', char(1)), '\u0000', '\ufffd'), '\ud', '\\ud'), char(1), '\\') ELSE i.payload END"
+)
+
+# dialect -> what stands in braces in the texts of the views; {0} is the argument
+SPELLINGS = {
+    "sqlite": {
+        "name": "{0}",
+        "conversation": "'conv_' || nullif(lower(hex({0})), '')",
+        "hex": "nullif(lower(hex({0})), '')",
+        "sum": "sum({0})",
+        "parts": (
+            f"JOIN json_each(CASE WHEN NOT json_valid({SQLITE_TEXT}) THEN json_object() "
+            f"WHEN json_type({SQLITE_TEXT}, '$.content') = 'text' THEN json_object('content', "
+            f"json_array(json_object('text', json_extract({SQLITE_TEXT}, '$.content')))) "
+            f"ELSE {SQLITE_TEXT} END, '$.content') p"
+        ),
+        "part": "p.key",
+        "text": "CASE WHEN p.type = 'object' THEN json_extract(p.value, '$.text') END",
+    },
+    "postgresql": {
+        "name": "{0}",
+        "conversation": "'conv_' || encode({0}, 'hex')",
+        "hex": "encode({0}, 'hex')",
+        "sum": "CAST(sum({0}) AS bigint)",
+        "parts": "CROSS JOIN LATERAL jsonb_array_elements(threadkeep_parts(i.payload)) WITH ORDINALITY AS p (value, n)",
+        "part": "p.n - 1",
+        "text": "p.value ->> 'text'",
+    },
+    "mysql": {
+        "name": "CONVERT({0} USING utf8mb4)",
+        "conversation": "CONCAT('conv_', LOWER(HEX({0})))",
+        "hex": "LOWER(HEX({0}))",
+        "sum": "CAST(sum({0}) AS SIGNED)",
+        "parts": (
+            "JOIN JSON_TABLE(CASE WHEN NOT JSON_VALID(i.payload) THEN JSON_OBJECT() "
+            "WHEN JSON_TYPE(JSON_EXTRACT(i.payload, '$.content')) = 'STRING' THEN JSON_OBJECT('content', "
+            "JSON_ARRAY(JSON_OBJECT('text', JSON_UNQUOTE(JSON_EXTRACT(i.payload, '$.content'))))) ELSE i.payload END, "
+            "'$.content[*]' COLUMNS (n FOR ORDINALITY, text LONGTEXT PATH '$.text')) p"
+        ),
+        "part": "p.n - 1",
+        "text": "p.text",
+    },
+}
+
+
+def views(dialect: str) -> dict[str, str]:
+    """The statements that create them, by name."""
+    spellings = SPELLINGS[dialect]
+    template = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+    text = re.sub(r"\{(\w+)(?: ([\w.]+))?\}", lambda match: spellings[match[1]].format(match[2]), template)
+    return {match[1]: match[0] for match in re.finditer(r"^CREATE VIEW (\w+) AS\n[^;]*", text, re.MULTILINE)}

@@ -29,105 +29,121 @@ from threadkeep.errors import (
     ToolNotFound,
     UnknownFormat,
 )
+from threadkeep.formats.registry import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
+    from threadkeep.domain.content import (
+        Content,
+        InputFile,
+        InputImage,
+        InputText,
+        InputVideo,
+        OutputText,
+        Part,
+        ProviderPart,
+        ReasoningText,
+        Refusal,
+        SummaryText,
+        Text,
+        UnknownPart,
+    )
     from threadkeep.domain.context_caches import CachePlan, ContextCache
-    from threadkeep.domain.cost import Price
+    from threadkeep.domain.items import (
+        Compaction,
+        FunctionCall,
+        FunctionCallOutput,
+        Item,
+        ItemReference,
+        Message,
+        ProviderItem,
+        Reasoning,
+        UnknownItem,
+    )
     from threadkeep.domain.media import data_url
+    from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
+    from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns
+    from threadkeep.domain.reports import (
+        LargeConversation,
+        ReconciliationReport,
+        Statistics,
+        ToolUsage,
+        UsageFilters,
+        UsageKey,
+        UsageRow,
+        UsageSum,
+    )
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
-    from threadkeep.domain.statistics import LargeConversation, Statistics
     from threadkeep.domain.stored import Branch, Page, SearchResult, StoredItem, StoredResponse, SyncResult
-    from threadkeep.domain.tools import ToolRegistry, default_registry, register_tool, reset_default_registry
-    from threadkeep.domain.usage import Reconciled, ToolUsage, Usage, UsageRow
-    from threadkeep.domain.wire import Loss, Rendered, Repair, Turns
-    from threadkeep.store.async_conversation import AsyncConversation
-    from threadkeep.store.async_store import AsyncStore
+    from threadkeep.domain.tools import (
+        BuiltinTool,
+        FunctionTool,
+        Tool,
+        ToolRegistry,
+        default_registry,
+        register_tool,
+        reset_default_registry,
+    )
+    from threadkeep.domain.usage import NormalizedUsage, Price, Usage
+    from threadkeep.domain.views import ViewOptions
+    from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.conversation import Conversation
+    from threadkeep.store.positions import AppendOptions
+    from threadkeep.store.retention import ErasureReport, RetentionReport
     from threadkeep.store.store import Store
+    from threadkeep.store.streaming.recorder import Recorder
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncConversation",
-    "AsyncStore",
-    "Branch",
-    "CachePlan",
-    "CannotParse",
-    "CannotRender",
-    "Conflict",
-    "ContextCache",
-    "Conversation",
-    "FormatError",
-    "HeadConflict",
-    "IdempotencyConflict",
-    "InvalidItem",
-    "InvalidOption",
-    "ItemRefused",
-    "LargeConversation",
-    "LeaseLost",
-    "Loss",
-    "LossError",
-    "MissingExtra",
-    "NotFound",
-    "Page",
-    "ParsedJsonError",
-    "Price",
-    "ProviderError",
-    "Reconciled",
-    "Rendered",
-    "Repair",
-    "Response",
-    "ResponseInProgress",
-    "SchemaError",
-    "SchemaMissing",
-    "SchemaOutOfDate",
-    "SchemaTooNew",
-    "SearchResult",
-    "Session",
-    "Statistics",
-    "Store",
-    "StoredItem",
-    "StoredResponse",
-    "SyncResult",
-    "ThreadkeepError",
-    "TooLarge",
-    "ToolNotFound",
-    "ToolRegistry",
-    "ToolUsage",
-    "Turns",
-    "UnknownFormat",
-    "Usage",
-    "UsageRow",
-    "__version__",
-    "data_url",
-    "default_registry",
-    "formats",
-    "register_tool",
-    "reset_default_registry",
+    "AppendOptions", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool", "CachePlan",
+    "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
+    "ErasureReport", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
+    "IdempotencyConflict", "ImportOptions", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem",
+    "InvalidOption", "Item", "ItemReference", "ItemRefused", "LargeConversation", "LeaseLost", "Loss", "LossError",
+    "Message", "MissingExtra", "NewOptions", "NormalizedUsage", "NotFound", "OutputText", "Page", "ParsedJsonError",
+    "Part", "Price", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
+    "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
+    "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session",
+    "SessionOptions", "Statistics", "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text",
+    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
+    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
+    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
     "schema",
-]
+]  # fmt: skip
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
-    "domain.context_caches": ("CachePlan", "ContextCache"),
-    "domain.cost": ("Price",),
-    "domain.media": ("data_url",),
-    "domain.response": ("Response",),
-    "domain.session": ("Session",),
-    "domain.statistics": ("LargeConversation", "Statistics"),
-    "domain.stored": ("Branch", "Page", "SearchResult", "StoredItem", "StoredResponse", "SyncResult"),
-    "domain.tools": ("ToolRegistry", "default_registry", "register_tool", "reset_default_registry"),
-    "domain.usage": ("Reconciled", "ToolUsage", "Usage", "UsageRow"),
-    "domain.wire": ("Loss", "Rendered", "Repair", "Turns"),
-    "store.async_conversation": ("AsyncConversation",),
-    "store.async_store": ("AsyncStore",),
-    "store.conversation": ("Conversation",),
-    "store.store": ("Store",),
+    "domain.content": (
+        "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
+        "SummaryText Text UnknownPart"
+    ),
+    "domain.context_caches": "CachePlan ContextCache",
+    "domain.items": (
+        "Compaction FunctionCall FunctionCallOutput Item ItemReference Message ProviderItem Reasoning UnknownItem"
+    ),
+    "domain.media": "data_url",
+    "domain.options": "ImportOptions NewOptions SessionOptions UpdateOptions",
+    "domain.reports": (
+        "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
+    ),
+    "domain.rendering": "Loss Rendered Repair Turns",
+    "domain.response": "Response",
+    "domain.session": "Session",
+    "domain.stored": "Branch Page SearchResult StoredItem StoredResponse SyncResult",
+    "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
+    "domain.usage": "NormalizedUsage Price Usage",
+    "domain.views": "ViewOptions",
+    "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
+    "store.conversation": "Conversation",
+    "store.positions": "AppendOptions",
+    "store.retention": "ErasureReport RetentionReport",
+    "store.store": "Store",
+    "store.streaming.recorder": "Recorder",
 }
-_MODULES: Final = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
+_MODULES: Final = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -136,8 +152,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return found
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

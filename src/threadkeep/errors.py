@@ -3,46 +3,47 @@
 ::
 
     ThreadkeepError
-    ├── NotFound (LookupError)            no such conversation, tenant, item or branch, or not yours
+    ├── NotFound (LookupError)            no such conversation, tenant, item or branch, or it belongs to someone else
     ├── InvalidOption (ValueError)        an argument or setting that cannot be used
     ├── InvalidItem (ValueError)          an item or content part that cannot be stored
     ├── TooLarge                          a value over a limit of the library or the database server
     ├── FormatError
-    │   ├── UnknownFormat                 no wire format of that name
-    │   ├── CannotRender                  no request can be made of this conversation
+    │   ├── UnknownFormat                 no wire format has that name
+    │   ├── CannotRender                  the conversation cannot be rendered as a request
     │   │   └── LossError                 strict rendering would lose or change something
-    │   │       └── ItemRefused           … because of an item that no rendering can send (InvalidItem, too)
-    │   └── CannotParse                   a provider body that cannot be understood
-    │       ├── StreamChunk               a part of a stream instead of a whole body (CannotRender, too)
+    │   │       └── ItemRefused           … because of an item that cannot be sent as it is (InvalidItem, too)
+    │   └── CannotParse                   a provider's body that cannot be parsed
+    │       ├── StreamChunk               one event of a stream instead of a complete body (CannotRender, too)
     │       └── ProviderError             the provider answered with an error
     ├── Conflict
-    │   ├── HeadConflict                  somebody else appended first
-    │   ├── IdempotencyConflict           the key was used with other content
+    │   ├── HeadConflict                  another writer appended first
+    │   ├── IdempotencyConflict           the key was used before with other content
     │   ├── ResponseInProgress            the branch has an unfinished streamed response
-    │   └── LeaseLost                     a stream recorder whose lease was taken over
-    ├── ToolNotFound                      no tool, or no handler, of that name
+    │   └── LeaseLost                     another writer ended the response of a stream recorder
+    ├── ToolNotFound                      no tool, or no handler, has that name
     ├── ParsedJsonError (ValueError)      the text of a response is not JSON
     ├── SchemaError
     │   ├── SchemaMissing                 the database has no tables of threadkeep
-    │   ├── SchemaOutOfDate               the tables are of an older release
-    │   └── SchemaTooNew                  the tables are of a newer release
+    │   ├── SchemaOutOfDate               the tables are those of an older release
+    │   └── SchemaTooNew                  the tables are those of a newer release
     └── MissingExtra (ImportError)        an optional dependency is not installed
 
-Every message says what happened, where, and what to do. Errors of the database driver stay as ``__cause__``.
+Every error says what happened, where, and what to do about it. Errors of the database driver remain its ``__cause__``.
+All of them can be copied and pickled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Report(Protocol):
-    """What `LossError` needs to know of a loss or repair."""
+    """What `LossError` needs to know about a loss or repair."""
 
     @property
     def code(self) -> str:
-        """A short stable word."""
+        """A short, stable identifier."""
 
     @property
     def detail(self) -> str:
@@ -50,7 +51,32 @@ class Report(Protocol):
 
 
 class ThreadkeepError(Exception):
-    """Base of everything that threadkeep raises on purpose."""
+    """Base class of everything that threadkeep raises on purpose.
+
+    Attributes:
+        message: what happened, and where; without `argument` in front and without `hint`.
+        argument: the name of the argument or option that it is about, which the text begins with; None for none.
+        hint: what to do about it, as sentences for people who write Python; None where the message says it all.
+
+    The text of the error is all three. Other surfaces, such as the command line, word `argument` and `hint` their way.
+    """
+
+    message: str
+
+    def __init__(self, message: str = "", *, argument: str | None = None, hint: str | None = None) -> None:
+        self.message, self.argument, self.hint = message, argument, hint
+        super().__init__(" ".join(part for part in (argument, message, hint) if part))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For copies and pickles, which would otherwise call `__init__` with the text alone."""
+        return _rebuild, (type(self), self.args), vars(self)
+
+
+def _rebuild(kind: type[ThreadkeepError], args: tuple[Any, ...]) -> ThreadkeepError:
+    """An error with its text; the attributes are set by the caller."""
+    error = kind.__new__(kind, *args)
+    super(ThreadkeepError, error).__init__(*args)
+    return error
 
 
 class NotFound(ThreadkeepError, LookupError):
@@ -70,19 +96,19 @@ class TooLarge(ThreadkeepError):
 
 
 class FormatError(ThreadkeepError):
-    """Base of the errors about wire formats."""
+    """Base class of the errors about wire formats."""
 
 
 class UnknownFormat(FormatError):
-    """No wire format has that name."""
+    """No wire format has that `name`."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.name = name
-        super().__init__(f"There is no format {name!r}. Known formats: {', '.join(known)}.")
+        super().__init__(f"There is no format {name!r}.", hint=f"Known formats: {', '.join(known)}.")
 
 
 class CannotRender(FormatError):
-    """No request that the provider would take can be made of this conversation."""
+    """The conversation cannot be rendered as a request that the provider would accept."""
 
 
 class LossError(CannotRender):
@@ -90,12 +116,11 @@ class LossError(CannotRender):
 
     def __init__(self, format_name: str, losses: Sequence[Report], repairs: Sequence[Report] = ()) -> None:
         self.losses, self.repairs = list(losses), list(repairs)
-        first = [*losses, *repairs][0]
-        more = len(losses) + len(repairs) - 1
+        first, *others = [*losses, *repairs]
+        more = f" (and {len(others)} more)" if others else ""
         super().__init__(
-            f"Rendering for {format_name} is not exact: {first.code}: {first.detail.rstrip('.')}"
-            + (f" (and {more} more)" if more else "")
-            + ". Render with strict=False to send it anyway; the losses are reported there."
+            f"Rendering for {format_name} is not exact: {first.code}: {first.detail.rstrip('.')}{more}.",
+            hint="Render with strict=False to send it anyway; the losses are reported there.",
         )
 
 
@@ -104,37 +129,40 @@ class ItemRefused(LossError, InvalidItem):
 
 
 class CannotParse(FormatError):
-    """A provider body cannot be understood."""
+    """A provider's body cannot be parsed."""
 
 
 class StreamChunk(CannotParse, CannotRender):
-    """The body is one event of a stream, which only an assembler can read."""
+    """The body is one event of a stream, which only an assembler can read; `kind` is the type of the event."""
 
     def __init__(self, format_name: str, kind: str) -> None:
         self.kind = kind
         super().__init__(
-            f"The body is one event of a stream ({kind}), not a response. Feed all events to "
-            f"get_format({format_name!r}).assembler() and take its response; a conversation records them by "
-            f"stream_response({format_name!r})."
+            f"The body is one event of a stream ({kind}), not a response.",
+            hint=f"Feed all events to get_format({format_name!r}).assembler() and take its response; a conversation "
+            f"records them with stream_response({format_name!r}).",
         )
 
 
 class ProviderError(CannotParse):
     """The provider answered with an error instead of a response.
 
-    `code`, `message` and `type` are the provider's own words; `status` is the HTTP status where the body states it.
+    `code`, `message` and `type` are the provider's own words, None where it has none; `status` is the HTTP status where
+    the body states it.
     """
+
+    message: str | None  # type: ignore[assignment]  # the provider's: None says that it gave none
 
     def __init__(
         self, message: str | None, *, code: str | None = None, type: str | None = None, status: int | None = None
     ) -> None:
+        name = code or type
+        super().__init__(f"The provider returned an error: {f'{name}: ' if name else ''}{message or 'no message'}")
         self.code, self.message, self.type, self.status = code, message, type, status
-        named = code or type
-        super().__init__(f"The provider returned an error: {f'{named}: ' if named else ''}{message or 'no message'}")
 
 
 class Conflict(ThreadkeepError):
-    """Somebody else changed the conversation first."""
+    """Another writer changed the conversation first."""
 
 
 class HeadConflict(Conflict):
@@ -143,94 +171,106 @@ class HeadConflict(Conflict):
     def __init__(self, expected: int, head: int) -> None:
         self.expected, self.head = expected, head
         super().__init__(
-            f"The branch ends at position {head}, not at the expected {expected}. "
-            'Read what is new and try again, or pass on_conflict="append" or on_conflict="branch".'
+            f"The branch ends at position {head}, not at the expected {expected}.",
+            hint='Read what is new and try again, or pass on_conflict="append" or on_conflict="branch".',
         )
 
 
 class IdempotencyConflict(Conflict):
-    """An idempotency key was used again with other content; nothing was written."""
+    """An idempotency `key` was used again with other content; nothing was written."""
 
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(
-            f"The idempotency key {key!r} was used before with other content. Use a new key for new content."
+            f"The idempotency key {key!r} was used before with other content.", hint="Use a new key for new content."
         )
 
 
 class ResponseInProgress(Conflict):
-    """The branch has a streamed response in progress; `number` is its number."""
+    """The `branch` has a streamed response in progress; `number` is the number of that response.
 
-    def __init__(self, number: int, branch: int) -> None:
-        self.number, self.branch = number, branch
+    `retry_after`: for how many seconds its lease still runs. A recorder that lives renews it; after one that died, the
+    next writer takes over then.
+    """
+
+    def __init__(self, number: int, branch: int, retry_after: float = 0.0) -> None:
+        self.number, self.branch, self.retry_after = number, branch, retry_after
         super().__init__(
-            f"Response {number} is still being streamed on branch {branch}. Wait for its end, or pass "
-            'on_conflict="append", which ends it where it is, or on_conflict="branch".'
+            f"Response {number} is still being streamed on branch {branch}.",
+            hint="Try again after `retry_after` seconds, or "
+            'pass on_conflict="append", which ends it where it is, or on_conflict="branch".',
         )
 
 
 class LeaseLost(Conflict):
-    """The lease of a stream recorder has expired and was taken over; `number` is that of its response."""
+    """Another writer ended the response of a stream recorder; `number` is the number of that response."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         super().__init__(
-            f"Somebody else has ended response {number}: its lease was over, or they asked for that. What had come of "
-            "it is stored, with its ledger row; what came since is not. A longer lease= leaves more time."
+            f"Response {number} was ended by another writer: its lease had expired, or that writer asked for it. "
+            "What had arrived by then is stored, with its ledger row; what arrived later is not.",
+            hint="Pass a longer lease= where the process, or its database, may stand still for longer than that.",
         )
 
 
 class ToolNotFound(ThreadkeepError):
-    """There is no tool, or no handler, of that name."""
+    """No tool, or no handler, has that name."""
 
 
 class ParsedJsonError(ThreadkeepError, ValueError):
-    """The text of a response is not JSON; `text` is that text."""
+    """The text of a response is not JSON; `text` is that text, None when there is none."""
 
     def __init__(self, text: str | None, reason: str) -> None:
         self.text = text
-        super().__init__(f"The text of the response is not JSON: {reason}. Its text: {(text or '')[:200]!r}")
+        start = f" The text begins with {text[:200]!r}." if text else ""
+        super().__init__(
+            f"The text of the response is not JSON: {reason}.{start}",
+            hint="Ask for JSON with json_output(...), or call parsed_json() without strict=True, which returns None.",
+        )
 
 
 class SchemaError(ThreadkeepError):
-    """Base of the errors about the database schema."""
+    """Base class of the errors about the database schema."""
 
 
 UPGRADE_HINT = "Run `threadkeep db upgrade`, or call `threadkeep.schema.upgrade(engine)`."
 
 
 class SchemaMissing(SchemaError):
-    """The database has no tables of threadkeep."""
+    """The database has no tables of threadkeep; `wanted` is the revision that this version needs."""
 
     def __init__(self, wanted: str) -> None:
         self.found, self.wanted = None, wanted
-        super().__init__(f"The database has no tables of threadkeep, this version needs {wanted}. {UPGRADE_HINT}")
+        super().__init__(
+            f"The database has no tables of threadkeep; this version needs schema {wanted}.", hint=UPGRADE_HINT
+        )
 
 
 class SchemaOutOfDate(SchemaError):
-    """The tables are of an older release."""
+    """The tables are those of an older release: `found` is their revision, `wanted` the one that this version needs."""
 
     def __init__(self, found: str, wanted: str) -> None:
         self.found, self.wanted = found, wanted
-        super().__init__(f"The database has schema {found}, this version needs {wanted}. {UPGRADE_HINT}")
+        super().__init__(f"The database has schema {found}; this version needs {wanted}.", hint=UPGRADE_HINT)
 
 
 class SchemaTooNew(SchemaError):
-    """The tables are of a newer release of threadkeep."""
+    """The tables are those of a newer release: `found` is their revision, `wanted` the newest that this one knows."""
 
     def __init__(self, found: str, wanted: str) -> None:
         self.found, self.wanted = found, wanted
         super().__init__(
-            f"The database has schema {found}, which this version (schema {wanted}) does not know. "
-            "Install the newer release of threadkeep that upgraded it."
+            f"The database has schema {found}, which this version (schema {wanted}) does not know.",
+            hint="Install the newer release of threadkeep that upgraded it.",
         )
 
 
 class MissingExtra(ThreadkeepError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed; `extra` is the extra of threadkeep that installs it."""
 
     def __init__(self, extra: str, needed_for: str) -> None:
         self.extra = extra
         super().__init__(
-            f"{needed_for} needs an optional dependency. Install it with `pip install threadkeep[{extra}]`."
+            f"{needed_for} needs an optional dependency.", hint=f"Install it with `pip install threadkeep[{extra}]`."
         )

@@ -16,9 +16,9 @@ from threadkeep import Session
 @pytest.fixture
 def cli(databases: Databases) -> Iterator[Cli]:
     """The command line on a new SQLite database with the schema."""
-    made = databases.prepared("sqlite", upgraded)
-    yield Cli(made.url)
-    databases.drop(made)
+    database = databases.prepared("sqlite", upgraded)
+    yield Cli(database.url)
+    databases.drop(database)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Cli:
 
 
 def _read_all(descriptor: int) -> Sequence[bytes]:
-    found = []
+    chunks = []
     while True:
         try:
             data = os.read(descriptor, 65536)
@@ -89,5 +89,5 @@ def _read_all(descriptor: int) -> Sequence[bytes]:
             break
         if not data:
             break
-        found.append(data)
-    return found
+        chunks.append(data)
+    return chunks

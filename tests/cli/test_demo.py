@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 import zlib
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+import sqlalchemy
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tests.cli.runs import Cli
-from threadkeep import Response, Store
-from threadkeep.cli.demo_data import PROVIDERS, body_of, script
+from tests.cli.runs import PROGRAM, Cli
+from threadkeep import Store
+from threadkeep.cli.demo_data import PROVIDERS, body_of, load_script
 from threadkeep.domain.content import InputImage
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Reasoning
 from threadkeep.formats import NAMES
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+# Python runs a module of this name when it starts
+SITE = """
+import sys
+
+class CoreOnly:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in {modules}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, CoreOnly)
+"""
+
+
+def optional_modules() -> set[str]:
+    """What is installed beside threadkeep, its core dependencies, and what these depend on."""
+    requirements = [Requirement(line) for line in tomllib.loads(PROJECT.read_text())["project"]["dependencies"]]
+    core = {"threadkeep"}
+    for requirement in requirements:  # grows on the way; nothing in it depends on itself
+        core.add(canonicalize_name(requirement.name))
+        for inner in map(Requirement, requires(requirement.name) or ()):
+            extras = {"", *requirement.extras}
+            if inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in extras):
+                requirements.append(inner)
+    owners = packages_distributions().items()
+    return {module for module, names in owners if not core & set(map(canonicalize_name, names))}
 
 
 @pytest.fixture
@@ -36,6 +74,21 @@ def test_the_demo_runs_in_two_processes(demo: Cli, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_demo_needs_the_core_dependencies_only(demo: Cli, tmp_path: Path) -> None:
+    """Nor does the second process need more."""
+    tmp_path.joinpath("sitecustomize.py").write_text(SITE.format(modules=optional_modules()))
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**demo.environment(), "PYTHONPATH": path}
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    shown = run(*PROGRAM, "demo")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert len(set(re.findall(r"Process (\d+)", shown.stdout))) == 2
+    assert "No module named 'pytest'" in run(sys.executable, "-c", "import pytest").stderr
+
+
 def test_the_demo_on_a_terminal(demo: Cli) -> None:
     shown = demo.on_terminal("demo")
     assert "\x1b[" in shown
@@ -43,21 +96,21 @@ def test_the_demo_on_a_terminal(demo: Cli) -> None:
 
 
 def test_the_demo_as_json(demo: Cli) -> None:
-    found = demo.spawn("demo", "--json").json
-    assert set(found["requests"]) == set(NAMES)
-    assert [message["role"] for message in found["requests"]["chat_completion"]["payload"]["messages"]] == [
+    result = demo.spawn("demo", "--json").json
+    assert set(result["requests"]) == set(NAMES)
+    assert [message["role"] for message in result["requests"]["chat_completion"]["payload"]["messages"]] == [
         "system", "user", "assistant", "tool", "tool", "assistant", "user",
     ]  # fmt: skip
-    assert {row["provider"]: row["cached_tokens"] for row in found["usage"]} == {"openai": 1024, "openrouter": 1021}
+    assert {row["provider"]: row["cached_tokens"] for row in result["usage"]} == {"openai": 1024, "openrouter": 1021}
 
 
 def test_a_kept_demo_can_be_looked_at_and_resumed(demo: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a demo?.db"
-    found = demo.spawn("demo", "--keep", str(file), "--json").json
+    result = demo.spawn("demo", "--keep", str(file), "--json").json
     assert [path.name for path in tmp_path.glob("*.db")] == ["a demo?.db"]
-    again = demo("demo", "--keep", str(file), "--resume", found["id"], "--json").json
+    again = demo("demo", "--keep", str(file), "--resume", result["id"], "--json").json
     assert len(again["requests"]["open_responses"]["payload"]["input"]) == 9
-    assert again["usage"] == found["usage"]
+    assert again["usage"] == result["usage"]
 
 
 def test_the_demo_overwrites_nothing(demo: Cli, tmp_path: Path) -> None:
@@ -67,9 +120,12 @@ def test_the_demo_overwrites_nothing(demo: Cli, tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+@pytest.mark.skipif(
+    sqlalchemy.__version__.startswith("2.0."), reason="the URLs of SQLAlchemy 2.0 cannot name a file with ? and #"
+)
 def test_the_advice_to_look_into_the_file_can_be_typed(demo: Cli, tmp_path: Path) -> None:
-    found = demo.spawn("demo", "--keep", "my demo?#.db", cwd=tmp_path)
-    program, *args = shlex.split(found.err.partition("try: ")[2])
+    result = demo.spawn("demo", "--keep", "my demo?#.db", cwd=tmp_path)
+    program, *args = shlex.split(result.err.partition("try: ")[2])
     assert (program, tmp_path.joinpath("my demo?#.db").exists()) == ("threadkeep", True)
     assert "#0 user" in demo.spawn(*args, cwd=tmp_path).out
 
@@ -88,11 +144,11 @@ def test_a_failing_second_process_fails_the_demo(demo: Cli, monkeypatch: pytest.
 
 
 def test_the_data_has_what_the_demo_is_to_show() -> None:
-    first, second = (Response.parse(body_of(name), name) for name in PROVIDERS)
+    first, second = (get_format(name).parse_response(body_of(name)) for name in PROVIDERS)
     assert isinstance(first.output[0], Reasoning)
     assert len(first.output[0].encrypted_content or "") > 500
     calls = [item for item in first.output if isinstance(item, FunctionCall)]
-    assert {call.name for call in calls} == set(script()["tool_outputs"])
+    assert {call.name for call in calls} == set(load_script()["tool_outputs"])
     assert all(isinstance(call.parsed_arguments(), dict) for call in calls)
     for response in (first, second):
         assert response.completed
@@ -103,14 +159,14 @@ def test_the_data_has_what_the_demo_is_to_show() -> None:
 
 
 def test_the_picture_is_a_whole_png() -> None:
-    data = InputImage(url=script()["question"][1]["url"]).data
+    data = InputImage(url=load_script()["question"][1]["url"]).data
     assert data is not None
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    place, kinds = 8, []
-    while place < len(data):
-        size = int.from_bytes(data[place : place + 4])
-        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + size]
-        assert int.from_bytes(data[place + 8 + size : place + 12 + size]) == zlib.crc32(kind + body)
+    offset, kinds = 8, []
+    while offset < len(data):
+        size = int.from_bytes(data[offset : offset + 4])
+        kind, body = data[offset + 4 : offset + 8], data[offset + 8 : offset + 8 + size]
+        assert int.from_bytes(data[offset + 8 + size : offset + 12 + size]) == zlib.crc32(kind + body)
         kinds.append(kind)
-        place += 12 + size
+        offset += 12 + size
     assert kinds == [b"IHDR", b"PLTE", b"IDAT", b"IEND"]

@@ -15,7 +15,7 @@ import typer
 from tests.cli.bodies import ANSWER, EVENTS, REQUEST, SESSION
 from tests.cli.runs import Cli
 from threadkeep.cli import app
-from threadkeep.cli.exits import EXIT_CODES
+from threadkeep.cli.exit_codes import EXIT_CODES
 
 PAGE = Path(__file__).parent.parent.parent.joinpath("docs/cli.md").read_text()
 
@@ -34,9 +34,9 @@ COMMANDS = dict(commands(ROOT))
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^## `threadkeep {title}`$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/cli.md has no section ## `threadkeep {title}`"
-    return found[1]
+    result = re.search(rf"^## `threadkeep {title}`$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert result, f"docs/cli.md has no section ## `threadkeep {title}`"
+    return result[1]
 
 
 def test_the_commands_are_these() -> None:
@@ -73,8 +73,8 @@ def test_the_shared_options_stand_in_the_page() -> None:
 def test_the_exit_codes_stand_in_the_page() -> None:
     rows = re.findall(r"^\| (\d+) \| (.+?) \|$", PAGE, re.MULTILINE)
     assert {int(code) for code, _ in rows} == {0, *EXIT_CODES.values()}
-    told = {int(code): text for code, text in rows}
-    assert {kind.__name__ for kind, code in EXIT_CODES.items() if f"`{kind.__name__}`" not in told[code]} == set()
+    texts = {int(code): text for code, text in rows}
+    assert {kind.__name__ for kind, code in EXIT_CODES.items() if f"`{kind.__name__}`" not in texts[code]} == set()
 
 
 def test_the_examples_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from threadkeep import Session
 
 
 def test_ls_is_tab_separated_in_a_pipe(cli: Cli, stored: str) -> None:
-    found = cli("ls").rows
-    assert [row["id"] for row in found] == [stored]
-    assert {name: found[0][name] for name in ("status", "user", "model", "title", "labels")} == {
+    result = cli("ls").rows
+    assert [row["id"] for row in result] == [stored]
+    assert {name: result[0][name] for name in ("status", "user", "model", "title", "labels")} == {
         "status": "active",
         "user": "ada",
         "model": "gpt-5.4",
@@ -24,10 +24,10 @@ def test_ls_is_tab_separated_in_a_pipe(cli: Cli, stored: str) -> None:
 
 
 def test_ls_as_json(cli: Cli, stored: str) -> None:
-    found = cli("ls", "--json").json
-    assert found["next"] is None
-    assert [one["id"] for one in found["conversations"]] == [stored]
-    assert found["conversations"][0]["labels"] == {"app": "quiz"}
+    result = cli("ls", "--json").json
+    assert result["next"] is None
+    assert [one["id"] for one in result["conversations"]] == [stored]
+    assert result["conversations"][0]["labels"] == {"app": "quiz"}
 
 
 def test_options_may_stand_before_the_command(cli: Cli, stored: str) -> None:
@@ -61,9 +61,9 @@ def test_ls_goes_on_after_a_page(cli: Cli, stored: str) -> None:
 
 
 def test_an_empty_list_says_so_beside_the_output(cli: Cli) -> None:
-    found = cli("ls")
-    assert found.out.splitlines() == ["id\tlast_activity\tstatus\tuser\tmodel\ttitle\tlabels"]
-    assert "no such conversations" in found.err
+    result = cli("ls")
+    assert result.out.splitlines() == ["id\tlast_activity\tstatus\tuser\tmodel\ttitle\tlabels"]
+    assert "no such conversations" in result.err
 
 
 def test_cells_hold_no_tabs_and_no_line_breaks(cli: Cli) -> None:
@@ -100,9 +100,9 @@ def test_show_is_a_readable_transcript(cli: Cli, stored: str) -> None:
 
 
 def test_show_as_json(cli: Cli, stored: str) -> None:
-    found = cli("show", stored, "--json").json
-    assert found["settings"] == {"model": "gpt-5.4", "instructions": "Be brief."}
-    assert [item["item"]["role"] for item in found["items"]] == ["user"]
+    result = cli("show", stored, "--json").json
+    assert result["settings"] == {"model": "gpt-5.4", "instructions": "Be brief."}
+    assert [item["item"]["role"] for item in result["items"]] == ["user"]
 
 
 def test_show_another_branch(cli: Cli, stored: str) -> None:
@@ -123,9 +123,9 @@ def test_branches_are_listed(cli: Cli, stored: str) -> None:
         ("0", "", "", "1", "yes"),
         ("1", "0", "0", "0", "no"),
     ]
-    found = cli("branches", stored, "--json").json
-    assert found["id"] == stored
-    assert [(one["number"], one["head"], one["active"]) for one in found["branches"]] == [(0, 1, True), (1, 0, False)]
+    result = cli("branches", stored, "--json").json
+    assert result["id"] == stored
+    assert [(one["number"], one["head"], one["active"]) for one in result["branches"]] == [(0, 1, True), (1, 0, False)]
     cli("branches", "conv_1", code=3)
 
 
@@ -151,7 +151,7 @@ def test_ls_finds_the_id_of_the_application(cli: Cli, stored: str, args: list[st
 @pytest.mark.parametrize(
     "command", [["show"], ["branches"], ["render", "-f", "gemini"], ["append", "-", "-f", "gemini"]]
 )
-def test_a_conversation_of_somebody_else_is_not_found(cli: Cli, stored: str, command: list[str]) -> None:
+def test_a_conversation_of_another_user_is_not_found(cli: Cli, stored: str, command: list[str]) -> None:
     name, *rest = command
     answer = '{"candidates": [{"content": {"role": "model", "parts": [{"text": "Paris."}]}}]}'
     cli(name, stored, *rest, "--user", "ada", input=answer)
@@ -174,10 +174,10 @@ def test_terminal_commands_in_stored_text_are_harmless(cli: Cli, stored: str) ->
 def test_render_is_the_payload_on_one_line(cli: Cli, stored: str) -> None:
     with cli.store() as store:
         payload = store.get_conversation(stored).request_payload("chat_completion")
-    found = cli("render", stored, "--format", "chat_completion")
-    assert found.json == payload
-    assert len(found.out.splitlines()) == 1
-    assert found.err == ""
+    result = cli("render", stored, "--format", "chat_completion")
+    assert result.json == payload
+    assert len(result.out.splitlines()) == 1
+    assert result.err == ""
 
 
 def test_render_prints_the_very_bytes_of_the_body(cli: Cli, stored: str) -> None:
@@ -196,11 +196,11 @@ def test_render_up_to_a_position(cli: Cli, stored: str) -> None:
 def test_render_reports_beside_the_output(cli: Cli, stored: str) -> None:
     with cli.store() as store:
         store.get_conversation(stored).add_response(ANSWER, "open_responses")
-    found = cli("render", stored, "-f", "open_responses")
-    assert found.err.startswith("repair: ")
+    result = cli("render", stored, "-f", "open_responses")
+    assert result.err.startswith("repair: ")
     report = cli("render", stored, "-f", "open_responses", "--json")
     assert report.err == ""
-    assert report.json["payload"] == found.json
+    assert report.json["payload"] == result.json
     assert [repair["position"] for repair in report.json["repairs"]] == [2]
 
 

@@ -15,6 +15,7 @@ from tests.cli.runs import Cli, Result
 from tests.databases import Database
 from tests.factories import a_gemini_answer, a_message, a_picture, an_answer
 from threadkeep import Conversation, Store, Turns
+from threadkeep.formats import FormatName
 
 NOW = {"time": "12:00", "place": "Zürich"}
 Option = tuple[list[str], str, dict[str, Any]]
@@ -66,14 +67,14 @@ def rendering(database: Database) -> Iterator[Rendering]:
 
 @pytest.mark.parametrize(("args", "format", "view"), OPTIONS, ids=[" ".join(args) for args, _, _ in OPTIONS])
 def test_options_are_those_of_the_python_api(
-    rendering: Rendering, args: list[str], format: str, view: dict[str, Any]
+    rendering: Rendering, args: list[str], format: FormatName, view: dict[str, Any]
 ) -> None:
     expected = rendering.conversation.render(format, **view)
     assert expected.payload != rendering.conversation.request_payload(format)
     assert rendering("-f", format, *args).json == expected.payload
     assert rendering("-f", format, "--body", *args).out.encode() == expected.body
-    found = rendering("-f", format, "--json", *args).json
-    assert (found["payload"], found["stable"], found["head"]) == (expected.payload, expected.stable, expected.head)
+    result = rendering("-f", format, "--json", *args).json
+    assert (result["payload"], result["stable"], result["head"]) == (expected.payload, expected.stable, expected.head)
 
 
 def test_what_is_true_now_comes_from_a_file_or_stdin(rendering: Rendering, tmp_path: Path) -> None:
@@ -89,9 +90,9 @@ def test_what_the_provider_holds_can_be_sent_again(rendering: Rendering) -> None
     rendering.conversation.add_response(an_answer("Bye.", id="resp_9"), "open_responses")
     rendering.conversation.user("One more thing.")
     assert rendering("-f", "open_responses").json["previous_response_id"] == "resp_9"
-    found = rendering("-f", "open_responses", "--server-state", "none").json
-    assert "previous_response_id" not in found
-    assert found == rendering.conversation.request_payload("open_responses", server_state="none")
+    result = rendering("-f", "open_responses", "--server-state", "none").json
+    assert "previous_response_id" not in result
+    assert result == rendering.conversation.request_payload("open_responses", server_state="none")
 
 
 def test_an_account_has_caches_of_its_own(rendering: Rendering) -> None:
@@ -101,8 +102,8 @@ def test_an_account_has_caches_of_its_own(rendering: Rendering) -> None:
     conversation.user("One more thing.")
     plan = conversation.plan_context_cache("gemini", threshold=1000, account="work")
     conversation.record_context_cache(plan, name="cachedContents/1", expires_at="2099-01-01T00:00:00Z")
-    found = rendering("-f", "gemini", "--cache", "auto", "--account", "work").json
-    assert found["cachedContent"] == "cachedContents/1"
+    result = rendering("-f", "gemini", "--cache", "auto", "--account", "work").json
+    assert result["cachedContent"] == "cachedContents/1"
     assert "cachedContent" not in rendering("-f", "gemini", "--cache", "auto").json
 
 
@@ -116,9 +117,9 @@ def test_an_account_has_caches_of_its_own(rendering: Rendering) -> None:
         (["--upto", "-2"], "Invalid value for '--upto': Input should be greater than or equal to -1"),
         (["--cache", "on"], "Invalid value for '--cache': 'on' is not"),
         (["--account", "work"], "give --cache auto, too"),
-        (["--dialect", "klingon"], "There is no dialect 'klingon'. Give --dialect one of compatible, deepseek"),
+        (["--dialect", "klingon"], "one of compatible, deepseek, minimax"),
         (["--dynamic-context", "{"], "--dynamic-context '{' is not JSON"),
-        (["--dynamic-context", "[1]"], "--dynamic-context '[1]' is no JSON object"),
+        (["--dynamic-context", "[1]"], "--dynamic-context '[1]' is not a JSON object. Give an object such as"),
         (["--dynamic-context", "\udcff"], "is not JSON"),
         (["--dynamic-context", "@nowhere.json"], "Cannot read 'nowhere.json': No such file or directory."),
         (["--dynamic-context", "@."], "Cannot read '.': Is a directory."),
@@ -128,8 +129,8 @@ def test_an_account_has_caches_of_its_own(rendering: Rendering) -> None:
     ],
 )
 def test_options_that_cannot_be_used(cli: Cli, stored: str, args: list[str], message: str) -> None:
-    found = cli("render", stored, "-f", "chat_completion", *args, code=2)
-    assert message in found.err
-    assert found.err.startswith("threadkeep: ")
-    assert len(found.err.splitlines()) == 1
-    assert found.out == ""
+    result = cli("render", stored, "-f", "chat_completion", *args, code=2)
+    assert message in result.err
+    assert result.err.startswith("threadkeep: ")
+    assert len(result.err.splitlines()) == 1
+    assert result.out == ""

@@ -17,19 +17,19 @@ def talk(cli: Cli) -> str:
 
 
 def test_results_are_tab_separated_in_a_pipe(cli: Cli, talk: str) -> None:
-    (found,) = cli("search", "paris", "weather").rows
-    created = found.pop("created")
+    (result,) = cli("search", "paris", "weather").rows
+    created = result.pop("created")
     assert created.endswith("Z")
-    assert found == {
+    assert result == {
         "conversation": talk, "position": "0", "branch": "0", "type": "message", "role": "user", "user": "ada",
         "title": "A\\ttrip", "snippet": "What is the weather in Paris?",
     }  # fmt: skip
 
 
 def test_results_as_json(cli: Cli, talk: str) -> None:
-    found = cli("search", "trip", "--json").json
-    assert found["next"] is None
-    (title,) = found["results"]
+    result = cli("search", "trip", "--json").json
+    assert result["next"] is None
+    (title,) = result["results"]
     assert (title["type"], title["position"], title["marks"]) == ("title", None, [[2, 6]])
     assert title["score"] > 0
 
@@ -70,9 +70,9 @@ def test_it_goes_on_after_a_page(cli: Cli, talk: str) -> None:
 
 
 def test_nothing_found(cli: Cli, talk: str) -> None:
-    found = cli("search", "elsewhere")
-    assert found.rows == []
-    assert "nothing found" in found.err
+    result = cli("search", "elsewhere")
+    assert result.rows == []
+    assert "nothing found" in result.err
 
 
 def test_nothing_to_look_for(cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""tenants, and what is told of one tenant or user."""
+"""tenants, and the figures of one tenant or user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names(cli: Cli) -> list[str]:
 def test_tenants_are_made_listed_and_deleted(shared: Cli) -> None:
     assert names(shared) == []
     assert "no tenants" in shared("tenants", "ls").err
-    assert "'acme'" in shared("tenants", "create", "acme").out
+    assert "Created the tenant 'acme'" in shared("tenants", "create", "acme").out
     assert shared("tenants", "create", "Ölmühle", "--json").json == {"name": "Ölmühle"}
     assert names(shared) == ["acme", "Ölmühle"]
     assert [one["name"] for one in shared("tenants", "ls", "--json").json["tenants"]] == ["acme", "Ölmühle"]
@@ -32,7 +32,7 @@ def test_tenants_are_made_listed_and_deleted(shared: Cli) -> None:
         store.for_tenant("acme").save(Session.from_dict(SESSION))
     assert len(shared("ls", "--tenant", "acme").rows) == 1
     assert shared("ls", "--tenant", "Ölmühle").rows == []
-    assert "gone" in shared("tenants", "delete", "acme", "--yes").out
+    assert "Deleted the tenant 'acme'" in shared("tenants", "delete", "acme", "--yes").out
     assert names(shared) == ["Ölmühle"]
     shared("ls", "--tenant", "acme", code=3)
 

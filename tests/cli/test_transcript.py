@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from threadkeep.cli.outline import outline
+from threadkeep.cli.json_preview import preview_lines
 from threadkeep.cli.transcript import ITEMS, PARTS, lines_of, title_of
 from threadkeep.domain import content, items
 
@@ -40,9 +40,9 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
      ["[image: image/png, 8 bytes]"]),
     ({"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": "xyz",
       "content": [{"type": "reasoning_text", "text": "t"}]}, "reasoning",
-     ["s", "t", "[sealed by the provider: 3 characters]"]),
-    ({"type": "compaction", "encrypted_content": "xyz"}, "compaction", ["[sealed by the provider: 3 characters]"]),
-    ({"type": "compaction"}, "compaction", ["[stands for everything before it]"]),
+     ["s", "t", "[encrypted by the provider: 3 characters]"]),
+    ({"type": "compaction", "encrypted_content": "xyz"}, "compaction", ["[encrypted by the provider: 3 characters]"]),
+    ({"type": "compaction"}, "compaction", ["[replaces everything before it]"]),
     ({"type": "item_reference", "id": "msg_1"}, "item_reference", ["[item msg_1, kept by the provider]"]),
     ({"type": "provider_item", "format": "gemini", "payload": [1]}, "provider_item", ["[only for gemini: [1]]"]),
     ({"type": "web_search_call", "status": "completed", "origin": "open_responses"}, "web_search_call",
@@ -62,7 +62,7 @@ def test_every_known_type_has_its_lines() -> None:
 
 
 def test_an_outline_is_short_and_says_what_it_cut() -> None:
-    lines = outline(
+    lines = preview_lines(
         {"model": "m", "input": [{"text": "x" * 900}, 7], "deep": {"a": {"b": {"c": {"d": {"e": {"f": 1}}}}}}}
     )
     assert lines[0] == 'model: "m"'

@@ -18,9 +18,9 @@ from tests.cli.runs import Cli
 from tests.factories import a_call, an_output
 from tests.store.ledger import attempt_at
 from threadkeep import InvalidOption, UsageRow
-from threadkeep.cli import plots
-from threadkeep.cli.figures import bar, dollars, milliseconds, number_of, percent, short, size
-from threadkeep.cli.times import moment, time_text
+from threadkeep.cli import usage_plot
+from threadkeep.cli.formatting import bar, dollars, milliseconds, number_of, percent, short, size
+from threadkeep.cli.time_options import time_of, time_text
 from threadkeep.cli.usage_table import measure_of
 
 
@@ -41,9 +41,9 @@ def test_usage_is_one_row_without_by(cli: Cli, used: str) -> None:
 
 
 def test_unknown_figures_are_null_in_json(cli: Cli, used: str) -> None:
-    found = cli("usage", "--json").json["usage"]
-    assert found[0]["total_tokens"] == 34
-    assert found[0]["reasoning_tokens"] is None
+    result = cli("usage", "--json").json["usage"]
+    assert result[0]["total_tokens"] == 34
+    assert result[0]["reasoning_tokens"] is None
 
 
 def test_usage_by_several_columns(cli: Cli, used: str) -> None:
@@ -105,9 +105,9 @@ def test_usage_in_the_order_of_a_figure(cli: Cli, used: str) -> None:
     ],
 )
 def test_questions_that_have_no_answer(cli: Cli, args: list[str]) -> None:
-    found = cli("usage", *args, code=2)
-    assert found.err.startswith("threadkeep: ")
-    assert len(found.err.splitlines()) == 1
+    result = cli("usage", *args, code=2)
+    assert result.err.startswith("threadkeep: ")
+    assert len(result.err.splitlines()) == 1
 
 
 def test_a_terminal_gets_a_total(cli: Cli, used: str) -> None:
@@ -119,31 +119,32 @@ def test_a_terminal_gets_a_total(cli: Cli, used: str) -> None:
 
 def test_times() -> None:
     today = datetime.now(UTC).date()
-    assert moment("--since", None, "UTC") is None
-    assert moment("--since", "2026-11-01", "UTC") == date(2026, 11, 1)
-    assert moment("--since", "2026-11-01T12:00Z", "UTC") == datetime(2026, 11, 1, 12, tzinfo=UTC)
-    assert moment("--since", "2w", "UTC") == today - timedelta(days=14)
-    hours = moment("--since", "12h", "UTC")
+    assert time_of("--since", None, "UTC") is None
+    assert time_of("--since", "2026-11-01", "UTC") == date(2026, 11, 1)
+    assert time_of("--since", "2026-11-01T12:00Z", "UTC") == datetime(2026, 11, 1, 12, tzinfo=UTC)
+    assert time_of("--since", "2w", "UTC") == today - timedelta(days=14)
+    hours = time_of("--since", "12h", "UTC")
     assert isinstance(hours, datetime)
     assert abs(datetime.now(UTC) - timedelta(hours=12) - hours) < timedelta(minutes=1)
     for days in (90, 180, 270):  # clocks that change in between change nothing
-        passed = datetime.now(UTC) - moment("--since", f"{days * 24}h", "Europe/Berlin")  # type: ignore[operator]
+        passed = datetime.now(UTC) - time_of("--since", f"{days * 24}h", "Europe/Berlin")  # type: ignore[operator]
         assert abs(passed - timedelta(days=days)) < timedelta(minutes=1)
-    with pytest.raises(InvalidOption, match="--until 'soon' is no time"):
-        moment("--until", "soon", "UTC")
+    for text in ("soon", "2026-11-01T12:00", "2026-13-01", "999999999w"):
+        with pytest.raises(InvalidOption, match=f"--until '{text}' is not a time"):
+            time_of("--until", text, "UTC")
 
 
 # Exports
 
 
 def test_csv_has_exact_figures(cli: Cli, used: str) -> None:
-    found = list(csv.DictReader(io.StringIO(cli("usage", "--by", "model", "--csv").out)))
-    assert [(row["model"], row["attempts"], row["total_tokens"]) for row in found] == [
+    result = list(csv.DictReader(io.StringIO(cli("usage", "--by", "model", "--csv").out)))
+    assert [(row["model"], row["attempts"], row["total_tokens"]) for row in result] == [
         ("gpt-5.4", "1", "17"),
         ("gpt-5.4-mini", "2", "17"),
     ]
-    assert (found[0]["cost_nano"], found[0]["cost_usd"]) == ("105000", "0.000105000")
-    assert found[0]["cached_tokens"] == found[0]["mean_latency_ms"] == ""
+    assert (result[0]["cost_nano"], result[0]["cost_usd"]) == ("105000", "0.000105000")
+    assert result[0]["cached_tokens"] == result[0]["mean_latency_ms"] == ""
 
 
 def test_parquet_has_types(cli: Cli, used: str, tmp_path: Path) -> None:
@@ -186,8 +187,8 @@ def test_a_picture_is_drawn_the_same_again(cli: Cli, used: str, tmp_path: Path) 
 def test_no_name_spoils_a_picture(tmp_path: Path, names: list[str | None]) -> None:
     rows = [UsageRow({"model": name}, attempts=1, total_tokens=5) for name in names]
     for name in ("usage.svg", "usage.html", "usage.png"):
-        plots.check_kind(tmp_path / name, ["model"])
-        plots.write_plot(tmp_path / name, ["model"], rows)
+        usage_plot.check_plot(tmp_path / name, ["model"])
+        usage_plot.write_plot(tmp_path / name, ["model"], rows)
     assert "<b>" not in tmp_path.joinpath("usage.html").read_text()
     ET.fromstring(tmp_path.joinpath("usage.svg").read_text())
 
@@ -199,8 +200,8 @@ def test_every_series_has_its_name_in_the_legend(tmp_path: Path) -> None:
         for number, name in enumerate(names)
         for day in (1, 2)
     ]
-    plots.check_kind(tmp_path / "usage.svg", ["day", "model"])
-    plots.write_plot(tmp_path / "usage.svg", ["day", "model"], rows)
+    usage_plot.check_plot(tmp_path / "usage.svg", ["day", "model"])
+    usage_plot.write_plot(tmp_path / "usage.svg", ["day", "model"], rows)
     texts = [one.text for one in ET.fromstring(tmp_path.joinpath("usage.svg").read_text()).iter() if one.text]
     assert {"_private", "x" * 29 + "\u2026", "a\\nb", "others", "m1", "m2", "m3", "all others"} <= set(texts)
 
@@ -212,22 +213,22 @@ def test_a_year_of_hours_is_drawn_at_once(tmp_path: Path) -> None:
         UsageRow({"hour": begin + timedelta(hours=hour), "model": f"m{hour % 3}"}, attempts=hour)
         for hour in range(8760)
     ]
-    plots.check_kind(tmp_path / "usage.svg", ["hour", "model"])
-    plots.write_plot(tmp_path / "usage.svg", ["hour", "model"], rows)
+    usage_plot.check_plot(tmp_path / "usage.svg", ["hour", "model"])
+    usage_plot.write_plot(tmp_path / "usage.svg", ["hour", "model"], rows)
     assert tmp_path.joinpath("usage.svg").read_text().count("<path") < 100
 
 
 def test_all_days_have_a_place_in_a_picture() -> None:
-    """Also those without usage; what nobody knows is not drawn as zero."""
+    """Also those without usage; what is unknown is not drawn as zero."""
     days = [date(2026, 2, 27), date(2026, 3, 2)]
     rows = [UsageRow({"day": day, "model": "m"}, attempts=1, total_tokens=5) for day in days]
     rows.append(UsageRow({"day": days[0], "model": "other"}, attempts=1))
-    found = plots.picture_of(["model", "day"], rows, "total_tokens", "last week")
-    assert found.places == [days[0], date(2026, 2, 28), date(2026, 3, 1), days[1]]
-    assert found.series == {"m": [5.0, 0.0, 0.0, 5.0]}
-    assert found.title == "Tokens by model per day, last week"
-    flat = plots.picture_of(["model"], rows, "total_tokens")
-    assert (flat.places, flat.series) == (["m", "other"], {"": [10.0, 0.0]})
+    result = usage_plot.plot_of(["model", "day"], rows, "total_tokens", "last week")
+    assert result.axis == [days[0], date(2026, 2, 28), date(2026, 3, 1), days[1]]
+    assert result.series == {"m": [5.0, 0.0, 0.0, 5.0]}
+    assert result.title == "Tokens by model per day, last week"
+    flat = usage_plot.plot_of(["model"], rows, "total_tokens")
+    assert (flat.axis, flat.series) == (["m", "other"], {"": [10.0, 0.0]})
     assert flat.unknown == {"other"}
 
 
@@ -236,16 +237,16 @@ def test_keys_that_read_alike_are_not_drawn_as_one() -> None:
     rows = [
         UsageRow({"day": date(2026, 1, 1), "user_id": user}, attempts=number + 1) for number, user in enumerate(users)
     ]
-    assert plots.picture_of(["user_id"], rows, "attempts").places == ["unknown (2)", "unknown"]
-    assert plots.picture_of(["user_id", "day"], rows, "attempts").series == {"unknown (2)": [2.0], "unknown": [1.0]}
+    assert usage_plot.plot_of(["user_id"], rows, "attempts").axis == ["unknown (2)", "unknown"]
+    assert usage_plot.plot_of(["user_id", "day"], rows, "attempts").series == {"unknown (2)": [2.0], "unknown": [1.0]}
     pairs = [{"provider": "a / b", "model": "c"}, {"provider": "a", "model": "b / c"}]
-    drawn = plots.picture_of(["provider", "model"], [UsageRow(pair, attempts=1) for pair in pairs], "attempts")
-    assert (drawn.places, drawn.series) == (["a / b / c", "a / b / c (2)"], {"": [1.0, 1.0]})
+    drawn = usage_plot.plot_of(["provider", "model"], [UsageRow(pair, attempts=1) for pair in pairs], "attempts")
+    assert (drawn.axis, drawn.series) == (["a / b / c", "a / b / c (2)"], {"": [1.0, 1.0]})
 
 
 def test_months_weeks_and_hours_follow_each_other() -> None:
     def places(kind: str, *times: Any) -> Any:
-        return plots.picture_of([kind], [UsageRow({kind: at}, attempts=1) for at in times], "attempts").places
+        return usage_plot.plot_of([kind], [UsageRow({kind: at}, attempts=1) for at in times], "attempts").axis
 
     assert places("month", date(2025, 11, 1), date(2026, 2, 1)) == [
         date(2025, 11, 1), date(2025, 12, 1), date(2026, 1, 1), date(2026, 2, 1),
@@ -260,11 +261,11 @@ def test_months_weeks_and_hours_follow_each_other() -> None:
 
 def test_many_series_are_drawn_as_others() -> None:
     rows = [UsageRow({"day": date(2026, 1, 1), "model": f"m{number}"}, attempts=number + 1) for number in range(30)]
-    found = plots.picture_of(["day", "model"], rows, "attempts")
-    assert [*found.series] == [f"m{number}" for number in range(29, 22, -1)] + ["others"]
-    assert found.series["others"] == [float(sum(range(1, 24)))]
-    flat = plots.picture_of(["model"], rows, "attempts")
-    assert (len(flat.places), flat.places[-1], flat.series[""][-1]) == (26, "others", 15.0)
+    result = usage_plot.plot_of(["day", "model"], rows, "attempts")
+    assert [*result.series] == [f"m{number}" for number in range(29, 22, -1)] + ["others"]
+    assert result.series["others"] == [float(sum(range(1, 24)))]
+    flat = usage_plot.plot_of(["model"], rows, "attempts")
+    assert (len(flat.axis), flat.axis[-1], flat.series[""][-1]) == (26, "others", 15.0)
 
 
 # Tables for people
@@ -275,7 +276,7 @@ def test_bars_and_groups_on_a_terminal(cli: Cli, used: str) -> None:
     lines = [line.split() for line in shown.splitlines()]
     assert next(line for line in lines if "gpt-5.4" in line)[:6] == ["completed", "gpt-5.4", "1", "12", "5", "17"]
     assert "█" in shown
-    assert "cached" not in shown  # nobody reported it
+    assert "cached" not in shown  # no provider reported it
 
 
 def test_a_narrow_terminal_keeps_its_bars(cli: Cli, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +300,7 @@ def test_figures_for_people() -> None:
         (time_text("30d", None), "last 30 days"), (time_text("2w", "2026-01-01"), "since 2w until 2026-01-01"),
         (time_text(None, None), ""), (time_text(None, "1d"), "until 1d"),
     ]  # fmt: skip
-    assert [found for found, _ in shown] == [wanted for _, wanted in shown]
+    assert [text for text, _ in shown] == [expected for _, expected in shown]
 
 
 def test_what_a_picture_shows() -> None:
@@ -315,14 +316,14 @@ def test_days_are_summed_up(cli: Cli, used: str) -> None:
     with cli.store() as store:
         attempt_at(store.get_conversation(used), datetime.now(UTC) - timedelta(days=3), figures={"input_tokens": 1})
     before = cli("usage", "--by", "day").out
-    assert cli("db", "reconcile").out in {"2 days summed up, 0 mended.\n", "3 days summed up, 0 mended.\n"}
-    assert cli("db", "reconcile", "--tenant", "default", "--json").json == {"filled": 0, "mended": 0}
+    assert cli("db", "reconcile").out in {"2 days summed up, 0 repaired.\n", "3 days summed up, 0 repaired.\n"}
+    assert cli("db", "reconcile", "--tenant", "default", "--json").json == {"filled": 0, "repaired": 0}
     assert cli("usage", "--by", "day").out == before
-    cli("db", "reconcile", "--tenant", "nobody", code=3)
+    cli("db", "reconcile", "--tenant", "missing", code=3)
 
 
 def test_nothing_is_summed_up_where_nothing_is(cli: Cli) -> None:
-    assert cli("db", "reconcile").out == "0 days summed up, 0 mended.\n"
+    assert cli("db", "reconcile").out == "0 days summed up, 0 repaired.\n"
 
 
 def test_numbers_of_things() -> None:
@@ -339,13 +340,13 @@ def test_tools(cli: Cli, stored: str) -> None:
 
 
 def test_stats(cli: Cli, used: str) -> None:
-    found = cli("stats", "--json").json
-    assert (found["active"], found["responses"], found["attempts"]) == (1, 2, 3)
-    assert [one["id"] for one in found["largest"]] == [used]
+    result = cli("stats", "--json").json
+    assert (result["active"], result["responses"], result["attempts"]) == (1, 2, 3)
+    assert [one["id"] for one in result["largest"]] == [used]
     plain = cli("stats").out
-    assert f"items\t{found['items']}\n" in plain
+    assert f"items\t{result['items']}\n" in plain
     assert used in plain
     assert used not in cli("stats", "--largest", "1", "--url", "sqlite://").out
     assert "Largest conversations" in cli.on_terminal("stats")
     cli("stats", "--largest", "0", code=2)
-    assert "media\t\n" in cli("stats", "--user", "ada").out  # nobody counts the media of a user
+    assert "media\t\n" in cli("stats", "--user", "ada").out  # the media of one user are not counted

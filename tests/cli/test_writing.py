@@ -39,7 +39,7 @@ def test_import_takes_a_session_a_list_and_lines(cli: Cli, tmp_path: Path, text:
     assert len(cli("ls").rows) == 2 * count
 
 
-def test_imported_conversations_belong_to_somebody(cli: Cli) -> None:
+def test_imported_conversations_have_an_owner(cli: Cli) -> None:
     (stored,) = cli("import", "-", "--user", "ada", "--label", "from=backup", input=LINE).out.split()
     row = cli("ls", "--user", "ada", "--label", "from=backup").rows[0]
     assert row["id"] == stored
@@ -74,15 +74,15 @@ def test_import_takes_requests(cli: Cli) -> None:
     line = json.dumps(REQUEST)
     ids = cli("import", "-", "-f", "messages", input=f"{line}\n[{line}]\n").out.split()
     assert len(ids) == 2
-    for found in ids:
-        assert cli("render", found, "-f", "messages").json == REQUEST
+    for stored in ids:
+        assert cli("render", stored, "-f", "messages").json == REQUEST
 
 
 def test_import_takes_the_model_of_requests_that_do_not_name_it(cli: Cli) -> None:
     request = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
-    (found,) = cli("import", "-", "-f", "gemini", "--model", "gemini-3", input=json.dumps(request)).out.split()
+    (stored,) = cli("import", "-", "-f", "gemini", "--model", "gemini-3", input=json.dumps(request)).out.split()
     assert cli("ls").rows[0]["model"] == "gemini-3"
-    assert cli("render", found, "-f", "gemini").json == request
+    assert cli("render", stored, "-f", "gemini").json == request
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_import_takes_the_model_of_requests_that_do_not_name_it(cli: Cli) -> Non
         (["--model", "m"], "{}", 2, "--model is for requests"),
     ],
 )
-def test_what_is_no_request_is_told(cli: Cli, args: list[str], text: str, code: int, message: str) -> None:
-    found = cli("import", "-", *args, input=text, code=code)
-    assert found.err.startswith(f"threadkeep: {message}")
+def test_what_is_not_a_request_is_refused(cli: Cli, args: list[str], text: str, code: int, message: str) -> None:
+    result = cli("import", "-", *args, input=text, code=code)
+    assert result.err.startswith(f"threadkeep: {message}")
     assert cli("ls").rows == []
 
 
@@ -106,16 +106,20 @@ def test_what_is_no_request_is_told(cli: Cli, args: list[str], text: str, code: 
         (f"{LINE}\n{{broken\n", 5, "stdin, line 2 is not JSON"),
         ('{\n"model": 1,\n', 5, "stdin is not JSON"),
         (f'{LINE}\n{{"modle": "x"}}', 2, "stdin, line 2: There is no option 'modle'"),
-        (f"[{LINE}, 7]", 2, "stdin, line 1[1]: 7 is no session. Give a JSON object."),
+        (f"[{LINE}, 7]", 2, "stdin, line 1[1]: 7 is not a session. Give a JSON object."),
         ('{"input": [{"type": 5}]}', 2, "stdin, line 1: input[0]"),
-        (json.dumps(REQUEST), 2, "stdin, line 1: That is a provider's request, and no session. Say with --format"),
+        (
+            json.dumps(REQUEST),
+            2,
+            "stdin, line 1: This is a provider's request, not a session. Give its wire format with --format",
+        ),
         (b"\xff\xfe", 5, "stdin, line 1 is not JSON"),
     ],
 )
 def test_one_bad_session_and_nothing_is_imported(cli: Cli, text: str | bytes, code: int, message: str) -> None:
-    found = cli("import", "-", input=text, code=code)
-    assert found.out == ""
-    assert found.err.startswith(f"threadkeep: {message}")
+    result = cli("import", "-", input=text, code=code)
+    assert result.out == ""
+    assert result.err.startswith(f"threadkeep: {message}")
     assert cli("ls").rows == []
 
 
@@ -135,10 +139,10 @@ def test_a_long_import_shows_its_progress_on_a_terminal(cli: Cli, tmp_path: Path
 def test_append_adds_an_answer(cli: Cli, stored: str, tmp_path: Path) -> None:
     file = tmp_path / "answer.json"
     file.write_text(json.dumps(ANSWER, indent=1))
-    found = cli(
+    result = cli(
         "append", stored, str(file), "--format", "open_responses", "--provider", "openai", "--latency-ms", "812.5"
     )
-    assert found.rows == [
+    assert result.rows == [
         {
             "id": stored,
             "status": "completed",
@@ -172,8 +176,8 @@ def test_a_lost_race_is_a_conflict_or_a_branch(cli: Cli, stored: str) -> None:
 
 
 def test_an_answer_that_is_an_error_stands_in_the_ledger(cli: Cli, stored: str) -> None:
-    found = cli("append", stored, "-", "-f", "open_responses", input=json.dumps(REFUSED), code=5)
-    assert found.err == "threadkeep: The provider returned an error: rate_limit_exceeded: Rate limit reached.\n"
+    result = cli("append", stored, "-", "-f", "open_responses", input=json.dumps(REFUSED), code=5)
+    assert result.err == "threadkeep: The provider returned an error: rate_limit_exceeded: Rate limit reached.\n"
     assert [row["status"] for row in cli("usage", "--by", "status").rows] == ["failed"]
 
 
@@ -190,51 +194,51 @@ def test_append_records_a_stream(cli: Cli, stored: str, line: str) -> None:
 
 def test_a_stream_that_breaks_off_is_kept(cli: Cli, stored: str) -> None:
     text = "\n".join(json.dumps(event) for event in EVENTS[:3])
-    found = cli("append", stored, "-", "-f", "open_responses", "--stream", "--json", input=text).json
-    assert (found["response"]["status"], len(found["response"]["output"])) == ("incomplete", 1)
-    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=f"{text}\n{{broken", code=5)
-    assert "not JSON" in found.err
+    result = cli("append", stored, "-", "-f", "open_responses", "--stream", "--json", input=text).json
+    assert (result["response"]["status"], len(result["response"]["output"])) == ("incomplete", 1)
+    result = cli("append", stored, "-", "-f", "open_responses", "--stream", input=f"{text}\n{{broken", code=5)
+    assert "not JSON" in result.err
     assert len(cli("show", stored, "--json").json["items"]) == 3
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", ": a comment\nevent: ping\n"])
 def test_a_stream_without_events_fails(cli: Cli, stored: str, text: str) -> None:
-    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=text, code=5)
-    assert "There were no events" in found.err
+    result = cli("append", stored, "-", "-f", "open_responses", "--stream", input=text, code=5)
+    assert "There were no events" in result.err
     assert cli("usage", "--by", "status").rows[0]["status"] == "incomplete"
     assert len(cli("show", stored, "--json").json["items"]) == 1
 
 
 def test_a_whole_answer_is_no_stream(cli: Cli, stored: str) -> None:
-    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=json.dumps(ANSWER))
-    assert found.rows[0]["status"] == "incomplete"
-    assert "nothing in it was an answer in open_responses" in found.err
+    result = cli("append", stored, "-", "-f", "open_responses", "--stream", input=json.dumps(ANSWER))
+    assert result.rows[0]["status"] == "incomplete"
+    assert "nothing in it was an answer in open_responses" in result.err
 
 
 @pytest.mark.parametrize("line", ["{}", "data: {}"])
 def test_events_need_the_option_stream(cli: Cli, stored: str, line: str) -> None:
     text = "\n".join(line.format(json.dumps(event)) for event in EVENTS)
-    found = cli("append", stored, "-", "-f", "open_responses", input=text, code=5)
-    assert "--stream" in found.err
+    result = cli("append", stored, "-", "-f", "open_responses", input=text, code=5)
+    assert "--stream" in result.err
 
 
-def test_an_error_in_a_stream_is_told(cli: Cli, stored: str) -> None:
+def test_an_error_in_a_stream_is_reported(cli: Cli, stored: str) -> None:
     error = {"type": "error", "error": {"code": "overloaded", "message": "Try later."}}
     text = "\n".join(json.dumps(event) for event in [*EVENTS[:3], error])
-    found = cli("append", stored, "-", "-f", "open_responses", "--stream", input=text, code=5)
-    assert found.rows[0]["status"] == "failed"
-    assert "overloaded: Try later." in found.err
+    result = cli("append", stored, "-", "-f", "open_responses", "--stream", input=text, code=5)
+    assert result.rows[0]["status"] == "failed"
+    assert "overloaded: Try later." in result.err
 
 
 @pytest.fixture
-def heeded() -> Iterator[None]:
-    """Programs that are started heed SIGINT, also where these tests run in the background of a shell."""
+def with_interrupts() -> Iterator[None]:
+    """Programs that are started react to SIGINT, even if these tests run in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heeded")
+@pytest.mark.usefixtures("with_interrupts")
 def test_an_interrupted_run_ends_without_a_traceback(cli: Cli, stored: str) -> None:
     command = [*PROGRAM, "append", stored, "-", "-f", "open_responses"]
     with subprocess.Popen(

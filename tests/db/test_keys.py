@@ -12,13 +12,13 @@ from sqlalchemy.exc import IntegrityError
 from tests.databases import Database
 from threadkeep.db import tables
 from threadkeep.db.base import Base
-from threadkeep.db.schema import VERSION_TABLE
+from threadkeep.db.ownership import VERSION_TABLE
 from threadkeep.db.types import Identifier, UtcDateTime
 
-WITHOUT_TENANT = {"tenants", VERSION_TABLE}
-FULL_TEXT = "search_index"  # SQLite's own tables for it begin like this
-WORDS = "ix_search_documents_words"  # full text of all tenants; what it finds is looked up by tenant
-WITHOUT_PARENT = {"usage_records"}
+WITHOUT_TENANT = {tables.tenants.name, VERSION_TABLE}
+FULL_TEXT = "threadkeep_search_index"  # SQLite's own tables for it begin like this
+WORDS = "threadkeep_search_documents_words_idx"  # full text of all tenants; what it finds is looked up by tenant
+WITHOUT_PARENT = {tables.usage_records.name}
 TABLES = sorted(set(Base.metadata.tables) - WITHOUT_TENANT)
 NOW = datetime.now(UTC)
 SOME: dict[type, Any] = {
@@ -39,7 +39,7 @@ def test_every_key_holds_the_tenant(database: Database) -> None:
         keys += (key["constrained_columns"] for key in seen.get_foreign_keys(table))
         assert all(key[0] == "tenant_id" for key in keys), table
         for key in seen.get_foreign_keys(table):
-            expected = "id" if key["referred_table"] == "tenants" else "tenant_id"
+            expected = "id" if key["referred_table"] == tables.tenants.name else "tenant_id"
             assert key["referred_columns"][0] == expected, table
 
 
@@ -59,7 +59,7 @@ def test_every_table_leads_to_the_tenant(name: str) -> None:
         table = pending.pop()
         seen.add(table.name)
         pending += [key.referred_table for key in table.foreign_key_constraints if key.referred_table.name not in seen]
-    assert "tenants" in seen
+    assert tables.tenants.name in seen
 
 
 def row(table: Table, **values: Any) -> dict[str, Any]:
@@ -96,18 +96,18 @@ def filled(connection: Connection, tenant: int) -> None:
 
 # A row of tenant 2 that points at what only tenant 1 has.
 FOREIGN: dict[str, dict[str, Any]] = {
-    "conversations": {"id": 9, "config_hash": b"1" * 32},
-    "conversation_labels": {"conversation_id": 1},
-    "branches": {"conversation_id": 1, "number": 1},
-    "items": {"conversation_id": 1, "position": 1},
-    "item_blobs": {"conversation_id": 1, "position": 0, "hash": b"h" * 32},
-    "responses": {"conversation_id": 1, "number": 1, "config_hash": b"h" * 32},
-    "response_bodies": {"conversation_id": 1, "number": 0},
-    "search_documents": {"id": 9, "conversation_id": 1, "position": 0},
-    "stream_parts": {"conversation_id": 1, "number": 0, "part": 0},
-    "context_caches": {"conversation_id": 1},
-    "usage_daily": {"number": 0},
-    "usage_daily_models": {"number": 0},
+    "threadkeep_conversations": {"id": 9, "config_hash": b"1" * 32},
+    "threadkeep_conversation_labels": {"conversation_id": 1},
+    "threadkeep_branches": {"conversation_id": 1, "number": 1},
+    "threadkeep_items": {"conversation_id": 1, "position": 1},
+    "threadkeep_item_blobs": {"conversation_id": 1, "position": 0, "hash": b"h" * 32},
+    "threadkeep_responses": {"conversation_id": 1, "number": 1, "config_hash": b"h" * 32},
+    "threadkeep_response_bodies": {"conversation_id": 1, "number": 0},
+    "threadkeep_search_documents": {"id": 9, "conversation_id": 1, "position": 0},
+    "threadkeep_stream_parts": {"conversation_id": 1, "number": 0, "part": 0},
+    "threadkeep_context_caches": {"conversation_id": 1},
+    "threadkeep_usage_daily": {"number": 0},
+    "threadkeep_usage_daily_models": {"number": 0},
 }
 
 
@@ -129,7 +129,7 @@ def test_a_row_cannot_point_at_another_tenant(connection: Connection, name: str)
 def test_every_reference_inside_a_tenant_is_tried() -> None:
     pointing = {
         name for name in TABLES
-        if any(key.referred_table.name != "tenants" for key in Base.metadata.tables[name].foreign_key_constraints)
+        if any(key.referred_table is not tables.tenants for key in Base.metadata.tables[name].foreign_key_constraints)
     }  # fmt: skip
     assert pointing == set(FOREIGN)
 

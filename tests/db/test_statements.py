@@ -12,7 +12,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.dialects.postgresql import psycopg
 
-from threadkeep.db.prepared import Plan, Prepared, insertion
+from threadkeep.db.driver import Statement, insert_statement
 from threadkeep.db.queries import conversations, items, keys, tool_calls
 from threadkeep.db.tables import items as items_table
 
@@ -22,7 +22,7 @@ BUILDERS = [
     builder
     for module in (conversations, items, keys, tool_calls)
     for name, builder in inspect.getmembers(module, callable)
-    if not name.startswith("_") and builder.__module__ == module.__name__ and name not in {"visible", "labelled"}
+    if not name.startswith("_") and builder.__module__ == module.__name__ and name not in {"visible", "with_label"}
 ]
 CHOICES: dict[str, list[Any]] = {"bool": [False, True], "int": [0, 2]}
 
@@ -47,14 +47,14 @@ def calls(builder: Callable[..., Any], dialect: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("builder", BUILDERS, ids=lambda builder: builder.__name__)
 def test_statements_compile(builder: Callable[..., Any], dialect: Any) -> None:
     for made in calls(builder, dialect):
-        statement: Any = made.statement if isinstance(made, Prepared) else made
+        statement: Any = made.statement if isinstance(made, Statement) else made
         text = str(statement.compile(dialect=dialect))
         assert "tenant_id" in text
         assert getattr(statement, "_offset_clause", None) is None
-        if isinstance(made, Prepared):
-            plan = Plan(statement, dialect, None)
-            assert plan.text == text
-            assert all(f"%({name})s" in text for name in plan.names) or plan.is_positional
+        if isinstance(made, Statement):
+            compiled = made.compiled(dialect)
+            assert compiled.text == text
+            assert all(f"%({name})s" in text for name in compiled.names) or compiled.is_positional
 
 
 def text_of(made: Any, dialect: Any) -> str:
@@ -63,9 +63,9 @@ def text_of(made: Any, dialect: Any) -> str:
 
 def test_a_page_of_conversations_is_bound_by_a_range() -> None:
     """Row values are no range on MariaDB, and a plain OR is none on PostgreSQL."""
-    found = text_of(conversations.listing(user=False, statuses=True, labels=0, after=True), DIALECTS[0])
+    found = text_of(conversations.conversation_page(user=False, statuses=True, labels=0, after=True), DIALECTS[0])
     assert "last_activity_at <= ?" in found
-    assert "last_activity_at < ? OR conversations.id < ?" in found
+    assert "last_activity_at < ? OR threadkeep_conversations.id < ?" in found
 
 
 def test_the_heads_of_branches_are_moved_first_on_mysql() -> None:
@@ -85,14 +85,13 @@ def test_where_a_row_may_have_been_updated_is_asked_only_where_needed() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_parameters_pass_their_types(dialect: Any) -> None:
     """A prepared statement gives the driver what the column types make of the values."""
-    made = insertion(items_table)
-    plan = Plan(made.statement, dialect, made._names)
+    compiled = insert_statement(items_table).compiled(dialect)
     values = dict.fromkeys((column.name for column in items_table.columns), None) | {
         "call_id": "a\x00",
         "type": "message",
     }
-    arguments = plan.arguments(values)
-    by_name = dict(zip(plan.names, arguments, strict=True)) if plan.is_positional else arguments
+    arguments = compiled.bind(values)
+    by_name = dict(zip(compiled.names, arguments, strict=True)) if compiled.is_positional else arguments
     assert by_name["call_id"] == "a\\u0000"
     assert by_name["type"] == (b"message" if dialect.name == "mysql" else "message")
     assert by_name["payload"] is None

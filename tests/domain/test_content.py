@@ -191,11 +191,12 @@ def test_parts_are_values() -> None:
     """They cannot be changed, not even through the JSON they were made of or the dict they give."""
     given_dict: dict[str, Any] = {"type": "input_text", "text": "a", "cache_control": {"type": "ephemeral"}}
     part = part_from(given_dict)
+    assert isinstance(part, InputText)
     given_dict["cache_control"]["type"] = "other"
     part.to_dict()["cache_control"]["type"] = "other"
     assert part == part_from({"type": "input_text", "text": "a", "cache_control": {"type": "ephemeral"}})
     with pytest.raises(ValidationError):
-        part.text = "b"  # type: ignore[attr-defined]
+        part.text = "b"  # type: ignore[misc]
 
 
 def test_depth_is_limited_at_the_door() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from threadkeep import InvalidOption, Price
-from threadkeep.domain.cost import MAX_COST, reported_cost, whole_nano
+from threadkeep.domain.usage import MAX_COST, reported_cost, whole_nano
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,10 @@ def test_amounts_are_whole_nano_dollars(caplog: pytest.LogCaptureFixture) -> Non
     ids=str,
 )
 def test_other_prices_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOption, match="Price"):
+    wrong = list(given)[-1] if len(given) > 3 or given["output"] != 1 else "model" if given["model"] != "m" else "input"
+    with pytest.raises(InvalidOption, match=f"^{wrong} must be") as caught:
         Price(**given)
+    assert caught.value.argument == wrong
 
 
 def test_whose_price_it_is() -> None:

@@ -215,14 +215,14 @@ def test_values_are_not_judged() -> None:
 
 @pytest.mark.parametrize("value", [None, "text", 5, {"type": "message"}, Message("user", "a")])
 def test_only_lists_are_lists_of_items(value: Any) -> None:
-    with pytest.raises(InvalidItem, match=r"^items is "):
+    with pytest.raises(InvalidItem, match=r"^items must be a list of items, not "):
         items_from(value)
 
 
 def test_refusals_speak_plainly() -> None:
     with pytest.raises(InvalidItem) as caught:
         item_from({"type": "message", "role": 3, "content": "x"})
-    assert str(caught.value) == "item.role is 3; message takes a string there."
+    assert str(caught.value) == "item.role must be a string, not 3."
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,9 @@ def test_arguments_are_parsed_on_demand() -> None:
 
 def test_an_asynchronous_call_says_so_under_its_wire_name() -> None:
     assert FunctionCall("add", "c1", is_async=True).to_dict()["async"] is True
-    assert item_from({"type": "function_call", "name": "a", "call_id": "c", "async": False}).is_async is False  # type: ignore[attr-defined]
+    call = item_from({"type": "function_call", "name": "a", "call_id": "c", "async": False})
+    assert isinstance(call, FunctionCall)
+    assert call.is_async is False
 
 
 def test_an_output_is_text_or_parts_or_unknown() -> None:
@@ -271,7 +273,9 @@ def test_result_is_another_name_of_output() -> None:
 
 def test_an_author_is_kept_but_never_sent() -> None:
     message = message_of("user", "a", "ann")
-    assert message.author_id == item_from(message.to_dict()).author_id == "ann"  # type: ignore[attr-defined]
+    read = item_from(message.to_dict())
+    assert isinstance(read, Message)
+    assert message.author_id == read.author_id == "ann"
     assert "author_id" not in message.to_object()
 
 
@@ -279,8 +283,8 @@ def test_a_message_has_its_text_and_role() -> None:
     message = Message("assistant", ["a", Refusal(refusal="no"), InputText(text="b")])
     assert message.text == "ab"
     assert (message.is_assistant, message.is_user, message.is_system) == (True, False, False)
-    with pytest.raises(InvalidItem, match="content is None"):
-        message_of("user", None)
+    with pytest.raises(InvalidItem, match="content must not be None"):
+        message_of("user", None)  # type: ignore[arg-type]
 
 
 def test_stored_json_has_no_trace_of_python() -> None:

@@ -1,27 +1,32 @@
 from __future__ import annotations
 
+import pydoc
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
-from threadkeep.domain.option_types import ChangedOptions, ImportOptions, NewOptions, Options
+from threadkeep import Session
+from threadkeep.domain import option_page
 from threadkeep.domain.options import (
     OPTIONS,
+    ImportOptions,
+    NewOptions,
+    Option,
     OptionAttributes,
-    Setting,
-    coerced,
-    json_output_text,
+    SessionOptions,
+    UpdateOptions,
     settings_at_creation,
     settings_with,
-    thinking,
 )
+from threadkeep.domain.shortcuts import json_output_text, thinking
 from threadkeep.errors import InvalidOption
-from threadkeep.store.requests import ABOUT
+from threadkeep.store.updates import INFO
 
 COERCED = [
     ("temperature", 1, 1.0),
@@ -57,8 +62,8 @@ COERCED = [
 @pytest.mark.parametrize(("name", "given_value", "stored"), COERCED, ids=lambda value: ascii(value)[:30])
 def test_options_are_coerced(name: str, given_value: Any, stored: Any) -> None:
     """Numbers of numeric text and fractions; nothing else is turned into something else."""
-    found = coerced({name: given_value})[name]
-    assert (type(found), found) == (type(stored), stored)
+    value = OPTIONS[name].coerce(given_value)
+    assert (type(value), value) == (type(stored), stored)
 
 
 REFUSED = [
@@ -101,25 +106,26 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "value"), REFUSED, ids=lambda value: ascii(value)[:30])
 def test_what_cannot_be_used_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(InvalidOption, match=f"^{name} "):
-        coerced({name: value})
+    with pytest.raises(InvalidOption, match=f"^{name} ") as caught:
+        settings_with({}, {name: value})
+    assert caught.value.argument == name
 
 
 @given(st.sampled_from(sorted(OPTIONS)), JSON)
 def test_any_json_is_a_value_or_an_invalid_option(name: str, value: Any) -> None:
     """What was coerced once is not changed by coercing it again."""
     try:
-        once = coerced({name: value})
+        once = OPTIONS[name].coerce(value)
     except InvalidOption:
         return
-    assert repr(coerced(once)) == repr(once)
+    assert repr(OPTIONS[name].coerce(once)) == repr(once)
 
 
 def test_an_unknown_option_is_named_with_those_like_it() -> None:
     with pytest.raises(InvalidOption, match=r"'temprature'.*Did you mean temperature"):
-        coerced({"temprature": 1})
+        settings_with({}, {"temprature": 1})
     with pytest.raises(InvalidOption, match=r"'xyzzy'.*max_output_tokens"):
-        coerced({"xyzzy": 1})
+        settings_with({}, {"xyzzy": 1})
 
 
 def test_none_takes_an_option_out() -> None:
@@ -144,10 +150,18 @@ def test_options_are_copied() -> None:
     assert settings == {"metadata": {"a": ["b"]}}
 
 
-def test_every_option_is_an_attribute() -> None:
-    """Two are none: `user` is the method that adds a message, and `extra` reads as a copy."""
-    attributes = {name for name, value in vars(OptionAttributes).items() if isinstance(value, Setting)}
-    assert attributes == set(OPTIONS) - {"user", "extra"}
+def test_every_option_is_a_documented_attribute() -> None:
+    """All but one: `user` is the method that adds a message."""
+    assert {name for name in OPTIONS if isinstance(getattr(OptionAttributes, name, None), Option)} == {*OPTIONS} - {
+        "user"
+    }
+    assert [name for name, option in OPTIONS.items() if not str(option.__doc__).endswith(".")] == []
+    assert str(OptionAttributes.temperature.__doc__) in pydoc.render_doc(Session)
+
+
+def test_the_page_of_options_is_fresh() -> None:
+    page = Path(__file__).parents[2] / "docs" / "options.md"
+    assert option_page.page() == page.read_text(), "the page is out of date: run make docs"
 
 
 def test_json_output_asks_for_a_schema() -> None:
@@ -198,8 +212,42 @@ def test_thinking_refuses_everything_else(arguments: dict[str, Any]) -> None:
         thinking(**arguments)
 
 
-def test_the_types_name_every_option() -> None:
-    assert Options.__annotations__.keys() == OPTIONS.keys()
+# what a check returns -> what type checkers take for the keyword, where one type is enough
+ARGUMENTS = {str: "str", float: "float", int: "int", bool: "bool", list[Any]: "Sequence[str]", dict[str, Any]: "Json"}
+
+
+def test_the_keyword_types_name_every_option() -> None:
+    """Where one is missing, the failure shows the line to add to `ImportOptions`."""
+    missing = []
+    for name in OPTIONS.keys() - SessionOptions.__annotations__.keys():
+        check = OPTIONS[name]._check
+        missing.append(f"{name}: {ARGUMENTS.get(get_type_hints(check)['return'], 'Any')} | None")
+    assert missing == []
+    assert SessionOptions.__annotations__.keys() == OPTIONS.keys()
     assert ImportOptions.__annotations__.keys() == OPTIONS.keys() - {"model", "stream"}
     assert NewOptions.__annotations__.keys() == OPTIONS.keys() | {"input", "system", "tools"}
-    assert ChangedOptions.__annotations__.keys() == OPTIONS.keys() | ABOUT
+    assert UpdateOptions.__annotations__.keys() == OPTIONS.keys() | INFO
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_keyword_types_fit_what_is_stored(name: str) -> None:
+    """A number is not announced as text."""
+    expected = ARGUMENTS.get(get_type_hints(OPTIONS[name]._check)["return"])
+    annotation = SessionOptions.__annotations__[name].__forward_arg__
+    assert expected is None or annotation == f"{expected} | None"
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("max_completion_tokens", "Write max_output_tokens=…."),
+        ("system_prompt", "Write instructions=…."),
+        ("reasoning_effort", 'Write reasoning={"effort": …}, or think(…).'),
+        ("seed", 'Write extra={"seed": …}.'),
+        ("messages", "import_request"),
+    ],
+)
+def test_names_of_other_apis_are_explained(name: str, instead: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        settings_with({}, {name: 1})
+    assert instead in str(caught.value.hint)

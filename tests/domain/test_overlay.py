@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON, TEXT, same
-from threadkeep.domain.overlay import overlaid, overlay
+from threadkeep.formats.canonical.entries import overlaid, overlay
 
 
 @st.composite

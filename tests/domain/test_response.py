@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from tests.domain.jsonvalues import JSON
 from threadkeep.domain.content import OutputText, Refusal
 from threadkeep.domain.items import FunctionCall, Message, UnknownItem
-from threadkeep.domain.response import Response, body_object
+from threadkeep.domain.objects import body_object
+from threadkeep.domain.response import Response
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ParsedJsonError, UnknownFormat
 
@@ -182,4 +183,4 @@ def test_text_that_is_not_json_cannot_be_parsed() -> None:
             body_object(body)
     assert body_object(None) is None
     with pytest.raises(UnknownFormat):
-        Response.parse({}, "fax")
+        Response.parse({}, "fax")  # type: ignore[arg-type]

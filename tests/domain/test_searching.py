@@ -16,14 +16,15 @@ from tests.domain.jsonvalues import JSON
 from threadkeep.domain.searching import (
     IS_UNUSUAL,
     JSON_LIMIT,
+    SNIPPET_CHARACTERS,
     TEXT_LIMIT,
     Term,
     respelled,
+    snippet_of,
     terms_of,
     text_in,
     words_of,
 )
-from threadkeep.domain.snippets import SNIPPET_CHARACTERS, snippet_of
 
 
 def text_of(item: dict[str, Any]) -> str:

@@ -3,11 +3,14 @@ from __future__ import annotations
 import copy
 import pickle
 from decimal import Decimal, localcontext
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, UsageRow, figure
+from threadkeep.db.queries.usage import COLUMNS
+from threadkeep.db.queries.usage_times import TIMES
+from threadkeep.domain.reports import SUMS, UsageFilters, UsageKey, UsageRow, UsageSum
+from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,8 @@ def test_the_raw_object_is_kept_beside() -> None:
 
 def test_a_row_reads_keys_and_figures_as_attributes() -> None:
     row = UsageRow({"day": "2026-01-01", "model": None}, attempts=2, input_tokens=5, cost_nano=7, costs=1)
-    assert (row.day, row.model, row.attempts, row.input_tokens, row.output_tokens) == ("2026-01-01", None, 2, 5, None)
+    values: tuple[Any, ...] = (row.day, row.model, row.attempts, row.input_tokens, row.output_tokens)
+    assert values == ("2026-01-01", None, 2, 5, None)
     assert row.to_dict() == {
         "day": "2026-01-01",
         "model": None,
@@ -153,3 +157,12 @@ def test_ratios_count_only_what_is_known() -> None:
 def test_dollars_are_exact_whatever_the_application_has_set_for_its_decimals() -> None:
     with localcontext(prec=3):
         assert UsageRow({}, cost_nano=123_456_789_012_345).cost_usd == Decimal("123456.789012345")
+
+
+def test_the_types_of_reports_name_what_there_is() -> None:
+    """Keys, filters and sums are those of the ledger; every key is an attribute of a row."""
+    keys = get_args(UsageKey)
+    assert set(keys) == {*TIMES, *COLUMNS}
+    assert set(UsageFilters.__annotations__) == set(COLUMNS)
+    assert set(get_args(UsageSum)) == set(SUMS) - {"costs", "latencies"}
+    assert [key for key in keys if getattr(UsageRow({key: 1}), key) != 1] == []

@@ -74,9 +74,9 @@ def browsing(chat: Any, visit: Callable[[httpx2.AsyncClient], Awaitable[None]]) 
     asyncio.run(visited())
 
 
-async def begun(browser: httpx2.AsyncClient) -> str:
-    found = (await browser.post("/conversations")).json()["id"]
-    return f"/conversations/{found}"
+async def new_conversation(browser: httpx2.AsyncClient) -> str:
+    id_ = (await browser.post("/conversations")).json()["id"]
+    return f"/conversations/{id_}"
 
 
 def texts(history: list[dict[str, Any]]) -> list[str]:
@@ -91,7 +91,7 @@ def test_an_answer_is_streamed_and_stored(chat: Any, provider: Provider) -> None
     provider.scripts = [["Hel", "lo"], ["Fine", "."]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
+        url = await new_conversation(browser)
         for text, answer in (("Hi", "Hello"), ("How are you?", "Fine.")):
             assert (await browser.post(f"{url}/messages", json={"text": text})).text == answer
         history = (await browser.get(url)).json()
@@ -111,7 +111,7 @@ def test_editing_and_regenerating_make_branches(chat: Any, provider: Provider, t
     provider.scripts = [["one"], ["two"], ["drei"], ["eins"]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
+        url = await new_conversation(browser)
         await browser.post(f"{url}/messages", json={"text": "1"})
         await browser.post(f"{url}/messages", json={"text": "2"})
         assert (await browser.post(f"{url}/messages/2", json={"text": "3"})).text == "drei"
@@ -135,7 +135,7 @@ def test_an_edit_of_the_first_message(chat: Any, provider: Provider) -> None:
     provider.scripts = [["one"], ["two"]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
+        url = await new_conversation(browser)
         await browser.post(f"{url}/messages", json={"text": "1"})
         await browser.post(f"{url}/messages/0", json={"text": "2"})
         assert texts((await browser.get(url)).json()) == ["2", "two"]
@@ -147,14 +147,14 @@ def test_others_find_nothing(chat: Any, provider: Provider) -> None:
     provider.scripts = [["Hello"]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
-        for found in (
+        url = await new_conversation(browser)
+        for response in (
             await browser.get(url, headers={"X-User": "ben"}),
             await browser.post(f"{url}/messages", json={"text": "Hi"}, headers={"X-User": "ben"}),
             await browser.get(f"/conversations/conv_{'0' * 32}"),
         ):
-            assert found.status_code == 404
-            assert "no conversation" in found.json()["detail"]
+            assert response.status_code == 404
+            assert "no conversation" in response.json()["detail"]
 
     browsing(chat, visit)
 
@@ -163,7 +163,7 @@ def test_a_retry_with_a_key_says_it_once(chat: Any, provider: Provider) -> None:
     provider.scripts = [["Hello"], ["Hello again"]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
+        url = await new_conversation(browser)
         for _ in range(2):
             await browser.post(f"{url}/messages", json={"text": "Hi"}, headers={"Idempotency-Key": "message-1"})
         assert texts((await browser.get(url)).json())[0::2] == ["Hi", "Hello again"]
@@ -176,7 +176,7 @@ def test_a_provider_that_fails_in_mid_stream(chat: Any, provider: Provider, tmp_
     provider.scripts = [["Hel", ConnectionError("gone")], ["Sorry."]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
+        url = await new_conversation(browser)
         with pytest.raises(ConnectionError):
             await browser.post(f"{url}/messages", json={"text": "Hi"})
         assert (await browser.post(f"{url}/messages", json={"text": "Still there?"})).text == "Sorry."
@@ -221,7 +221,7 @@ async def leave(app: Any, path: str, body: dict[str, Any], after: int, version: 
     }  # fmt: skip
     with suppress(ClientDisconnect):
         await app(scope, receive, send)
-    await asyncio.sleep(0.1)  # a generator that nobody holds any more is closed by the loop
+    await asyncio.sleep(0.1)  # a generator that nothing refers to any more is closed by the loop
     return b"".join(received)
 
 
@@ -231,7 +231,7 @@ def test_a_browser_that_leaves_in_mid_stream(chat: Any, provider: Provider, tmp_
     provider.scripts = [[f"{number} " for number in range(1_000)], ["Welcome back."]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
+        url = await new_conversation(browser)
         provider.pause = 0.002
         seen = await leave(chat.app, f"{url}/messages", {"text": "Count"}, after=5, version=version)
         provider.pause = 0.0
@@ -249,7 +249,7 @@ def test_a_second_message_meanwhile_is_refused(chat: Any, provider: Provider) ->
     provider.scripts = [["slow"] * 50]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
-        url = await begun(browser)
+        url = await new_conversation(browser)
         provider.pause = 0.01
         first = asyncio.ensure_future(browser.post(f"{url}/messages", json={"text": "Count"}))
         while not provider.payloads:  # noqa: ASYNC110 - the provider has no event to wait for

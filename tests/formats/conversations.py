@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from threadkeep.domain.wire import Entry, Snapshot
-from threadkeep.formats.entries import entry_of
+from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.snapshots import Snapshot
 
 Json = dict[str, Any]
 

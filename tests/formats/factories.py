@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from threadkeep.domain.wire import Entry, Rendered, RenderOptions, ServerState, Snapshot
-from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of
+from threadkeep.domain.rendering import Rendered, RenderOptions
+from threadkeep.formats import FormatName, get_format
+from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 
 Json = dict[str, Any]
 
@@ -59,7 +60,7 @@ def snapshot(
     return Snapshot({"model": "gpt-5.4", **settings}, tools or [], entries, state)
 
 
-def render(format_name: str, *items: Any, options: RenderOptions | None = None, **settings: Any) -> Rendered:
+def render(format_name: FormatName, *items: Any, options: RenderOptions | None = None, **settings: Any) -> Rendered:
     """A rendered conversation."""
     return get_format(format_name).render(snapshot(*items, **settings), options or RenderOptions())
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.formats.factories import snapshot
 from tests.formats.validity_converse import refused
-from threadkeep.domain.wire import Rendered
+from threadkeep.domain.rendering import Rendered
 from threadkeep.formats import get_format
 
 Json = dict[str, Any]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
-from threadkeep.domain.wire import RenderOptions
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
-from threadkeep.formats.turns import MISSING_OUTPUT
+from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
-FORMAT = "chat_completion"
+FORMAT: Final = "chat_completion"
 
 
 def sent(*items: Any, **settings: Any) -> list[Any]:

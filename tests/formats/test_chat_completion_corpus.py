@@ -8,22 +8,22 @@ import json
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.formats.spelling_chat_completion import levelled
 from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.validity import refused
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
 
 Json = dict[str, Any]
-NAME = "chat_completion"
+NAME: Final = "chat_completion"
 FORMAT = get_format(NAME)
-# constants of the wire that are told by the kind of the item they became
+# constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = ("assistant", "function")
 REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 SIGNS = str.maketrans(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
 from tests.formats.spelling_chat_completion import levelled
+from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import Imported, RenderOptions
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats import get_format
-from threadkeep.formats.turns import MISSING_OUTPUT
+from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 Json = dict[str, Any]
 FORMAT = get_format("chat_completion")
@@ -44,7 +44,7 @@ def output(call_id: str = "c1", content: Any = "done", **keys: Any) -> Json:
 
 
 def again(payload: Json) -> Json:
-    """The request after it was read and rendered; nothing may be lost or mended on the way."""
+    """The request after it was read and rendered; nothing may be lost or repaired on the way."""
     before = copy.deepcopy(payload)
     rendered = FORMAT.render(FORMAT.parse_request(payload))
     assert (rendered.losses, rendered.repairs) == ([], [])
@@ -382,7 +382,7 @@ def test_json_mode_needs_the_word_unless_the_request_came_without_it() -> None:
     assert [repair.code for repair in rendered.repairs] == ["option"]
     assert session.request_payload("chat_completion")["response_format"] == form
     foreign = Session(model="m", input="Hi", text={"format": form})
-    foreign.imported = Imported("gemini", 1)
+    foreign.imported = ImportInfo("gemini", 1)
     assert "response_format" not in foreign.request_payload("chat_completion")
     foreign.user([{"type": "input_text", "text": "As json."}])
     assert foreign.request_payload("chat_completion")["response_format"] == form
@@ -394,7 +394,7 @@ def test_odd_notes_of_spelling_do_no_harm() -> None:
     odd = [1], {"content": [1], "keys": 1, "index": {}}, "x"
     for number, item in enumerate(session.items):
         session.add_item({**item.to_object(), "spelling": odd[number % 3]})
-    session.imported = Imported("chat_completion", 2, {"content": [1], "tools": 5, "order": {}})
+    session.imported = ImportInfo("chat_completion", 2, {"content": [1], "tools": 5, "order": {}})
     assert session.request_body("chat_completion")
 
 

@@ -153,7 +153,7 @@ def test_content_may_come_in_parts() -> None:
 CALLS = {
     "by index": [[piece("", "f", index=0, id="a")], [piece("{", index=0)], [piece("", "g", index=1, id="b")],
                  [piece("}", index=0)], [piece("{}", index=1)]],
-    "with ids and names told again": [[piece("{", "f", index=0, id="a")], [piece("}", "f", index=0, id="a")],
+    "with ids and names repeated": [[piece("{", "f", index=0, id="a")], [piece("}", "f", index=0, id="a")],
                                       [piece("{}", "g", index=1, id="b")]],
     "with empty ids and names": [[piece("{", "f", index=0, id="a")], [piece("}", "", index=0, id="")],
                                  [piece("{}", "g", index=1, id="b")]],

@@ -10,7 +10,7 @@ from threadkeep.domain.content import PARTS
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.options import OPTIONS
 from threadkeep.formats import NAMES, compatibility
-from threadkeep.formats.reports import LOSSES, REPAIRS
+from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 

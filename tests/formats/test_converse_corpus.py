@@ -8,7 +8,7 @@ import json
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pytest
@@ -16,19 +16,19 @@ import pytest
 from tests.formats.spelling_converse import joined, leveled
 from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.validity_converse import refused
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import CannotRender, ProviderError
 from threadkeep.formats import get_format
 
-NAME = "converse"
+NAME: Final = "converse"
 FORMAT = get_format(NAME)
 # what clients level when they record: typographic characters
 SIGNS = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
 )
-# constants of the wire that are told by the kind of the item they became
+# constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"assistant", "tool_use"}
 # what the recorded requests break themselves: Claude takes an assistant message first
 ACCEPTED = {"converse.first-user"}
@@ -171,9 +171,9 @@ def block_events(block: Json) -> Iterator[tuple[str, Json]]:
             yield "contentBlockStart", {"start": {"toolUse": call}}
             text = json.dumps(given)
             deltas = [{"toolUse": {"input": text[:2]}}, {"toolUse": {"input": text[2:]}}]
-        case {"reasoningContent": {"reasoningText": told}}:
-            deltas = [{kind: {"text": told["text"]}}]
-            deltas += [{kind: {"signature": told["signature"]}}] if "signature" in told else []
+        case {"reasoningContent": {"reasoningText": text}}:
+            deltas = [{kind: {"text": text["text"]}}]
+            deltas += [{kind: {"signature": text["signature"]}}] if "signature" in text else []
         case {"citationsContent": {"content": [{"text": text}], "citations": citations}}:
             deltas = [{"text": text}, *({"citation": one} for one in citations)]
         case _:

@@ -10,7 +10,7 @@ from botocore.validate import ParamValidator
 
 from tests.formats.factories import assistant, call, codes, output, snapshot, user
 from tests.formats.validity_converse import refused, request_shape
-from threadkeep.domain.wire import Rendered
+from threadkeep.domain.rendering import Rendered
 from threadkeep.formats import get_format
 from threadkeep.formats.converse import boto3_arguments
 from threadkeep.formats.converse.media import DocumentNames, document_name

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tests.formats.conversations import APPENDS, CONVERSATIONS, SETTINGS, TOOLS, Append, Conversation, grown
 from tests.formats.validity_converse import refused
-from threadkeep.domain.wire import RenderOptions, Snapshot
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of, snapshot_of
-from threadkeep.formats.reports import LOSSES, REPAIRS
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 FORMAT = get_format("converse")
 MODELS = st.sampled_from(["amazon.nova-2-lite-v1:0", "us.anthropic.claude-sonnet-4-6", "meta.llama", "qwen.qwen3-32b"])
@@ -80,7 +81,7 @@ def test_a_request_that_was_rendered_is_read_and_rendered_as_it_was(conversation
 
 @given(conversation=CONVERSATIONS, appends=APPENDS)
 def test_an_imported_conversation_goes_on(conversation: Conversation, appends: list[Append]) -> None:
-    """What came stays as it came while the conversation grows; what is added is mended."""
+    """What came stays as it came while the conversation grows; what is added is repaired."""
     try:
         payload = FORMAT.render(conversation.snapshot()).payload
     except CannotRender:

@@ -8,9 +8,10 @@ import pytest
 
 from tests.formats.factories import call, codes, output, snapshot, user
 from tests.formats.requests_converse import CLAUDE, FORMAT, LOOKUP, Json, outline, render
+from threadkeep.domain.rendering import ImportInfo
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import Imported, Snapshot
 from threadkeep.errors import CannotRender
+from threadkeep.formats.canonical.snapshots import Snapshot
 
 # System text
 
@@ -205,7 +206,7 @@ def test_a_thinking_budget_leaves_room_for_the_answer() -> None:
 def test_a_request_without_a_model_is_refused_unless_it_came_without() -> None:
     with pytest.raises(CannotRender, match="no model"):
         Session(input="hi").request_payload("converse")
-    came = Snapshot({}, [], snapshot(user("hi")).entries, imported=Imported("converse", 1))
+    came = Snapshot({}, [], snapshot(user("hi")).entries, imported=ImportInfo("converse", 1))
     assert "modelId" not in FORMAT.render(came).payload
 
 

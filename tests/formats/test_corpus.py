@@ -7,20 +7,20 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from threadkeep.domain.response import Response
-from threadkeep.domain.wire import Snapshot
 from threadkeep.errors import ProviderError
-from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of
+from threadkeep.formats import FormatName, get_format
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.snapshots import Snapshot
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))
-FORMATS = ("open_responses", "chat_completion")
-# constants of the wire that are told by the kind of the item they became
+FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
+# constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"", "assistant", "function"}
 
 
@@ -52,7 +52,7 @@ def level(thing: Any) -> Any:
     return [level(value) for value in thing] if isinstance(thing, list) else thing
 
 
-def answers(format_name: str) -> list[tuple[str, dict[str, Any], Response]]:
+def answers(format_name: FormatName) -> list[tuple[str, dict[str, Any], Response]]:
     """Recorded bodies and how they are read."""
     wire_format = get_format(format_name)
     bodies = [(one["id"], one["response"]) for one in recorded(format_name) if isinstance(one["response"], dict)]
@@ -60,7 +60,7 @@ def answers(format_name: str) -> list[tuple[str, dict[str, Any], Response]]:
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_nothing_of_an_answer_is_lost(format_name: str) -> None:
+def test_nothing_of_an_answer_is_lost(format_name: FormatName) -> None:
     for name, body, response in answers(format_name):
         usage = response.usage.raw if response.usage else {}
         items = [item.to_object() for item in response.output]
@@ -69,7 +69,7 @@ def test_nothing_of_an_answer_is_lost(format_name: str) -> None:
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_input_and_output_are_the_total(format_name: str) -> None:
+def test_input_and_output_are_the_total(format_name: FormatName) -> None:
     for name, _, response in answers(format_name):
         if response.usage is not None:
             usage = response.usage.normalized

@@ -19,10 +19,10 @@ from tests.formats.validity import refused
 from tests.formats.validity_messages import MESSAGES
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import loads
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import CannotRender, ProviderError
-from threadkeep.formats import NAMES, get_format
+from threadkeep.formats import NAMES, FormatName, get_format
 
 Json = dict[str, Any]
 ANTHROPIC: dict[str, TypeAdapter[Any]] = {"messages": TypeAdapter(MessageParam), "tools": TypeAdapter(ToolUnionParam)}
@@ -39,7 +39,7 @@ def recorded(name: str) -> list[Json]:
 
 
 @cache
-def conversations(name: str) -> list[tuple[str, Session]]:
+def conversations(name: FormatName) -> list[tuple[str, Session]]:
     """Each recorded request with its answer, and a question after it, under the model of the request."""
     wire, found = get_format(name), []
     for one in recorded(name):
@@ -137,7 +137,7 @@ def holds(thing: Any, value: Any) -> bool:
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_recorded_conversations_go_to_other_providers(source: str, target: str) -> None:
+def test_recorded_conversations_go_to_other_providers(source: FormatName, target: FormatName) -> None:
     wire = get_format(target)
     wrong: dict[str, list[str]] = {}
     for name, session in conversations(source):
@@ -150,7 +150,7 @@ def test_recorded_conversations_go_to_other_providers(source: str, target: str) 
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_any_cut_of_a_recorded_conversation_is_valid(source: str, target: str) -> None:
+def test_any_cut_of_a_recorded_conversation_is_valid(source: FormatName, target: FormatName) -> None:
     wire = get_format(target)
     wrong: dict[tuple[str, int], list[str]] = {}
     for name, session in conversations(source):
@@ -166,7 +166,7 @@ def test_any_cut_of_a_recorded_conversation_is_valid(source: str, target: str) -
 
 
 @pytest.mark.parametrize("target", [name for name in NAMES if name != "messages"])
-def test_keys_that_only_the_format_of_an_import_has_are_reported(target: str) -> None:
+def test_keys_that_only_the_format_of_an_import_has_are_reported(target: FormatName) -> None:
     request = {"model": "m", "max_tokens": 5, "container": "c1", "messages": [{"role": "user", "content": "Hi"}]}
     session = get_format("messages").parse_request(request)
     assert "container" not in str(session.request_payload(target))

@@ -10,15 +10,15 @@ import pytest
 from tests.formats.factories import Json, answer, assistant, call, codes, output, render, user
 from threadkeep import InvalidOption, Session
 from threadkeep.domain.options import DIALECTS
-from threadkeep.domain.wire import RenderOptions, recorded_options
-from threadkeep.formats import get_format
-from threadkeep.formats.dialects import CHAT, RESPONSES
+from threadkeep.domain.rendering import RenderOptions, recorded_options
+from threadkeep.formats import FormatName, get_format
+from threadkeep.formats.shared.dialects import CHAT, RESPONSES
 
 TOOL: Json = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}}
 PICTURE = {"type": "input_image", "image_url": "https://img.example.org/a.png"}
 
 
-def payload(dialect: str | None, *items: Any, format_name: str = "chat_completion", **settings: Any) -> Json:
+def payload(dialect: str | None, *items: Any, format_name: FormatName = "chat_completion", **settings: Any) -> Json:
     return render(format_name, *items, dialect=dialect, **settings).payload
 
 
@@ -54,7 +54,7 @@ def test_a_dialect_that_there_is_not_is_refused_with_those_that_there_are(name: 
 
 
 @pytest.mark.parametrize("format_name", ["messages", "gemini", "converse"])
-def test_formats_of_one_vendor_have_none(format_name: str) -> None:
+def test_formats_of_one_vendor_have_none(format_name: FormatName) -> None:
     plain = render(format_name, user("Hi"))
     found = render(format_name, user("Hi"), dialect="mistral")
     assert (found.payload, codes(found)) == (plain.payload, codes(plain))

@@ -18,11 +18,11 @@ from tests.formats import (
 )
 from tests.formats.sdk_schema import schema, variants
 from threadkeep.errors import CannotRender
-from threadkeep.formats import NAMES, get_format
+from threadkeep.formats import NAMES, FormatName, get_format
 
 Json = dict[str, Any]
 
-ROOTS: dict[str, tuple[str, Callable[[Json], Json], Json]] = {
+ROOTS: dict[str, tuple[FormatName, Callable[[Json], Json], Json]] = {
     "open_responses.request": ("open_responses", spelling_open_responses.leveled, {"model": "m", "input": "Hi"}),
     "chat_completion.request": ("chat_completion", spelling_chat_completion.levelled, {}),
     "messages.request": ("messages", spelling_messages.usual, {}),

@@ -9,17 +9,17 @@ import pytest
 from threadkeep.domain.content import PARTS
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.options import OPTIONS
-from threadkeep.formats.chat_completion import content as chat_content
+from threadkeep.formats.canonical import items as responses_items
+from threadkeep.formats.canonical import parts as responses_content
 from threadkeep.formats.chat_completion import fields as chat_fields
-from threadkeep.formats.chat_completion import messages as chat_messages
-from threadkeep.formats.converse import content as converse_content
+from threadkeep.formats.chat_completion import parts as chat_content
+from threadkeep.formats.chat_completion import turns as chat_messages
 from threadkeep.formats.converse import fields as converse_fields
-from threadkeep.formats.converse import messages as converse_messages
-from threadkeep.formats.fields import Dropped, Elsewhere, Field, Row, Spread, render_fields
-from threadkeep.formats.open_responses import content as responses_content
+from threadkeep.formats.converse import parts as converse_content
+from threadkeep.formats.converse import turns as converse_messages
 from threadkeep.formats.open_responses import fields as responses_fields
-from threadkeep.formats.open_responses import items as responses_items
-from threadkeep.formats.reports import Context
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, render_fields
+from threadkeep.formats.shared.reports import Context
 
 TABLES = {
     "open_responses": responses_fields.FIELDS,
@@ -37,7 +37,7 @@ def test_every_option_has_exactly_one_row(name: str) -> None:
 def test_every_row_says_what_becomes_of_its_option(name: str) -> None:
     """So that the compatibility page can be printed from the tables."""
     for row in TABLES[name]:
-        text = {Field: "target", Dropped: "reason", Elsewhere: "what", Spread: "targets"}[type(row)]
+        text = {Field: "target", NoField: "reason", SpecialField: "what", FieldGroup: "targets"}[type(row)]
         assert getattr(row, text)
 
 
@@ -59,10 +59,10 @@ def test_rows_place_values_and_report_what_is_dropped() -> None:
     rows: tuple[Row, ...] = (
         Field("temperature", "config.sampling.temperature"),
         Field("top_p", "config.topP", lambda value, _context: value or None),
-        Spread("top_logprobs", ("a", "b"), lambda value, _context: {"a": True, "b": value}),
-        Dropped("background", "there is none"),
-        Dropped("truncation", "there is none", silent=("disabled",)),
-        Elsewhere("tools", "elsewhere"),
+        FieldGroup("top_logprobs", ("a", "b"), lambda value, _context: {"a": True, "b": value}),
+        NoField("background", "there is none"),
+        NoField("truncation", "there is none", silent=("disabled",)),
+        SpecialField("tools", "elsewhere"),
     )
     context = Context()
     settings = {

@@ -9,10 +9,10 @@ import pytest
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
 from threadkeep.domain.content import PARTS
 from threadkeep.domain.items import ITEMS
-from threadkeep.domain.wire import Rendered, RenderOptions
+from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import LossError
 from threadkeep.formats import get_format
-from threadkeep.formats.gemini import content, contents
+from threadkeep.formats.gemini import parts, turns
 from threadkeep.formats.gemini.calls import NO_SIGNATURE
 
 Json = dict[str, Any]
@@ -44,8 +44,8 @@ def shape(found: list[Json]) -> list[tuple[str, list[str]]]:
 
 
 def test_every_item_and_part_has_a_mapper() -> None:
-    assert ITEMS.keys() <= contents.WRITERS.keys()
-    for mappers in content.PARTS.values():
+    assert ITEMS.keys() <= turns.WRITERS.keys()
+    for mappers in parts.PARTS.values():
         assert PARTS.keys() <= mappers.keys()
 
 
@@ -213,7 +213,7 @@ def test_the_first_call_of_each_step_gets_a_signature_where_the_model_wants_one(
 def test_signatures_of_other_services_are_not_sent() -> None:
     signed = {"thought_signature": "c2ln"}
     text = {"type": "output_text", "text": "Hi", **signed}
-    thought = reasoning(content=[{"type": "thinking", "thinking": "hm", "signature": "x"}])
+    thought = reasoning(parts=[{"type": "thinking", "thinking": "hm", "signature": "x"}])
     found = rendered(user("Go"), answer(thought, call(**signed), origin="messages"), output())
     assert "thoughtSignature" not in found.body.decode()
     assert codes(found)[0] == ["reasoning"]

@@ -9,26 +9,27 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.formats.spelling_gemini import leveled
 from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.validity_gemini import refused
+from threadkeep.domain.formats import OpenCall
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import Call, RenderOptions
 from threadkeep.errors import CannotRender, ProviderError
-from threadkeep.formats import NAMES, get_format
+from threadkeep.formats import NAMES, FormatName, get_format
 
-NAME = "gemini"
+NAME: Final = "gemini"
 FORMAT = get_format(NAME)
 # what clients level when they record: typographic characters
 SIGNS = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
 )
-# constants of the wire that are told by the kind of the item they became
+# constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"model"}
 # what a client sends as the signature of a call that has none
 NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I"
@@ -102,7 +103,7 @@ def test_any_cut_of_a_request_is_valid() -> None:
 
 
 @pytest.mark.parametrize("other", [name for name in NAMES if name != NAME])
-def test_requests_of_other_formats_become_valid_ones(other: str) -> None:
+def test_requests_of_other_formats_become_valid_ones(other: FormatName) -> None:
     path = CORPUS / f"{other}.jsonl.gz"
     if not path.exists():
         pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
@@ -199,7 +200,7 @@ def test_conversations_go_on_as_they_were_recorded() -> None:
         for before, after in pairwise(interactions):
             response = session.add_response(response_of(before))
             new = after["request"]["contents"][len(before["request"]["contents"]) + 1 :]
-            for items in FORMAT.parse_turns(new, [Call(call.call_id, call.name) for call in response.tool_calls]):
+            for items in FORMAT.parse_turns(new, [OpenCall(call.call_id, call.name) for call in response.tool_calls]):
                 session.add_items(items, turn=session.new_turn())
             sent, wanted = session.request_payload(NAME), after["request"]
             assert list(echoed(sent)) == list(echoed(wanted)), after["id"]

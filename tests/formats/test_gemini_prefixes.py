@@ -14,9 +14,10 @@ from tests.formats.conversations import CONVERSATIONS, Conversation
 from tests.formats.factories import answer, assistant, call, output, snapshot, user
 from tests.formats.validity_gemini import refused
 from threadkeep.domain.context_caches import ContextCache
-from threadkeep.domain.wire import RenderOptions, Snapshot, recorded_options
+from threadkeep.domain.rendering import RenderOptions, recorded_options
 from threadkeep.errors import CannotRender, InvalidOption
-from threadkeep.formats import NAMES, get_format
+from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.gemini.request import CACHED
 
 FORMAT = get_format("gemini")
@@ -117,7 +118,7 @@ def test_a_path_of_a_model_is_kept() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"gemini"}))
-def test_other_formats_have_no_such_caches(name: str) -> None:
+def test_other_formats_have_no_such_caches(name: FormatName) -> None:
     assert get_format(name).prefixes(snapshot(user("a"), assistant("b"), user("c"), model="m")) is None
 
 

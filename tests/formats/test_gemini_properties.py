@@ -15,10 +15,11 @@ from tests.domain.jsonvalues import JSON
 from tests.formats.conversations import APPENDS, CONVERSATIONS, SETTINGS, TOOLS, Append, Conversation, grown
 from tests.formats.spelling_gemini import camel, leveled
 from tests.formats.validity_gemini import refused
-from threadkeep.domain.wire import RenderOptions, Snapshot
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, FormatError
 from threadkeep.formats import get_format
-from threadkeep.formats.reports import LOSSES, REPAIRS
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 FORMAT = get_format("gemini")
 MODELS = st.sampled_from(["gemini-2.5-flash", "gemini-3-flash-preview", "models/gemini-2.0-flash", "tuned"])

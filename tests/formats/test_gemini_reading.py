@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.formats.spelling_gemini import leveled
+from threadkeep.domain.formats import OpenCall
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import Call, RenderOptions
 from threadkeep.errors import CannotParse
 from threadkeep.formats import get_format
 
@@ -286,7 +287,7 @@ def test_the_same_call_in_a_later_turn_has_another_id() -> None:
 def test_turns_that_are_added_answer_the_open_calls_of_the_history(response: Json, answered: str) -> None:
     """The newest turn with a call of that name counts; an id of the client alone says nothing."""
     calls = {"gemini_call_r1_0": "f", "toolu_1": "h", "gemini_call_r2_0": "f", "gemini_call_r2_1": "g"}
-    history = [Call(call_id, name) for call_id, name in calls.items()]
+    history = [OpenCall(call_id, name) for call_id, name in calls.items()]
     ((item,),) = FORMAT.parse_turns(said("user", response), history)
     assert item.to_object()["call_id"] == answered
 
@@ -299,7 +300,7 @@ def test_an_answer_and_its_results_give_the_request_that_the_client_would_send()
     }
     (call,) = session.add_response(body, "gemini").tool_calls
     assert call.call_id == "gemini_call_r1_0"
-    for items in FORMAT.parse_turns([said("user", gave("f", id="mine"))], [Call(call.call_id, "f")]):
+    for items in FORMAT.parse_turns([said("user", gave("f", id="mine"))], [OpenCall(call.call_id, "f")]):
         session.add_items(items, turn=session.new_turn())
     assert session.request_payload("gemini")["contents"][1:] == [
         said("model", {**made("f", id="mine"), "thoughtSignature": "c2ln"}),

@@ -8,14 +8,15 @@ import pytest
 
 from tests.formats.factories import codes, render, user
 from threadkeep.domain.options import OPTIONS
+from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import Rendered
 from threadkeep.errors import CannotRender
-from threadkeep.formats.fields import Dropped, Elsewhere
 from threadkeep.formats.gemini.fields import FIELDS, fields_of
+from threadkeep.formats.gemini.fields import NAMES as NAME_RULE
 from threadkeep.formats.gemini.models import FAMILIES, GENERAL, family_of
-from threadkeep.formats.gemini.names import GeminiNames
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
+from threadkeep.formats.shared.fields import NoField, SpecialField
+from threadkeep.formats.shared.names import Names
 
 Json = dict[str, Any]
 LOOKUP = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}}
@@ -28,8 +29,8 @@ def rendered(*items: Any, **settings: Any) -> Rendered:
 def test_every_option_has_exactly_one_row_whatever_the_model() -> None:
     for rows in (FIELDS, *(fields_of(family) for _, family in FAMILIES)):
         assert sorted(row.option for row in rows) == sorted(OPTIONS)
-        assert all(row.reason for row in rows if isinstance(row, Dropped))
-        assert all(row.what for row in rows if isinstance(row, Elsewhere))
+        assert all(row.reason for row in rows if isinstance(row, NoField))
+        assert all(row.what for row in rows if isinstance(row, SpecialField))
 
 
 @pytest.mark.parametrize(
@@ -118,12 +119,12 @@ def test_tool_choices(choice: Any, config: Any) -> None:
     ("name", "sent"), [("my.tool", "my.tool"), ("a b", "a_b"), ("9lives", "_9lives"), ("n" * 128, "n" * 128)]
 )
 def test_names_follow_the_rule_of_this_service(name: str, sent: str) -> None:
-    assert GeminiNames([name], 128).wire(name) == sent
+    assert Names([name], NAME_RULE).wire(name) == sent
 
 
 @pytest.mark.parametrize("name", ["", "ä", "n" * 129, "9" * 200])
 def test_names_that_cannot_be_cleaned_get_a_hash(name: str) -> None:
-    found = GeminiNames((), 128).wire(name)
+    found = Names((), NAME_RULE).wire(name)
     assert len(found) <= 128
     assert found[-32:].isalnum()
     assert found[0] in "_nt"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, ProviderError, StreamChunk
 from threadkeep.formats import get_format
-from threadkeep.formats.gemini.partial import placed
+from threadkeep.formats.gemini.stream import placed
 
 Json = dict[str, Any]
 FORMAT = get_format("gemini")

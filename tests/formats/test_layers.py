@@ -9,9 +9,9 @@ import pytest
 from google.genai import types
 
 from tests.formats.factories import Json, answer, assistant, call, codes, output, render, user
-from threadkeep.domain.wire import RenderOptions
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender
-from threadkeep.formats import NAMES
+from threadkeep.formats import NAMES, FormatName
 
 NOW = {"time": "12:00"}
 FRONT = RenderOptions(dynamic_context=NOW)
@@ -22,7 +22,7 @@ TALK = [user("q1"), assistant("a1"), user("q2")]
 LOOP = [user("q1"), assistant("a1"), user("q2"), *[call("k"), output("k", "r2")]]
 
 
-def words(format_name: str, items: list[Any], options: RenderOptions) -> list[str]:
+def words(format_name: FormatName, items: list[Any], options: RenderOptions) -> list[str]:
     """The words of the layers in the order in which the turn list has them."""
     payload = render(format_name, *items, options=options, **RULES).payload
     text = json.dumps(payload[TURNS.get(format_name, "messages")])
@@ -32,19 +32,19 @@ def words(format_name: str, items: list[Any], options: RenderOptions) -> list[st
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_the_dynamic_layer_comes_before_the_history_or_before_the_trigger(format_name: str) -> None:
+def test_the_dynamic_layer_comes_before_the_history_or_before_the_trigger(format_name: FormatName) -> None:
     assert words(format_name, TALK, FRONT) == ["12:00", "q1", "a1", "q2"]
     assert words(format_name, TALK, TAIL) == ["q1", "a1", "12:00", "q2"]
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_a_tool_result_at_the_end_is_the_trigger(format_name: str) -> None:
+def test_a_tool_result_at_the_end_is_the_trigger(format_name: FormatName) -> None:
     assert words(format_name, LOOP, FRONT) == ["12:00", "q1", "a1", "q2", "r2"]
     assert words(format_name, LOOP, TAIL)[-2:] == ["12:00", "r2"]
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_the_static_layer_is_the_same_whatever_is_true_now(format_name: str) -> None:
+def test_the_static_layer_is_the_same_whatever_is_true_now(format_name: FormatName) -> None:
     def static(items: list[Any], options: RenderOptions) -> str:
         payload = render(format_name, *items, options=options, **RULES).payload
         turns = payload.pop(TURNS.get(format_name, "messages"))
@@ -54,7 +54,7 @@ def test_the_static_layer_is_the_same_whatever_is_true_now(format_name: str) -> 
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_the_buffered_layer_grows_at_its_end_only(format_name: str) -> None:
+def test_the_buffered_layer_grows_at_its_end_only(format_name: FormatName) -> None:
     turns = TURNS.get(format_name, "messages")
     before = render(format_name, *TALK, options=TAIL, **RULES)
     after = render(format_name, *TALK, assistant("a2"), user("q3"), options=TAIL, **RULES)
@@ -63,7 +63,7 @@ def test_the_buffered_layer_grows_at_its_end_only(format_name: str) -> None:
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_a_dynamic_layer_alone_is_no_request(format_name: str) -> None:
+def test_a_dynamic_layer_alone_is_no_request(format_name: FormatName) -> None:
     with pytest.raises(CannotRender, match="nothing to send"):
         render(format_name, options=FRONT)
 

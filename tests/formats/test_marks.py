@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.factories import Json, assistant, call, output, render, user
-from threadkeep.domain.wire import RenderOptions
-from threadkeep.formats import get_format
-from threadkeep.formats.marks import MARK, MOST, marked, stamped
+from threadkeep.domain.rendering import RenderOptions
+from threadkeep.formats import FormatName, get_format
+from threadkeep.formats.shared.cache_marks import MARK, MOST, mark_messages, mark_request
 
 SHORT, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 AUTO = RenderOptions(cache="auto")
@@ -37,7 +37,7 @@ def marks(found: Json) -> list[Any]:
 
 def test_the_last_block_of_the_last_message_is_marked_whatever_it_is() -> None:
     result = {"type": "tool_result", "tool_use_id": "a", "content": "done"}
-    assert marks(stamped(body([block()], [block()], [block(), result]))) == [None, None, None, SHORT]
+    assert marks(mark_messages(body([block()], [block()], [block(), result]))) == [None, None, None, SHORT]
 
 
 @pytest.mark.parametrize(
@@ -46,51 +46,51 @@ def test_the_last_block_of_the_last_message_is_marked_whatever_it_is() -> None:
 )
 def test_what_takes_no_mark_is_left_alone(content: Any) -> None:
     given_body = body([block()], content)
-    assert stamped(given_body) is given_body
+    assert mark_messages(given_body) is given_body
 
 
 @pytest.mark.parametrize("odd", [{}, {"input": "x"}, {"messages": "x"}, {"messages": []}, {"messages": ["x", 1]}])
 def test_other_bodies_are_left_alone(odd: Json) -> None:
-    assert stamped(odd) is odd
+    assert mark_messages(odd) is odd
 
 
 @pytest.mark.parametrize(("count", "expected"), [(20, [19]), (21, [5, 20]), (25, [9, 24])])
 def test_long_conversations_have_a_second_mark(count: int, expected: list[int]) -> None:
-    found = marks(stamped(body([block() for _ in range(count)])))
+    found = marks(mark_messages(body([block() for _ in range(count)])))
     assert [index for index, mark in enumerate(found) if mark] == expected
 
 
 def test_the_oldest_marks_of_messages_go_first_and_others_stay() -> None:
     given_body = body([block(SHORT)], [block(SHORT)], [block(SHORT)], system=[block(SHORT)], tools=[{MARK: SHORT}])
-    found = stamped(given_body)
+    found = mark_messages(given_body)
     assert marks(found) == [None, SHORT, SHORT]
     assert (found["system"], found["tools"]) == (given_body["system"], given_body["tools"])
 
 
 def test_without_room_nothing_is_marked() -> None:
     given_body = body([block()], system=[block(SHORT)] * 4)
-    assert stamped(given_body) is given_body
+    assert mark_messages(given_body) is given_body
 
 
 def test_marks_in_results_and_of_the_request_count() -> None:
     result = {"type": "tool_result", "tool_use_id": "a", "content": [block(SHORT)]}
-    assert marks(stamped(body([block(SHORT)] * 3, [block()], [result]))) == [None, SHORT, SHORT, None, SHORT]
-    assert marks(stamped(body([block()], cache_control=SHORT))) == [None]
+    assert marks(mark_messages(body([block(SHORT)] * 3, [block()], [result]))) == [None, SHORT, SHORT, None, SHORT]
+    assert marks(mark_messages(body([block()], cache_control=SHORT))) == [None]
 
 
 def test_an_hour_is_never_behind_five_minutes() -> None:
-    found = marked(body([block()], [block(HOUR)], [block()], system=[block()], tools=[{"name": "f"}]))
+    found = mark_request(body([block()], [block(HOUR)], [block()], system=[block()], tools=[{"name": "f"}]))
     assert [found["tools"][0][MARK], found["system"][0][MARK], *marks(found)] == [HOUR, HOUR, None, HOUR, SHORT]
 
 
 def test_tools_and_system_text_that_are_marked_get_no_other_mark() -> None:
     tools = [{"name": "f", MARK: HOUR}, {"name": "g"}]
-    assert marked(body([block()], tools=tools))["tools"] == tools
+    assert mark_request(body([block()], tools=tools))["tools"] == tools
 
 
 def test_tools_whose_loading_is_deferred_take_no_mark() -> None:
     tools = [{"name": "f"}, {"name": "g", "defer_loading": True}]
-    assert marked(body([block()], tools=tools))["tools"] == [{"name": "f", MARK: SHORT}, tools[1]]
+    assert mark_request(body([block()], tools=tools))["tools"] == [{"name": "f", MARK: SHORT}, tools[1]]
 
 
 BLOCKS = st.builds(block, st.sampled_from([None, None, SHORT, HOUR]))
@@ -107,9 +107,9 @@ CONTENTS = st.one_of(st.just("Hi"), st.lists(BLOCKS, max_size=12))
 def test_marking_twice_is_marking_once_and_changes_nothing_else(contents: list[Any], leading: Json) -> None:
     given_body = body(*contents, **leading)
     before = copy.deepcopy(given_body)
-    found = marked(given_body)
+    found = mark_request(given_body)
     assert given_body == before
-    assert marked(found) == found
+    assert mark_request(found) == found
     assert without_marks(found) == without_marks(given_body)
     fixed = str([leading.get("system"), leading.get("tools")]).count(MARK) + (MARK in leading)
     assert str(found).count(f"'{MARK}'") <= max(MOST, fixed)
@@ -172,7 +172,7 @@ def test_no_point_stands_behind_reasoning() -> None:
 
 
 @pytest.mark.parametrize("format_name", ["open_responses", "chat_completion"])
-def test_where_caches_need_no_marks_there_are_none(format_name: str) -> None:
+def test_where_caches_need_no_marks_there_are_none(format_name: FormatName) -> None:
     items = [user("a"), assistant("b"), user("c")]
     assert render(format_name, *items, options=AUTO).body == render(format_name, *items).body
 
@@ -188,7 +188,7 @@ def test_where_caches_need_no_marks_there_are_none(format_name: str) -> None:
 )
 @pytest.mark.parametrize("trigger", [[user("b")], [user("b"), call("k"), output("k", "r")]], ids=["question", "loop"])
 def test_what_stands_behind_a_dynamic_context_is_not_marked(
-    format_name: str, options: Json, trigger: list[Json]
+    format_name: FormatName, options: Json, trigger: list[Json]
 ) -> None:
     """The next request has another one, and finds the last mark before it."""
     tail = RenderOptions(cache="auto", dynamic_context={"now": "12:00"}, dynamic_context_at="tail")

@@ -7,14 +7,24 @@ from typing import Any
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
-from tests.formats.messages_factories import FORMAT, MODEL, REDACTED, SIGNED, own, rendered, sent, shape, thought
+from tests.formats.messages_factories import (
+    FORMAT,
+    MODEL,
+    REDACTED,
+    SIGNED,
+    merged,
+    own,
+    rendered,
+    sent,
+    shape,
+    thought,
+)
 from threadkeep.domain.jsontext import dumps
-from threadkeep.domain.wire import RenderOptions
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
 from threadkeep.formats.messages.calls import cleaned_id
-from threadkeep.formats.messages.passes import merged
-from threadkeep.formats.turns import MISSING_OUTPUT
+from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
 

@@ -251,11 +251,11 @@ def test_later_events_tell_more_of_the_message() -> None:
     }
     start = {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": None}}
     delta = {"type": "compaction_delta", "content": "All so far.", "encrypted_content": "e"}
-    told = fed(next(events(body())), start, {"type": "content_block_delta", "index": 0, "delta": delta}, changes).body
-    assert told["content"] == [{**COMPACTION, "encrypted_content": "e"}]
-    assert told["usage"] == {"input_tokens": 9, "output_tokens": 5, "iterations": []}
-    assert (told["stop_reason"], told["container"]) == ("compaction", {"id": "c"})
-    assert told["context_management"] == {"applied_edits": []}
+    sent = fed(next(events(body())), start, {"type": "content_block_delta", "index": 0, "delta": delta}, changes).body
+    assert sent["content"] == [{**COMPACTION, "encrypted_content": "e"}]
+    assert sent["usage"] == {"input_tokens": 9, "output_tokens": 5, "iterations": []}
+    assert (sent["stop_reason"], sent["container"]) == ("compaction", {"id": "c"})
+    assert sent["context_management"] == {"applied_edits": []}
 
 
 def test_odd_events_are_withstood() -> None:

@@ -17,15 +17,15 @@ from tests.formats.spelling_messages import usual
 from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.test_sdk_types import forced
 from tests.formats.validity_messages import MESSAGES
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions
 from threadkeep.formats import get_format
-from threadkeep.formats.entries import snapshot_of
+from threadkeep.formats.canonical.snapshots import snapshot_of
 
 WIRE = get_format("messages")
 MESSAGE: TypeAdapter[Any] = TypeAdapter(BetaMessageParam)
-# constants of the wire that are told by the kind of the item they became
+# constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"", "assistant", "text"}
 # where the client did not send back what the service had said: it left citations out
 REWRITTEN = {"pydantic-ai/models/test_anthropic/test_anthropic_web_search_tool#1"}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.formats.factories import assistant, call, codes, output, user
 from tests.formats.messages_factories import rendered
-from threadkeep.domain.wire import RenderOptions
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import LossError
 from threadkeep.formats import get_format
 

@@ -21,11 +21,11 @@ from tests.formats.messages_requests import BODIES, EVENTS, EXCHANGES, REQUESTS
 from tests.formats.spelling_messages import usual
 from tests.formats.test_sdk_types import forced
 from tests.formats.validity_messages import MESSAGES
-from threadkeep.domain.wire import Imported, RenderOptions, Snapshot
+from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.errors import CannotRender, ThreadkeepError
 from threadkeep.formats import get_format
-from threadkeep.formats.entries import snapshot_of
-from threadkeep.formats.reports import LOSSES, REPAIRS
+from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 WIRE = get_format("messages")
 MODELS = st.sampled_from(["gpt-5.4", "claude-opus-4-8", "claude-sonnet-4-5"])
@@ -115,7 +115,7 @@ def begun(messages: list[Any], model: str, appends: list[Append]) -> Conversatio
 
 def imported(conversation: Conversation, count: int | None = None) -> Snapshot:
     snapshot = conversation.snapshot(count)
-    return Snapshot(snapshot.settings, [], snapshot.entries, imported=Imported("messages", conversation.ends[0]))
+    return Snapshot(snapshot.settings, [], snapshot.entries, imported=ImportInfo("messages", conversation.ends[0]))
 
 
 @given(messages=EXCHANGES, model=MODELS)

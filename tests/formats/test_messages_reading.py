@@ -9,11 +9,12 @@ import pytest
 
 from tests.formats.factories import assistant, call, output, user
 from tests.formats.messages_factories import FORMAT, SIGNED
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions, Snapshot
 from threadkeep.errors import CannotParse
 from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.snapshots import Snapshot
 
 MARK = {"type": "ephemeral"}
 WIRE = get_format(FORMAT)

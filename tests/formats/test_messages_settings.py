@@ -12,9 +12,9 @@ from threadkeep.domain.content import PARTS as PART_TYPES
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.options import OPTIONS
 from threadkeep.errors import CannotRender
-from threadkeep.formats.messages.content import PARTS
 from threadkeep.formats.messages.fields import FIELDS
-from threadkeep.formats.messages.models import RULES, follows
+from threadkeep.formats.messages.parts import PARTS
+from threadkeep.formats.messages.settings import RULES, follows
 from threadkeep.formats.messages.turns import WRITERS
 
 TOOL = {"type": "function", "name": "lookup", "parameters": {"type": "object"}}

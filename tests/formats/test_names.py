@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep.formats.media import file_name, in_base64, is_textual, note
-from threadkeep.formats.names import Names, hashed, is_valid_name
+from threadkeep.formats.shared.media import file_name, in_base64, is_textual, note
+from threadkeep.formats.shared.names import Names, hashed, is_valid_name
 
 
 @given(tools=st.lists(st.text(max_size=70), max_size=6), name=st.text(max_size=70))

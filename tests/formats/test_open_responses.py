@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
-from threadkeep.domain.wire import Imported, RenderOptions, ServerState
+from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
-from threadkeep.formats import get_format
-from threadkeep.formats.turns import MISSING_OUTPUT
+from threadkeep.formats import FormatName, get_format
+from threadkeep.formats.canonical.snapshots import ServerState
+from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
-FORMAT = "open_responses"
+FORMAT: Final = "open_responses"
 STATE = ServerState("resp_1", 2)
 MISSING = {"type": "function_call_output", "call_id": "c1", "output": MISSING_OUTPUT}
 
@@ -292,15 +293,15 @@ def test_the_choice_of_a_tool_that_is_not_offered_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("imported", "text", "sends"),
     [
-        (Imported("gemini", 1), "Hi", False),
-        (Imported("gemini", 1), "Hi, in JSON", True),
-        (Imported(FORMAT, 1), "Hi", True),
-        (Imported(FORMAT, 2), "Hi", False),
+        (ImportInfo("gemini", 1), "Hi", False),
+        (ImportInfo("gemini", 1), "Hi, in JSON", True),
+        (ImportInfo(FORMAT, 1), "Hi", True),
+        (ImportInfo(FORMAT, 2), "Hi", False),
         (None, "Hi", True),
     ],
 )
 def test_json_mode_needs_the_word_in_the_input_of_requests_that_did_not_come_so(
-    imported: Imported | None, text: str, *, sends: bool
+    imported: ImportInfo | None, text: str, *, sends: bool
 ) -> None:
     settings: dict[str, Any] = {"text": {"format": {"type": "json_object"}, "verbosity": "low"}, "instructions": "JSON"}
     rendered = get_format(FORMAT).render(replace(snapshot(user(text), **settings), imported=imported))
@@ -345,7 +346,7 @@ def test_a_schema_without_a_name_gets_one_unless_the_request_came_without() -> N
 
 @pytest.mark.parametrize("tier", ["standard", "standard_only", "unspecified", "reserved"])
 @pytest.mark.parametrize("format_name", ["open_responses", "chat_completion"])
-def test_service_tiers_of_other_apis_are_lost(format_name: str, tier: str) -> None:
+def test_service_tiers_of_other_apis_are_lost(format_name: FormatName, tier: str) -> None:
     rendered = render(format_name, user("Hi"), service_tier=tier)
     assert "service_tier" not in rendered.payload
     assert codes(rendered) == (["option"], [])

@@ -8,19 +8,19 @@ import json
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.formats.spelling_open_responses import leveled
 from tests.formats.test_corpus import CORPUS, level
 from tests.formats.validity import refused
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Response
-from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
 
-NAME = "open_responses"
+NAME: Final = "open_responses"
 FORMAT = get_format(NAME)
 ENDINGS = ("response.completed", "response.incomplete", "response.failed")
 SIGNS = str.maketrans(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import JSON
 from tests.formats.requests_open_responses import CALL, HI, ITEMS, KEYS, OUTPUT, PARTS, SAID, THOUGHT, TOOL_ITEMS, TOOLS
 from tests.formats.spelling_open_responses import leveled
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.wire import RenderOptions
 from threadkeep.errors import CannotParse, CannotRender, ThreadkeepError
 from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of
-from threadkeep.formats.fields import Dropped, Elsewhere, Field, Spread
+from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.open_responses.fields import FIELDS
-from threadkeep.formats.turns import MISSING_OUTPUT
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, SpecialField
+from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
-FORMAT = get_format("open_responses")
+NAME: Final = "open_responses"
+FORMAT = get_format(NAME)
 Json = dict[str, Any]
 
 
@@ -126,8 +127,8 @@ def test_options_are_settings_and_everything_else_is_an_extra() -> None:
 @pytest.mark.parametrize("row", FIELDS, ids=lambda row: row.option)
 def test_every_option_is_read_from_its_key(row: Any) -> None:
     """A new option is one row: its key is read without another line of code."""
-    assert isinstance(row, Field | Elsewhere), "there are options that cannot be read back"
-    assert not isinstance(row, Dropped | Spread)
+    assert isinstance(row, Field | SpecialField), "there are options that cannot be read back"
+    assert not isinstance(row, NoField | FieldGroup)
 
 
 def test_what_the_payload_does_not_say_can_be_given() -> None:
@@ -140,7 +141,7 @@ def test_what_the_payload_does_not_say_can_be_given() -> None:
 def test_server_state_is_a_setting_and_all_input_is_new() -> None:
     session = parsed(OUTPUT, HI, previous_response_id="resp_1")
     assert (session.previous_response_id, session.response_boundary) == ("resp_1", 0)
-    session.add_response({"id": "resp_2", "object": "response", "status": "completed", "output": [SAID]}, FORMAT.name)
+    session.add_response({"id": "resp_2", "object": "response", "status": "completed", "output": [SAID]}, NAME)
     session.user("More")
     payload = FORMAT.render(session).payload
     assert payload["previous_response_id"] == "resp_2"

@@ -12,17 +12,18 @@ from hypothesis import given
 
 from tests.formats.conversations import CONVERSATIONS, Conversation
 from tests.formats.factories import answer, assistant, call, output, reasoning, snapshot, user
-from threadkeep.domain.wire import Rendered, Snapshot
+from threadkeep.domain.rendering import Rendered
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
-from threadkeep.formats.open_responses import ordinary
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.open_responses import plan
 
 
 @contextmanager
 def passes_only() -> Iterator[None]:
     """No short way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordinary.Ordinary, "takes", lambda *_: False)
+        patch.setattr(plan.FastPath, "takes", lambda *_: False)
         yield
 
 

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import json
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 
 from tests.formats.conversations import APPENDS, CONVERSATIONS, SETTINGS, TOOLS, Append, Conversation, grown
 from tests.formats.validity import refused
-from threadkeep.domain.wire import RenderOptions, ServerState, Snapshot
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender
-from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of
-from threadkeep.formats.reports import LOSSES, REPAIRS
+from threadkeep.formats import FormatName, get_format
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
+from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
-FORMATS = ("open_responses", "chat_completion")
+FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 TURNS = {"open_responses": "input", "chat_completion": "messages"}
 
 
-def rendered_turns(snapshot: Snapshot, format_name: str) -> tuple[list[Any], int]:
+def rendered_turns(snapshot: Snapshot, format_name: FormatName) -> tuple[list[Any], int]:
     """The turn list and how much of it is stable; nothing where nothing can be sent."""
     try:
         rendered = get_format(format_name).render(snapshot)
@@ -36,7 +37,7 @@ def rendered_turns(snapshot: Snapshot, format_name: str) -> tuple[list[Any], int
 @pytest.mark.parametrize("format_name", FORMATS)
 @given(conversation=CONVERSATIONS, data=st.data())
 def test_any_cut_of_any_conversation_is_valid(
-    format_name: str, conversation: Conversation, data: st.DataObject
+    format_name: FormatName, conversation: Conversation, data: st.DataObject
 ) -> None:
     last = conversation.entries[-1].position if conversation.entries else 0
     upto = data.draw(st.one_of(st.none(), st.integers(0, last)))
@@ -49,7 +50,9 @@ def test_any_cut_of_any_conversation_is_valid(
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @given(conversation=CONVERSATIONS)
-def test_the_stable_part_stays_while_the_conversation_grows(format_name: str, conversation: Conversation) -> None:
+def test_the_stable_part_stays_while_the_conversation_grows(
+    format_name: FormatName, conversation: Conversation
+) -> None:
     renders = [rendered_turns(conversation.snapshot(end), format_name) for end in conversation.ends]
     for (before, stable), (after, _) in pairwise(renders):
         assert 0 <= stable <= len(before)
@@ -61,7 +64,7 @@ def test_the_stable_part_stays_while_the_conversation_grows(format_name: str, co
 @pytest.mark.parametrize("format_name", FORMATS)
 @given(settings=SETTINGS, tools=TOOLS, appends=APPENDS)
 def test_rendering_changes_nothing_and_repeats_itself(
-    format_name: str, settings: dict[str, Any], tools: list[dict[str, Any]], appends: list[Append]
+    format_name: FormatName, settings: dict[str, Any], tools: list[dict[str, Any]], appends: list[Append]
 ) -> None:
     given_before = copy.deepcopy((settings, tools, appends))
     conversation = grown(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import JSON
 from threadkeep.domain.jsontext import decode, loads
 from threadkeep.domain.response import Response
-from threadkeep.domain.wire import Snapshot
 from threadkeep.errors import CannotParse, CannotRender, ProviderError, StreamChunk
-from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of
+from threadkeep.formats import FormatName, get_format
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.snapshots import Snapshot
 
-FORMATS = ("open_responses", "chat_completion")
+FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 Json = dict[str, Any]
 
 
@@ -133,7 +133,8 @@ def test_a_message_without_a_role_is_the_models(role: Any) -> None:
     response = get_format("open_responses").parse_response(body)
     entries = [entry_of(item.to_object(), position=place, turn=1) for place, item in enumerate(response.output)]
     assert response.text == "Hi"
-    for target, key in (("open_responses", "input"), ("chat_completion", "messages"), ("converse", "messages")):
+    targets: dict[FormatName, str] = {"open_responses": "input", "chat_completion": "messages", "converse": "messages"}
+    for target, key in targets.items():
         sent = get_format(target).render(Snapshot({"model": "m"}, [], entries)).payload[key][-1]
         assert sent["role"] == (role if target == "open_responses" else "assistant")
 
@@ -187,7 +188,7 @@ def test_output_alone_makes_a_response() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_errors_of_all_vendors_are_told(
-    format_name: str, body: Any, code: str | None, kind: str | None, message: str | None, status: int | None
+    format_name: FormatName, body: Any, code: str | None, kind: str | None, message: str | None, status: int | None
 ) -> None:
     with pytest.raises(ProviderError) as raised:
         get_format(format_name).parse_response(body)
@@ -197,7 +198,7 @@ def test_errors_of_all_vendors_are_told(
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("body", [{}, [], 1, None, {"error": {}}, {"error": None}, {"choices": 1, "output": 1}])
-def test_a_body_that_says_nothing_is_refused(format_name: str, body: Any) -> None:
+def test_a_body_that_says_nothing_is_refused(format_name: FormatName, body: Any) -> None:
     with pytest.raises(CannotParse) as raised:
         get_format(format_name).parse_response(body)
     assert not isinstance(raised.value, ProviderError)
@@ -206,7 +207,8 @@ def test_a_body_that_says_nothing_is_refused(format_name: str, body: Any) -> Non
 def test_stream_events_name_the_assembler() -> None:
     chunk = {"object": "chat.completion.chunk", "choices": []}
     event = {"type": "response.created", "response": {}}
-    for format_name, body in (("chat_completion", chunk), ("open_responses", event)):
+    chunks: dict[FormatName, Json] = {"chat_completion": chunk, "open_responses": event}
+    for format_name, body in chunks.items():
         with pytest.raises(StreamChunk, match=r"assembler.*stream_response") as raised:
             get_format(format_name).parse_response(body)
         assert isinstance(raised.value, CannotRender)
@@ -273,18 +275,18 @@ EVENTS: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize(("of", "event"), EVENTS)
-def test_an_event_of_another_format_is_not_passed_over(format_name: str, of: str, event: Json) -> None:
+def test_an_event_of_another_format_is_not_passed_over(format_name: FormatName, of: str, event: Json) -> None:
     assembler = get_format(format_name).assembler()
     if format_name == of:
         assembler.feed(event)
         return
-    with pytest.raises(CannotParse, match=f"no {format_name} event but one of {of}"):
+    with pytest.raises(CannotParse, match=f"not of the format {format_name} but of {of}"):
         assembler.feed(event)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("event", [{}, {"type": "ping"}, {"type": "error"}, {"usage": None}, {"metadata": {}}])
-def test_an_event_that_says_nothing_of_its_format_is_taken(format_name: str, event: Json) -> None:
+def test_an_event_that_says_nothing_of_its_format_is_taken(format_name: FormatName, event: Json) -> None:
     assembler = get_format(format_name).assembler()
     assembler.feed(event)
     assert assembler.partial.output == []
@@ -300,7 +302,7 @@ def test_an_event_that_says_nothing_of_its_format_is_taken(format_name: str, eve
         ("chat_completion", {"output": {"message": {}}, "usage": {}}, "converse"),
     ],
 )
-def test_a_body_of_another_format_is_named(format_name: str, body: Json, looks_like: str) -> None:
+def test_a_body_of_another_format_is_named(format_name: FormatName, body: Json, looks_like: str) -> None:
     with pytest.raises(CannotParse, match=f"looks like one of {looks_like}"):
         get_format(format_name).parse_response(body)
     with pytest.raises(CannotParse) as raised:
@@ -324,7 +326,7 @@ NEARLY = st.recursive(
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @given(body=st.one_of(JSON, NEARLY, NEARLY.map(lambda value: {"output": [value], "choices": [{"message": value}]})))
-def test_any_json_is_read_or_refused_and_can_be_sent_again(format_name: str, body: Any) -> None:
+def test_any_json_is_read_or_refused_and_can_be_sent_again(format_name: FormatName, body: Any) -> None:
     before = repr(body)
     try:
         response = get_format(format_name).parse_response(body)

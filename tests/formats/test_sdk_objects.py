@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 from tests.formats.test_corpus import CORPUS
 from threadkeep.domain.response import Response
-from threadkeep.formats import get_format
+from threadkeep.formats import FormatName, get_format
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ def items(response: Response) -> list[Json]:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_answers_of_an_sdk_are_read_like_their_json(name: str) -> None:
+def test_answers_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
     make, _ = OBJECTS[name]
     for one in recorded(name):
         if isinstance(one["response"], dict):
@@ -86,7 +86,7 @@ def test_answers_of_an_sdk_are_read_like_their_json(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_events_of_an_sdk_are_read_like_their_json(name: str) -> None:
+def test_events_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
     _, make = OBJECTS[name]
     for one in recorded(name):
         if one["events"] is None:
@@ -132,7 +132,7 @@ class Trip(BaseModel):
 TRIP = '{"to": "Hull"}'
 
 
-def answered(name: str) -> Json:
+def answered(name: FormatName) -> Json:
     """An answer of JSON, and of a call where the format has both in one."""
     if name == "open_responses":
         part = {"type": "output_text", "text": TRIP, "annotations": []}
@@ -165,7 +165,7 @@ PARSING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", PARSING)
-def test_what_an_sdk_parsed_is_not_part_of_the_answer(name: str) -> None:
+def test_what_an_sdk_parsed_is_not_part_of_the_answer(name: FormatName) -> None:
     """Services refuse the keys under which an SDK puts what it made of a text."""
     body = answered(name)
     assert items(Response.parse(PARSING[name](body), name)) == items(Response.parse(body, name))

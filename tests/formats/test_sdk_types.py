@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from tests.formats.conversations import CONVERSATIONS, Conversation
 from threadkeep.errors import CannotRender
-from threadkeep.formats import get_format
+from threadkeep.formats import FormatName, get_format
 
 # key of a request -> the type of each of its elements
 TYPES: dict[str, dict[str, TypeAdapter[Any]]] = {
@@ -60,7 +60,7 @@ def forced(thing: Any) -> None:
 
 @pytest.mark.parametrize("format_name", sorted(TYPES))
 @given(conversation=CONVERSATIONS)
-def test_any_conversation_fits_the_types_of_the_sdk(format_name: str, conversation: Conversation) -> None:
+def test_any_conversation_fits_the_types_of_the_sdk(format_name: FormatName, conversation: Conversation) -> None:
     try:
         payload = get_format(format_name).render(conversation.snapshot()).payload
     except CannotRender:

@@ -1,4 +1,4 @@
-"""Texts that are no valid Unicode: kept as they are, mended on the wire."""
+"""Texts that are no valid Unicode: kept as they are, repaired on the wire."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
 from tests.formats.factories import answer, assistant, call, codes, output, render, user
-from threadkeep.formats import NAMES, get_format
-from threadkeep.formats.texts import valid
+from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.formats.shared.texts import valid_text
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_what_is_no_unicode_is_mended_wherever_it_stands(format_name: str) -> None:
+def test_what_is_no_unicode_is_mended_wherever_it_stands(format_name: FormatName) -> None:
     raw = b"caf\xe9".decode("utf-8", "surrogateescape")
     items = [user(raw), call("k"), output("k", [{"type": "input_text", "text": raw}])]
     found = render(format_name, *items)
@@ -48,6 +48,6 @@ def test_ids_stay_so_that_calls_and_outputs_match() -> None:
 
 @given(value=st.one_of(JSON, st.text(st.characters(), max_size=9)))
 def test_every_value_becomes_unicode(value: object) -> None:
-    found = valid(value)
+    found = valid_text(value)
     json.dumps(found, ensure_ascii=False).encode()
-    assert valid(found) == found or found != found  # noqa: PLR0124 - NaN is no value of its own
+    assert valid_text(found) == found or found != found  # noqa: PLR0124 - NaN is no value of its own

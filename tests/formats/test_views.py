@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from threadkeep import Session, Turns
-from threadkeep.domain.wire import RenderOptions, recorded_options
+from threadkeep.domain.rendering import RenderOptions, recorded_options
 from threadkeep.errors import InvalidOption
-from threadkeep.formats import NAMES
-from threadkeep.formats.entries import snapshot_of
-from threadkeep.formats.views import NO_PICTURE, SUMMARY, shown, windowed
+from threadkeep.formats import NAMES, FormatName
+from threadkeep.formats.canonical.snapshots import snapshot_of
+from threadkeep.formats.shared.views import NO_PICTURE, SUMMARY, view_of, windowed
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 NOW = {"time": "12:00"}
@@ -38,7 +38,7 @@ def with_tools() -> Session:
 
 def texts(session: Session, **options: Any) -> list[str]:
     """What the entries of a view say, in order."""
-    view = shown(snapshot_of(session), RenderOptions(**options), "open_responses")
+    view = view_of(snapshot_of(session), RenderOptions(**options), "open_responses")
     found = []
     for entry in view.entries:
         item = entry.item()
@@ -117,7 +117,7 @@ def test_a_late_output_takes_it_to_no_earlier_place() -> None:
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_nothing_from_the_dynamic_context_on_is_stable(format_name: str) -> None:
+def test_nothing_from_the_dynamic_context_on_is_stable(format_name: FormatName) -> None:
     session = said(3)
     session.user("and now?")
     plain = session.render(format_name)
@@ -132,7 +132,7 @@ def test_nothing_from_the_dynamic_context_on_is_stable(format_name: str) -> None
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_views_are_recorded_and_read_back(format_name: str) -> None:
+def test_views_are_recorded_and_read_back(format_name: FormatName) -> None:
     options = RenderOptions(window=Turns(3, step=2), vision=False, dynamic_context=NOW, upto=4, server_state="none")
     assert recorded_options(options.view(format_name)) == options
     assert RenderOptions().view(format_name) == {"format": format_name}
@@ -145,7 +145,7 @@ def compacted(count: int, upto: int, **item: Any) -> Session:
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_a_summary_stands_for_what_it_covers(format_name: str) -> None:
+def test_a_summary_stands_for_what_it_covers(format_name: FormatName) -> None:
     session = compacted(3, 3, summary="They talked.")
     session.user("go on")
     assert texts(session)[0] == f"{SUMMARY}\n\nThey talked."
@@ -157,7 +157,7 @@ def test_a_summary_stands_for_what_it_covers(format_name: str) -> None:
 
 
 @pytest.mark.parametrize("format_name", NAMES)
-def test_a_summary_that_was_undone_does_not_count(format_name: str) -> None:
+def test_a_summary_that_was_undone_does_not_count(format_name: FormatName) -> None:
     session = compacted(3, 3, summary="They talked.")
     session.add_item({"type": "compaction_undone", "compaction": 6})
     assert "question 0" in str(session.render(format_name).payload)
@@ -206,5 +206,5 @@ def test_other_values_are_refused(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("count", "step"), [(0, 1), (1, 0), (True, 1), (1.5, 1)])
 def test_a_window_is_of_whole_turns(count: Any, step: Any) -> None:
-    with pytest.raises(InvalidOption, match="whole numbers"):
+    with pytest.raises(InvalidOption, match="whole number"):
         Turns(count, step)

@@ -16,12 +16,13 @@ from tests.formats import validity_gemini
 from tests.formats.conversations import APPENDS, SETTINGS, TOOLS, Append, Conversation, grown
 from tests.formats.test_cross_rendering import faults
 from threadkeep.domain.options import DIALECTS
-from threadkeep.domain.wire import Rendered, RenderOptions, Snapshot, Turns, recorded_options
+from threadkeep.domain.rendering import Rendered, RenderOptions, Turns, recorded_options
 from threadkeep.errors import CannotRender
-from threadkeep.formats import NAMES, get_format
-from threadkeep.formats.reports import LOSSES, REPAIRS
-from threadkeep.formats.turns import between_turns
-from threadkeep.formats.views import shown
+from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.shared.pairing import between_turns
+from threadkeep.formats.shared.reports import LOSSES, REPAIRS
+from threadkeep.formats.shared.views import view_of
 
 Json = dict[str, Any]
 
@@ -67,7 +68,7 @@ def rest(entry: Any) -> bytes:
     return entry.rest or b""
 
 
-def turns_of(rendered: Rendered, format_name: str) -> list[Any]:
+def turns_of(rendered: Rendered, format_name: FormatName) -> list[Any]:
     found: list[Any] = without_marks(rendered.payload[TURNS.get(format_name, "messages")])
     return found
 
@@ -81,7 +82,7 @@ def without_marks(thing: Any) -> Any:
     return thing
 
 
-def rendered(snapshot: Snapshot, format_name: str, options: RenderOptions) -> Rendered | None:
+def rendered(snapshot: Snapshot, format_name: FormatName, options: RenderOptions) -> Rendered | None:
     """The request; None where nothing is left to be sent, which is the one refusal."""
     try:
         return get_format(format_name).render(snapshot, options)
@@ -92,7 +93,7 @@ def rendered(snapshot: Snapshot, format_name: str, options: RenderOptions) -> Re
 @pytest.mark.parametrize("format_name", NAMES)
 @given(conversation=conversations(), options=VIEWS, data=st.data())
 def test_every_view_of_every_conversation_is_valid(
-    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+    format_name: FormatName, conversation: Conversation, options: RenderOptions, data: st.DataObject
 ) -> None:
     last = conversation.entries[-1].position if conversation.entries else 0
     model = data.draw(st.sampled_from(MODELS[format_name]))
@@ -113,7 +114,7 @@ def test_every_view_of_every_conversation_is_valid(
 @pytest.mark.parametrize("format_name", NAMES)
 @given(conversation=conversations(), options=VIEWS, data=st.data())
 def test_what_is_stable_stays_while_the_conversation_grows(
-    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+    format_name: FormatName, conversation: Conversation, options: RenderOptions, data: st.DataObject
 ) -> None:
     """As long as the window does not move and nothing is compacted."""
     conversation.settings["model"] = data.draw(st.sampled_from(MODELS[format_name]))
@@ -121,7 +122,7 @@ def test_what_is_stable_stays_while_the_conversation_grows(
     for end in conversation.ends:
         snapshot = conversation.snapshot(end)
         found = rendered(snapshot, format_name, options)
-        entries = shown(snapshot, options, format_name).entries
+        entries = view_of(snapshot, options, format_name).entries
         marks = [entry.position for entry in snapshot.entries if entry.type.startswith("compaction")]
         beginning = [entry.position for entry in entries[: 2 if marks else 1]]  # a summary stays ahead of a window
         if found is not None:
@@ -135,7 +136,7 @@ def test_what_is_stable_stays_while_the_conversation_grows(
 @pytest.mark.parametrize("format_name", NAMES)
 @given(conversation=conversations(), options=VIEWS, data=st.data())
 def test_a_view_of_an_earlier_time_stays_the_same(
-    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+    format_name: FormatName, conversation: Conversation, options: RenderOptions, data: st.DataObject
 ) -> None:
     ends = [end for end in conversation.ends if end]
     if not ends:
@@ -151,7 +152,7 @@ def test_a_view_of_an_earlier_time_stays_the_same(
 @pytest.mark.parametrize("format_name", NAMES)
 @given(conversation=conversations(), options=VIEWS)
 def test_a_view_changes_nothing_and_repeats_itself(
-    format_name: str, conversation: Conversation, options: RenderOptions
+    format_name: FormatName, conversation: Conversation, options: RenderOptions
 ) -> None:
     before = copy.deepcopy(conversation)
     first = rendered(conversation.snapshot(), format_name, options)
@@ -168,7 +169,7 @@ def test_a_view_changes_nothing_and_repeats_itself(
 @pytest.mark.parametrize("format_name", NAMES)
 @given(conversation=conversations(), options=VIEWS, data=st.data())
 def test_what_a_store_remembers_changes_no_view(
-    format_name: str, conversation: Conversation, options: RenderOptions, data: st.DataObject
+    format_name: FormatName, conversation: Conversation, options: RenderOptions, data: st.DataObject
 ) -> None:
     """Handles keep what was rendered before, in whatever view."""
     memo: Json = {}

@@ -9,26 +9,29 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 
 from tests.databases import Database
-from tests.migrations.upgrading import bodies, burning, counts, folder_with
+from tests.factories import a_message
+from tests.migrations.hosts import definitions
+from tests.migrations.upgrading import bodies, counts, folder_with
 from tests.store.watching import engine_of
 from threadkeep import SchemaError, SchemaOutOfDate, Store, schema
 from threadkeep.db.base import Base
 from threadkeep.db.schema import HEAD, REVISIONS
 
 NEXT = "v0_1_1_a"
+ITEMS = "threadkeep_items"
 
 ADD_COLUMN = """
 recreate = "always" if context.get_context().dialect.name == "sqlite" else "auto"
-with op.batch_alter_table("items", recreate=recreate) as items:
+with op.batch_alter_table("threadkeep_items", recreate=recreate) as items:
     items.add_column(sa.Column("mood", sa.Integer()))
-with op.batch_alter_table("conversations", recreate="auto") as conversations:
+with op.batch_alter_table("threadkeep_conversations", recreate="auto") as conversations:
     conversations.alter_column("title", new_column_name="caption", existing_type=sa.Text())
-with op.batch_alter_table("conversations", recreate="auto") as conversations:
+with op.batch_alter_table("threadkeep_conversations", recreate="auto") as conversations:
     conversations.alter_column("caption", new_column_name="title", existing_type=sa.Text())
-op.execute("UPDATE items SET mood = 1")
+op.execute("UPDATE threadkeep_items SET mood = 1")
 """
 DROP_COLUMN = """
-with op.batch_alter_table("items") as items:
+with op.batch_alter_table("threadkeep_items") as items:
     items.drop_column("mood")
 """
 
@@ -47,7 +50,7 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def has_mood(engine: Engine) -> bool:
-    return "mood" in {column["name"] for column in inspect(engine).get_columns("items")}
+    return "mood" in {column["name"] for column in inspect(engine).get_columns("threadkeep_items")}
 
 
 def test_a_filled_database_is_upgraded(
@@ -69,7 +72,7 @@ def test_a_filled_database_is_upgraded(
         store.delete_conversation(filled[1])
     schema.downgrade(engine, HEAD)
     assert not has_mood(engine)
-    assert counts(engine)["items"] == before["items"] + 1 - before["items"] // 12
+    assert counts(engine)[ITEMS] == before[ITEMS] + 1 - before[ITEMS] // 12
 
 
 def test_keys_hold_after_a_table_was_copied(engine: Engine, filled: list[str], released: Any) -> None:
@@ -100,7 +103,7 @@ if context.get_context().dialect.name == "sqlite" or "moods" not in sa.inspect(o
     op.create_table("moods", sa.Column("id", sa.Integer(), primary_key=True))
 if pathlib.Path({flag!r}).exists():
     raise RuntimeError("power failure")
-op.add_column("items", sa.Column("mood", sa.Integer()))
+op.add_column("threadkeep_items", sa.Column("mood", sa.Integer()))
 """
 
 
@@ -122,26 +125,44 @@ def test_a_revision_that_crashed_can_be_repeated(
     assert bodies(empty_database.url, filled[:2]) == rendered
 
 
-def test_the_first_revision_that_crashed_can_be_repeated(
-    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+ATTACHED = (
+    "CREATE VIEW mine AS SELECT id, external_id FROM threadkeep_conversations",
+    "CREATE VIEW texts AS SELECT text FROM threadkeep_messages_text",
+    "CREATE INDEX mine_by_name ON threadkeep_items (tenant_id, name)",
+    "CREATE TRIGGER mine_counted AFTER INSERT ON threadkeep_items BEGIN UPDATE orders SET number = number + 1; END",
+)
+
+
+@pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
+def test_what_an_application_attached_outlives_the_copy_of_a_table(
+    empty_database: Database, engine: Engine, filled: list[str], released: Any
 ) -> None:
-    """… at any of its tables and indexes."""
-    engine = empty_database.engine()
-    for fuse in (1, 5, 12, 20):
-        with pytest.raises(KeyboardInterrupt), burning(engine, fuse):
-            schema.upgrade(engine)
-        assert schema.current(engine) is None
+    """No view is dropped, ours or theirs; indexes and triggers, which go with the table, come back as they were."""
+    with engine.begin() as connection:
+        for statement in ("CREATE TABLE orders (number integer)", "INSERT INTO orders VALUES (0)", *ATTACHED):
+            connection.execute(text(statement))
+    before = definitions(engine)
+    released(ADD_COLUMN, DROP_COLUMN)
     schema.upgrade(engine)
-    schema.check(engine)
-    assert set(Base.metadata.tables) <= set(inspect(engine).get_table_names())
+    after = definitions(engine)
+    rebuilt = {"table threadkeep_items", "table threadkeep_conversations"}
+    assert {name for name in before | after if before.get(name) != after.get(name)} <= rebuilt
+    with Store(empty_database.url) as store:
+        store.get_conversation(filled[0]).add_items([a_message("a"), a_message("b")])
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT number FROM orders")).scalar() == 2
+        assert connection.execute(text("SELECT count(*) FROM mine")).scalar() == len(filled)
+        assert connection.execute(text("PRAGMA legacy_alter_table")).scalar() == 0
+    schema.downgrade(engine)
+    assert {name.partition(" ")[2] for name in definitions(engine)} == {"orders", "mine", "texts"}
 
 
 @pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
 def test_rows_without_their_parents_take_the_upgrade_back(engine: Engine, filled: list[str], released: Any) -> None:
     """SQLite does not look at foreign keys during an upgrade, so they are looked at before it ends."""
     before = counts(engine)
-    released("op.execute(\"DELETE FROM conversations WHERE external_id = 'e3'\")")
-    with pytest.raises(SchemaError, match="without their parents"):
+    released("op.execute(\"DELETE FROM threadkeep_conversations WHERE external_id = 'e3'\")")
+    with pytest.raises(SchemaError, match="without the rows they refer to"):
         schema.upgrade(engine)
     assert schema.current(engine) == HEAD
     assert counts(engine) == before

@@ -15,23 +15,26 @@ from sqlalchemy import Connection, Engine, inspect, text
 from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise
 from tests.store.ledger import attempt_at
-from threadkeep import Store, schema
-from threadkeep.db.schema import REVISIONS, VIEWS
+from threadkeep import Store
+from threadkeep.db.ownership import VIEWS
+from threadkeep.store.purging import hide_conversation
 
 FIGURES = [
     "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
     "cost_nano", "latency_ms",
 ]  # fmt: skip
 COLUMNS = {
-    "usage_by_day": ["tenant", "day", "provider", "model", "format", "status", "attempts", *FIGURES, "cost_usd"],
-    "usage_attempts": [
+    "threadkeep_usage_by_day": [
+        "tenant", "day", "provider", "model", "format", "status", "attempts", *FIGURES, "cost_usd",
+    ],
+    "threadkeep_usage_attempts": [
         "tenant", "id", "day", "occurred_at", "conversation", "response", "user_id", "provider", "model", "format",
         "status", "tool_set", *FIGURES, "cost_usd", "price", "provider_usage", "error",
     ],
-    "messages_text": [
+    "threadkeep_messages_text": [
         "tenant", "conversation", "user_id", "branch", "position", "part", "created_at", "role", "author_id", "text",
     ],
-    "tool_calls": [
+    "threadkeep_tool_calls": [
         "tenant", "conversation", "user_id", "branch", "position", "created_at", "name", "status", "call_id",
         "output_position", "output_status",
     ],
@@ -74,9 +77,11 @@ def test_texts_of_messages(store: Store, connection: Connection) -> None:
     conversation.add_response(an_answer("Good day"), "open_responses")
     conversation.fork(at=0).user("Other")
     gone = store.create_conversation(input="Gone")
-    store._run(store._hiding(gone.id, None))
+    scope = store._scope
+    store._transactions.write(lambda connection: hide_conversation(connection, scope, gone.id, None))
     found = rows(
-        connection, "SELECT conversation, role, author_id, branch, position, text FROM messages_text ORDER BY 5, part"
+        connection,
+        "SELECT conversation, role, author_id, branch, position, text FROM threadkeep_messages_text ORDER BY 5, part",
     )
     assert found == [
         (conversation.id, "user", "bob", 0, 0, "Hello"),
@@ -84,7 +89,7 @@ def test_texts_of_messages(store: Store, connection: Connection) -> None:
         (conversation.id, "assistant", None, 0, 1, "Good day"),
         (conversation.id, "user", None, 1, 2, "Other"),
     ]
-    assert rows(connection, "SELECT DISTINCT tenant, user_id FROM messages_text") == [("default", "ann")]
+    assert rows(connection, "SELECT DISTINCT tenant, user_id FROM threadkeep_messages_text") == [("default", "ann")]
 
 
 def test_no_text_makes_a_view_fail(store: Store, connection: Connection, empty_database: Database) -> None:
@@ -93,7 +98,7 @@ def test_no_text_makes_a_view_fail(store: Store, connection: Connection, empty_d
         conversation.user(one)
     conversation.add_item({**a_message("plain"), "nan": float("nan"), "big": 2**70})
     conversation.add_item({"type": "message", "role": "user", "content": []})
-    found = dict(rows(connection, "SELECT position, text FROM messages_text"))
+    found = dict(rows(connection, "SELECT position, text FROM threadkeep_messages_text"))
     assert [found[position] for position in (3, 4, 5, 6)] == HOSTILE[3:]
     strange = [found.get(position) for position in (0, 1, 2)]
     assert (
@@ -116,7 +121,7 @@ def test_usage_by_day_is_the_same_with_filled_days(store: Store, connection: Con
     conversation.add_response(an_answer("Hi", model="m", usage=None), "open_responses")
     statement = (
         "SELECT tenant, day, provider, model, format, status, attempts, input_tokens, output_tokens, cost_nano, "
-        "cost_usd FROM usage_by_day ORDER BY day"
+        "cost_usd FROM threadkeep_usage_by_day ORDER BY day"
     )
     before = rows(connection, statement)
     plain = [[str(cell) if isinstance(cell, str) else cell for cell in row[2:]] for row in before]
@@ -141,7 +146,7 @@ def test_attempts_by_name(store: Store, connection: Connection) -> None:
     found = rows(
         connection,
         "SELECT conversation, response, user_id, provider, status, tool_set, latency_ms, provider_usage, error "
-        "FROM usage_attempts ORDER BY id",
+        "FROM threadkeep_usage_attempts ORDER BY id",
     )
     [row] = store.usage(by="tool_set", user_id="ann")
     raw = '{"input_tokens":10,"output_tokens":5,"total_tokens":15}'
@@ -157,27 +162,7 @@ def test_calls_and_their_outputs(store: Store, connection: Connection) -> None:
         [a_call("x", "first"), a_call("x", "second"), an_output("x") | {"status": "failed"}, a_call("y", "third")]
     )
     found = rows(
-        connection, "SELECT name, position, call_id, output_position, output_status FROM tool_calls ORDER BY 2"
+        connection,
+        "SELECT name, position, call_id, output_position, output_status FROM threadkeep_tool_calls ORDER BY 2",
     )
     assert found == [("first", 1, "x", None, None), ("second", 2, "x", 3, "failed"), ("third", 4, "y", None, None)]
-
-
-# Upgrades
-
-
-def test_views_outlive_an_upgrade(engine: Engine, store: Store, connection: Connection) -> None:
-    """Also those of the application; going back takes ours away where they were not known."""
-    connection.rollback()
-    with engine.begin() as own:
-        own.execute(text("CREATE VIEW mine AS SELECT id, external_id FROM conversations"))
-    schema.upgrade(engine)
-    assert set(inspect(engine).get_view_names()) == {*VIEWS, "mine"}
-    for revision in reversed(REVISIONS[:-1]):
-        schema.downgrade(engine, revision)
-        kept = {name for name, since in VIEWS.items() if REVISIONS.index(since) <= REVISIONS.index(revision)}
-        assert set(inspect(engine).get_view_names()) == kept | {"mine"}
-    schema.upgrade(engine)
-    assert set(inspect(engine).get_view_names()) == {*VIEWS, "mine"}
-    conversation = store.create_conversation(external_id="e", input="Hi")
-    assert rows(connection, "SELECT CAST(external_id AS CHAR) FROM mine") == [("e",)]
-    assert rows(connection, "SELECT conversation, text FROM messages_text") == [(conversation.id, "Hi")]

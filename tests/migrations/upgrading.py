@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Engine, create_engine, event, func, inspect, make_url, select, text
 
@@ -15,11 +15,13 @@ from tests.factories import a_message, a_picture, an_answer, an_output, noise
 from threadkeep import Store, schema
 from threadkeep.db.base import Base
 from threadkeep.db.schema import migrations_folder
+from threadkeep.formats import FormatName
 
-FORMATS = ("open_responses", "chat_completion")
+FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 CACHES = (
     "(tenant_id, account, model, hash, conversation_id, branch, turns, answer, token, is_shared, created_at) "
-    "SELECT tenant_id, '', external_id, config_hash, id, 0, 2, 0, public_id, 0, created_at FROM conversations"
+    "SELECT tenant_id, '', external_id, config_hash, id, 0, 2, 0, public_id, 0, created_at "
+    "FROM threadkeep_conversations"
 )
 
 REVISION = '''
@@ -81,11 +83,13 @@ def fill(url: str, engine: Engine) -> list[str]:
             conversation.add_item(an_output("c"))
             conversation.fork(at=0).add_items([a_message("a"), a_message("b")])
             ids.append(conversation.id)
-    parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM responses"
+    parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM threadkeep_responses"
     with engine.begin() as connection:
-        connection.execute(text(f"INSERT INTO stream_parts {parts}"))
-        connection.execute(text(f"INSERT INTO context_caches {CACHES}"))
-        connection.execute(text("UPDATE usage_records SET day = '2026-01-01', occurred_at = '2026-01-01 12:00:00'"))
+        connection.execute(text(f"INSERT INTO threadkeep_stream_parts {parts}"))
+        connection.execute(text(f"INSERT INTO threadkeep_context_caches {CACHES}"))
+        connection.execute(
+            text("UPDATE threadkeep_usage_records SET day = '2026-01-01', occurred_at = '2026-01-01 12:00:00'")
+        )
     with Store(url) as store:
         store.fill_usage_days()
         store.reindex()

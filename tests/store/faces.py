@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from threadkeep import AsyncConversation, AsyncStore, Page
-from threadkeep.store.recorder import AsyncRecorder
+from threadkeep.store.aio import AsyncRecorder
 
 
 class Blocking:
@@ -20,7 +20,8 @@ class Blocking:
         self._wrapped, self._runner = wrapped, runner
 
     def __getattr__(self, name: str) -> Any:
-        return self._shown(getattr(self._wrapped, name))
+        wrapped = self._wrapped._sync if name == "_scope" else self._wrapped
+        return self._shown(getattr(wrapped, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in {"_wrapped", "_runner"}:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from tests.store.faces import Blocking
 from threadkeep.db.types import escaped
-from threadkeep.domain.cost import Cost
-from threadkeep.domain.usage import FIGURES, SUMS, NormalizedUsage, UsageRow
-from threadkeep.store.actions.ledger import Attempt, insert_attempt
+from threadkeep.domain.reports import SUMS, UsageRow
+from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
+from threadkeep.store.ledger import Attempt, insert_attempt
 
 SUMMED = (*FIGURES, "cost_nano", "latency_ms")
 
@@ -29,11 +29,13 @@ def attempt_at(conversation: Any, *moments: datetime, **about: Any) -> None:
 
     def write(connection: Any) -> None:
         for at in moments:
-            insert_attempt(connection, conversation._place, attempt, at, user_id=conversation.user_id)
+            insert_attempt(connection, conversation._handle.ref, attempt, at, user_id=conversation.user_id)
 
-    written = getattr(conversation, "_wrapped", conversation)._runner.write(write)
-    if inspect.iscoroutine(written):
-        conversation._runner.run(written)
+    transactions = conversation._handle.transactions
+    if isinstance(conversation, Blocking):
+        conversation._runner.run(conversation._wrapped._call(transactions.write, write))
+    else:
+        transactions.write(write)
 
 
 def expected(

@@ -15,6 +15,9 @@ from typing import Any
 
 from google.genai import types
 
+from tests.formats.messages_factories import merged
+from tests.store.cache_decisions import Cache, cacheable, decided
+from tests.store.estimates import tokens_of
 from tests.store.seed_shapes import (
     ENDINGS,
     Json,
@@ -37,13 +40,11 @@ from threadkeep import CannotParse, CannotRender, Response
 from threadkeep.domain.items import FunctionCallOutput
 from threadkeep.domain.jsontext import dumps
 from threadkeep.formats import get_format
-from threadkeep.formats.entries import entry_of
-from threadkeep.formats.estimates import tokens_of
-from threadkeep.formats.gemini.caching import Cache, cacheable, decided, is_due, is_expired, tokens_outside
-from threadkeep.formats.marks import stamped
+from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.messages.calls import cleaned_id
-from threadkeep.formats.messages.passes import merged
-from threadkeep.formats.turns import OUTPUTS, between_turns
+from threadkeep.formats.shared.cache_marks import mark_messages
+from threadkeep.formats.shared.context_caches import is_due, is_expired, tokens_outside
+from threadkeep.formats.shared.pairing import OUTPUTS, between_turns
 
 
 class Seeds:
@@ -263,7 +264,7 @@ class Seeds:
 
     def stamp_cache_breakpoints(self, given: Json) -> Json:
         before = copy.deepcopy(given["body"])
-        body = stamped(given["body"])
+        body = mark_messages(given["body"])
         assert given["body"] == before
         contents = [message.get("content") for message in body.get("messages") or []]
         blocks = [block for content in contents if isinstance(content, list) for block in content]

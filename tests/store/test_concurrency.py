@@ -38,6 +38,7 @@ def turns_in(conversation: Any) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_sixteen_processes_write_to_one_conversation_and_to_their_own(
     database: Database, stores: Any, tenant: str
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_reader_sees_whole_turns_only(stores: Any, tenant: str) -> None:
     assert len(reader.transcript()) == 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_many_processes_open_a_new_file(database: Database, tmp_path: Path) -> None:
     """An empty SQLite database is set up by whoever comes first; the others wait."""
@@ -159,7 +161,7 @@ def test_a_number_that_another_process_drew_as_well(
     """Processes make numbers without asking each other; two of the same are a reason to draw again."""
     store = stores.get("sync").for_tenant(tenant)
     drawn = iter([7, 7, 8])
-    monkeypatch.setattr(f"threadkeep.store.actions.{place}.new_key", lambda: next(drawn))
+    monkeypatch.setattr(f"threadkeep.store.{place}.new_key", lambda: next(drawn))
     for _ in range(2):
         store.create_conversation(model="m").record_attempt("open_responses")
     monkeypatch.undo()

@@ -12,7 +12,7 @@ import pytest
 from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.watching import Tables
 from threadkeep import NotFound, Price, Session, Store
-from threadkeep.store.actions.purging import purge_batch
+from threadkeep.store.purging import purge_batch
 
 OF_A_CONVERSATION = {
     "conversations", "conversation_labels", "branches", "items", "item_blobs", "responses", "response_bodies",
@@ -89,7 +89,7 @@ def test_it_is_gone_for_everybody_at_once(
     def interrupted(*_: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.sweeping.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.retention.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     for look in (
@@ -119,7 +119,7 @@ def test_an_interrupted_purge_is_finished_later(
             raise KeyboardInterrupt
         return purge_batch(*arguments)
 
-    monkeypatch.setattr("threadkeep.store.sweeping.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.retention.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     monkeypatch.undo()

@@ -24,11 +24,11 @@ from tests.factories import (
 )
 from tests.store.sweeps import Interrupted, meanwhile
 from threadkeep import InvalidOption, NotFound, ProviderError, Store
-from threadkeep.db.base import Base
+from threadkeep.db.base import PREFIX, Base
 from threadkeep.db.tables import conversations
 from threadkeep.db.types import EscapedText, Identifier
-from threadkeep.store.recording import PART_BYTES
-from threadkeep.store.sweeping import scrub
+from threadkeep.store.retention import scrub
+from threadkeep.store.streaming.recorder import BATCH_BYTES
 
 FORMAT = "open_responses"
 CANARY = "canary-7f3a91"
@@ -67,7 +67,7 @@ def plant(store: Any, user: str, word: str) -> Any:
     plant_cache(store, user, word)
     recorder = fork.stream_response(FORMAT)
     recorder.__enter__()
-    for event in a_stream(f"{word} stream" + "." * PART_BYTES)[:-1]:
+    for event in a_stream(f"{word} stream" + "." * BATCH_BYTES)[:-1]:
         recorder.feed(event)
     return conversation
 
@@ -122,7 +122,8 @@ def test_something_is_planted_wherever_there_is_text(store: Any, tables: Any) ->
     plant(store, f"{word} user", word)
     list(store.search(word))  # which brings the index up to date
     without: dict[str, set[str]] = {}
-    for name, table in Base.metadata.tables.items():
+    for table in Base.metadata.tables.values():
+        name = table.name.removeprefix(PREFIX)
         rows = [] if name == "tenants" else tables.rows(name)
         for column in table.columns:
             is_digest = isinstance(column.type, LargeBinary) and column.type.length is not None
@@ -179,7 +180,7 @@ def test_a_writer_who_does_not_end_holds_up_the_last_step_only(tmp_path: Path, m
             return scrub(connection)
 
         with monkeypatch.context() as patch:
-            patch.setattr("threadkeep.store.sweeping.scrub", scrub_meanwhile)
+            patch.setattr("threadkeep.store.retention.scrub", scrub_meanwhile)
             assert store.erase_user(USER).is_scrubbed is False
         other.rollback()
         assert store.erase_user(USER).is_scrubbed is True
@@ -253,7 +254,7 @@ def test_an_attempt_is_not_written_down_for_a_user_who_is_being_erased(
     conversation = store.create_conversation(model="m", user_id=USER)
 
     def hide(connection: Any) -> None:
-        where = conversations.c.id == conversation._place.key
+        where = conversations.c.id == conversation._handle.ref.key
         connection.execute(update(conversations).where(where).values(status="deleted"))
 
     def attempt() -> Any:
@@ -287,7 +288,7 @@ def test_a_conversation_that_is_given_away_meanwhile_is_kept(stores: Any, tenant
     kept = store.create_conversation(model="m", input="hi", user_id=USER)
 
     def give(connection: Any) -> None:
-        where = conversations.c.id == kept._place.key
+        where = conversations.c.id == kept._handle.ref.key
         connection.execute(update(conversations).where(where).values(user_id="somebody"))
 
     assert meanwhile(watching, give, lambda: store.erase_user(USER)).conversations == 0

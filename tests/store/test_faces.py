@@ -10,7 +10,8 @@ import pytest
 
 from tests.databases import Database
 from threadkeep import AsyncConversation, AsyncStore, Conversation, InvalidOption, Store
-from threadkeep.store.recorder import AsyncRecorder, Recorder
+from threadkeep.store.aio import AsyncRecorder
+from threadkeep.store.streaming.recorder import Recorder
 
 PAIRS = [(Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder)]
 # Methods that only make another face of the same store, or a recorder: they do not ask the database.

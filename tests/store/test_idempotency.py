@@ -23,7 +23,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
-from threadkeep.store.requests import How
+from threadkeep.store.positions import AppendOptions
 
 REGISTRY = ToolRegistry()
 REGISTRY.register("r1")
@@ -42,7 +42,7 @@ def streamed(conversation: Any, n: int, key: str) -> Any:
     return recorder.response
 
 
-# How each writing method is called on a conversation: with the content 1 or 2, under a key.
+# AppendOptions each writing method is called on a conversation: with the content 1 or 2, under a key.
 WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "user": lambda c, n, key: c.user(f"text {n}", idempotency_key=key),
     "assistant": lambda c, n, key: c.assistant(f"text {n}", idempotency_key=key),
@@ -104,7 +104,7 @@ def prepared(conversation: Any) -> Any:
 def test_every_writing_method_takes_a_key(face: type) -> None:
     def takes_key(method: Any) -> bool:
         hints = get_type_hints(method)
-        return "idempotency_key" in hints or hints.get("how") == Unpack[How]
+        return "idempotency_key" in hints or hints.get("options") == Unpack[AppendOptions]
 
     found = {name for name, method in inspect.getmembers(face, inspect.isfunction) if takes_key(method)}
     tested = {*CREATIONS, "copy_conversation", "delete_conversation"} if face is Store else set(WRITES)
@@ -313,7 +313,7 @@ def test_a_deletion_is_done_once(store: Any, conversation: Any) -> None:
 
 def test_an_interrupted_import_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that were stored before are not stored again."""
-    monkeypatch.setattr("threadkeep.store.shelf.in_batches.__defaults__", (2,))
+    monkeypatch.setattr("threadkeep.store.importing.in_batches.__defaults__", (2,))
     first = store.save_many([Session(model=f"m{number}") for number in range(4)], idempotency_key="key")
     again = store.save_many([Session(model=f"m{number}") for number in range(7)], idempotency_key="key")
     assert again[:4] == first

@@ -9,6 +9,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from tests.conftest import is_set
 from tests.databases import Database
 from tests.factories import texts_of
@@ -73,6 +75,7 @@ def test_a_cancelled_task_leaves_no_part_of_a_turn(database: Database, stores: A
             check(tables, answers=number + 1)
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_no_part_of_a_turn(database: Database, stores: Any, tenant: str) -> None:
     store = stores.get("sync").for_tenant(tenant)
     conversation = store.create_conversation(model="m")

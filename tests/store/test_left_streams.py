@@ -26,6 +26,7 @@ LEASE = 2.0
 WORDS = "one two three"
 
 
+@pytest.mark.slow
 def test_a_killed_recorder_leaves_a_lease_that_can_be_taken(database: Database, stores: Any, tenant: str) -> None:
     """What it stored becomes one incomplete response with one ledger row, whoever of several writers is first."""
     store = stores.get("sync").for_tenant(tenant)

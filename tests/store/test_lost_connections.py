@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -15,10 +16,10 @@ from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tests.databases import Database
-from tests.factories import an_answer, texts_of
+from tests.factories import a_stream, an_answer, texts_of
 from tests.store.watching import Tables, engine_of
 from threadkeep import IdempotencyConflict, Store
-from threadkeep.store.actions import responses
+from threadkeep.store import responses
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -98,10 +99,10 @@ def killed_in(database: Database, name: str) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     "moment",
     [
-        "UPDATE conversations",
-        "INSERT INTO items",
-        "INSERT INTO usage_records",
-        "take",
+        "UPDATE threadkeep_conversations",
+        "INSERT INTO threadkeep_items",
+        "INSERT INTO threadkeep_usage_records",
+        "reserve",
         "insert_items",
         "attempt_row",
     ],
@@ -121,7 +122,9 @@ def test_a_connection_lost_in_the_middle_is_no_matter(
 
 
 @SERVERS
-@pytest.mark.parametrize("moment", ["SELECT conversations.id", "INSERT INTO search_documents", "SELECT best.score"])
+@pytest.mark.parametrize(
+    "moment", ["SELECT threadkeep_conversations.id", "INSERT INTO threadkeep_search_documents", "SELECT best.score"]
+)
 def test_a_connection_lost_while_searching_is_no_matter(database: Database, store: Any, moment: str) -> None:
     conversation = store.create_conversation(input="needle")
     with killed_at(store, database, moment) as done:
@@ -130,13 +133,18 @@ def test_a_connection_lost_while_searching_is_no_matter(database: Database, stor
 
 
 @contextmanager
-def commits(store: Any, *, happen: bool) -> Iterator[None]:
-    """The next COMMIT loses the connection: before the server hears of it, or after."""
+def commits(store: Any, *, happen: bool, after: int = 0) -> Iterator[list[int]]:
+    """The next COMMIT, or one `after` some more, loses the connection: before the server hears of it, or later."""
     dialect: Any = engine_of(store).dialect
     commit, is_disconnect, error = dialect.do_commit, dialect.is_disconnect, dialect.loaded_dbapi.OperationalError
+    coming, done = iter(range(after)), []
 
     def lost(connection: Any) -> None:
+        if next(coming, None) is not None:
+            commit(connection)
+            return
         dialect.do_commit = commit
+        done.append(after)
         if happen:
             commit(connection)
         connection.rollback()
@@ -145,7 +153,7 @@ def commits(store: Any, *, happen: bool) -> Iterator[None]:
     dialect.do_commit = lost
     dialect.is_disconnect = lambda e, *_: isinstance(e, error)
     try:
-        yield
+        yield done
     finally:
         dialect.do_commit, dialect.is_disconnect = commit, is_disconnect
 
@@ -173,6 +181,52 @@ def test_a_connection_lost_at_commit_is_told_without_a_key(store: Any, conversat
         conversation.user("Hi")
     assert len(conversation.transcript()) == int(happen)
     assert conversation.user("more").position == int(happen)
+
+
+@pytest.mark.parametrize("happen", [True, False])
+@pytest.mark.parametrize("options", [{}, {"idempotency_key": "key"}], ids=["plain", "keyed"])
+@pytest.mark.parametrize("on_conflict", ["raise", "append", "branch"])
+def test_a_stream_goes_on_whichever_commit_was_lost(
+    store: Any, tables: Tables, happen: bool, options: dict[str, str], on_conflict: str
+) -> None:
+    """The recorder knows its own row by the token in it: there is one response, one attempt, and nobody is in the way.
+
+    Each COMMIT is lost in turn: that of the start, those of the batches, and that of the end.
+    """
+    for number in count():
+        conversation, written = store.create_conversation(model="m", input="Count"), tables.written()
+        with commits(store, happen=happen, after=number) as lost:
+            recorder = conversation.stream_response("open_responses", on_conflict=on_conflict, **options)
+            getattr(recorder, "_wrapped", recorder)._writer._interval = 0
+            with recorder:
+                for event in a_stream("one two"):
+                    recorder.feed(event)
+        found = written()
+        assert (found["responses"], found["usage_records"], found["items"]) == (1, 1, 1)
+        assert "stream_parts" not in found
+        assert (recorder.response.status, recorder.response.stored) == ("completed", (0, 0))
+        assert texts_of(store.get_conversation(conversation.id).transcript()) == ["Count", "one two"]
+        assert conversation.user("And?").position == 2
+        if not lost:
+            break
+    assert number == 2 + len(a_stream("one two"))
+
+
+@pytest.mark.parametrize("happen", [True, False])
+def test_a_stream_on_a_new_branch_finds_it_again(store: Any, conversation: Any, tables: Tables, happen: bool) -> None:
+    """… and does not make another one, while the response in its way goes on."""
+    conversation.user("Count")
+    with conversation.stream_response("open_responses") as first:
+        with commits(store, happen=happen) as lost:
+            second = conversation.stream_response("open_responses", on_conflict="branch", idempotency_key="key")
+            second.__enter__()
+        assert lost
+        for recorder in (second, first):
+            for event in a_stream("one two"):
+                recorder.feed(event)
+        second.__exit__(None, None, None)
+    assert (first.response.stored, second.response.stored) == ((0, 0), (1, 1))
+    assert tables.counts()["usage_records"] == 2
 
 
 @contextmanager
@@ -221,7 +275,7 @@ def test_a_busy_error_repeats_the_use_case(database: Database, monkeypatch: pyte
         conversation = store.create_conversation(model="m")
         with locked(database, 0.3):
             assert conversation.user("Hi").position == 0
-        monkeypatch.setattr("threadkeep.store.attempts.REPEAT_SECONDS", 0.05)
+        monkeypatch.setattr("threadkeep.store.transactions.REPEAT_SECONDS", 0.05)
         with locked(database, 0.5), pytest.raises(OperationalError, match="locked"):
             conversation.user("Ho")
         assert conversation.user("Hu").position == 1
@@ -236,7 +290,8 @@ def test_a_lock_that_takes_too_long_repeats_the_use_case(database: Database, sto
     try:
         with database.engine().connect() as other:
             other.execute(
-                text("UPDATE conversations SET revision = revision WHERE id = :id"), {"id": conversation._place.key}
+                text("UPDATE threadkeep_conversations SET revision = revision WHERE id = :id"),
+                {"id": conversation._handle.ref.key},
             )
             release = threading.Timer(1.5, other.rollback)
             release.start()
@@ -276,5 +331,5 @@ def test_cursors_of_the_application_see_all_statements(database: Database) -> No
         assert texts_of(conversation.transcript()) == ["Hi", "Hi"]
         store.delete_conversation(conversation.id)
     engine.dispose()
-    assert any(statement.startswith("UPDATE conversations") for statement in seen)
-    assert any("INSERT INTO usage_records" in statement for statement in seen)
+    assert any(statement.startswith("UPDATE threadkeep_conversations") for statement in seen)
+    assert any("INSERT INTO threadkeep_usage_records" in statement for statement in seen)

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from tests.factories import a_call, a_message, an_output, texts_of
 from threadkeep import Store
-from threadkeep.store.matching import Said, aligned, matched, said_in, without_leading_system
+from threadkeep.store.history_sync.matching import (
+    Utterance,
+    align,
+    align_from,
+    utterances_of,
+    without_leading_system,
+)
 
 A_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
 A_SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "x"}}
@@ -18,7 +24,7 @@ A_SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "act
 
 def kept(stored: list[Any], held: list[Any], start: int = 0) -> tuple[int, int, bool]:
     """How many stored items the held history has, how many of its own are new, and whether it has all."""
-    found = matched(said_in(stored), said_in(held), start)
+    found = align_from(utterances_of(stored), utterances_of(held), start)
     return found.kept, len({one.item for one in found.rest}), found.is_all
 
 
@@ -64,18 +70,18 @@ def test_what_two_histories_share(stored: list[Any], held: list[Any], found: tup
 
 def test_calls_are_paired_for_the_ids_of_their_outputs() -> None:
     stored = [HI, a_call("1", "a"), a_call("2", "b")]
-    found = matched(said_in(stored), said_in([HI, a_call("x", "b"), a_call("y", "a")]), 0)
+    found = align_from(utterances_of(stored), utterances_of([HI, a_call("x", "b"), a_call("y", "a")]), 0)
     assert found.calls == {1: 2, 2: 1}
 
 
 def test_system_messages_at_the_beginning_are_left_out() -> None:
-    said = said_in([a_message("Be", "system"), a_message("brief", "developer"), HI, a_message("Now", "system")])
+    said = utterances_of([a_message("Be", "system"), a_message("brief", "developer"), HI, a_message("Now", "system")])
     assert [one.value for one in without_leading_system(said)] == ["Hi", "Now"]
     assert without_leading_system(said[:2]) == []
 
 
-def words(*texts: str) -> list[Said]:
-    return said_in([a_message(text, ("user", "assistant")[number % 2]) for number, text in enumerate(texts)])
+def words(*texts: str) -> list[Utterance]:
+    return utterances_of([a_message(text, ("user", "assistant")[number % 2]) for number, text in enumerate(texts)])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +98,7 @@ def words(*texts: str) -> list[Said]:
     ],
 )
 def test_the_longest_overlap_counts(stored: str, held: str, found: tuple[int, bool]) -> None:
-    match = aligned(words(*stored.split()), words(*held.split()))
+    match = align(words(*stored.split()), words(*held.split()))
     assert (match.kept, match.is_all) == found
 
 

@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from tests.factories import an_answer
 from tests.store.watching import Tables
 from threadkeep import AsyncStore, InvalidOption, Price, ProviderError, Store
-from threadkeep.domain.cost import Cost
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import NormalizedUsage
+from threadkeep.domain.usage import Cost, NormalizedUsage
 from threadkeep.errors import CannotParse
-from threadkeep.formats import get_format
-from threadkeep.store.prices import PriceBook, Served
+from threadkeep.formats import FormatName, get_format
+from threadkeep.store.prices import BillableCall, PriceBook
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))
@@ -34,12 +33,12 @@ BOOK = PriceBook()
 FIGURES = NormalizedUsage(input_tokens=1_000, cached_tokens=400, cache_write_tokens=100, output_tokens=50)
 
 
-def served(**given: Any) -> Served:
+def served(**given: Any) -> BillableCall:
     known: dict[str, Any] = {
         "format": "open_responses", "provider": None, "model": "gpt-5.4", "figures": FIGURES, "usage": {},
         "tier": None, "at": NOW,
     }  # fmt: skip
-    return Served(**(known | given))
+    return BillableCall(**(known | given))
 
 
 def listed(cost: Cost | None) -> int:
@@ -241,7 +240,7 @@ VENDORS = {
 FLAVOURS = {"open_responses": "responses", "chat_completion": "chat"}
 
 
-def answers(name: str) -> Iterator[tuple[dict[str, Any], Response]]:
+def answers(name: FormatName) -> Iterator[tuple[dict[str, Any], Response]]:
     """Recorded bodies with a usage, and how they are read."""
     path = CORPUS / f"{name}.jsonl.gz"
     if not path.exists():
@@ -282,7 +281,7 @@ def independent(one: dict[str, Any], provider_id: str, model: str) -> tuple[str,
 
 
 @pytest.mark.parametrize("name", ["open_responses", "chat_completion", "messages", "gemini", "converse"])
-def test_recorded_answers_cost_what_others_compute(name: str) -> None:
+def test_recorded_answers_cost_what_others_compute(name: FormatName) -> None:
     compared = 0
     for one, response in answers(name):
         provider = VENDORS[one["vendor"]]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from threadkeep import Store
-from threadkeep.formats import NAMES, get_format
-from threadkeep.store.matching import TEXT, levelled, said_in
+from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.store.history_sync.matching import TEXT, normalize_text, utterances_of
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I"
 
 
 @cache
-def recorded(wire: str) -> dict[str, Json]:
+def recorded(wire: FormatName) -> dict[str, Json]:
     path = CORPUS / f"{wire}.jsonl.gz"
     if not path.exists():
         pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
@@ -45,7 +45,7 @@ def recorded(wire: str) -> dict[str, Json]:
         return {one["id"]: one for one in map(json.loads, lines)}
 
 
-def chains(wire: str) -> Iterator[tuple[list[Json], list[Json]]]:
+def chains(wire: FormatName) -> Iterator[tuple[list[Json], list[Json]]]:
     """The interactions of each chain, and how they follow one another."""
     found = recorded(wire)
     for line in (CORPUS / "chains.jsonl").read_text().splitlines():
@@ -85,7 +85,7 @@ def turns_of(one: Json) -> list[Any]:
     )
 
 
-def is_answer(turn: Json, wire: str) -> bool:
+def is_answer(turn: Json, wire: FormatName) -> bool:
     """Whether it is an echo of what the model said, rather than input."""
     if wire != "open_responses" or turn.get("type", "message") == "message":
         return turn.get("role") in ("assistant", "model")
@@ -103,15 +103,15 @@ def new_input(before: Json, after: Json, link: Json) -> list[Any]:
     return turns[first:]
 
 
-def facts(payload: Json, wire: str, left_out: set[str]) -> list[Any]:
+def facts(payload: Json, wire: FormatName, left_out: set[str]) -> list[Any]:
     """What a request says: texts, calls, outputs, media, in order; typography levelled, texts of one speaker joined."""
     session = get_format(wire).parse_request(payload, model="m")
     found: list[Any] = []
-    for one in said_in([item.to_object() for item in session.items]):
+    for one in utterances_of([item.to_object() for item in session.items]):
         if one.is_optional or (one.kind in left_out and one.speaker != "user"):
             continue
-        value = levelled(one.value) if one.kind == TEXT else one.value
-        value = levelled(value.decode("utf-8", "replace")) if isinstance(value, bytes) else value
+        value = normalize_text(one.value) if one.kind == TEXT else one.value
+        value = normalize_text(value.decode("utf-8", "replace")) if isinstance(value, bytes) else value
         if one.kind == TEXT and found and found[-1][:2] == [TEXT, one.speaker]:
             found[-1][2] += value
         else:
@@ -162,7 +162,7 @@ def goes_on(store: Store, interactions: list[Json], links: list[Json]) -> bool:
 
 
 @pytest.mark.parametrize("wire", NAMES)
-def test_conversations_go_on_as_their_clients_went_on(wire: str) -> None:
+def test_conversations_go_on_as_their_clients_went_on(wire: FormatName) -> None:
     """The first request, each answer and each new input give the next request: texts, calls, ids, signatures, media."""
     with Store("sqlite://") as store:
         found = [goes_on(store, *chain) for chain in chains(wire)]
@@ -171,7 +171,7 @@ def test_conversations_go_on_as_their_clients_went_on(wire: str) -> None:
 
 @pytest.mark.parametrize("has_answers", [True, False])
 @pytest.mark.parametrize("wire", NAMES)
-def test_clients_that_echo_make_no_branches(wire: str, has_answers: bool) -> None:
+def test_clients_that_echo_make_no_branches(wire: FormatName, has_answers: bool) -> None:
     """… whether the answers were stored when they came, or are only known from the client's next request."""
     with Store("sqlite://") as store:
         for interactions, links in chains(wire):
@@ -193,7 +193,7 @@ def test_clients_that_echo_make_no_branches(wire: str, has_answers: bool) -> Non
 
 
 @pytest.mark.parametrize("wire", NAMES)
-def test_a_stream_that_broke_off_anywhere_goes_on_in_every_format(wire: str) -> None:
+def test_a_stream_that_broke_off_anywhere_goes_on_in_every_format(wire: FormatName) -> None:
     with Store("sqlite://") as store:
         for one in recorded(wire).values():
             events = one["events"] or []

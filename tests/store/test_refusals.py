@@ -17,21 +17,21 @@ from threadkeep.domain.options import OPTIONS
 pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "no session": (lambda store, _: store.save({}), "{} is no Session"),
-    "a list with no session": (lambda store, _: store.save_many([Session(), 3]), "3 is no Session"),
-    "no list": (lambda store, _: store.save_many(3), "3 is no list of sessions"),
-    "a column by number": (lambda store, _: store.usage(by=3), "by is the name of a column"),
-    "a list of numbers": (lambda store, _: store.usage(by=[3]), "by is the name of a column"),
-    "a zone without dates": (lambda store, _: store.usage(tz="Mars"), "no time zone 'Mars'"),
-    "a zone that is no text": (lambda store, _: store.usage(tz=3), "no time zone 3"),
-    "a model by number": (lambda store, _: store.create_conversation(model=3), "model is 3"),
+    "no session": (lambda store, _: store.save({}), "session must be a Session, not {}"),
+    "a list with no session": (lambda store, _: store.save_many([Session(), 3]), "session must be a Session, not 3"),
+    "no list": (lambda store, _: store.save_many(3), "sessions must be an iterable of Session, not 3"),
+    "a column by number": (lambda store, _: store.usage(by=3), "by must be the name of a column"),
+    "a list of numbers": (lambda store, _: store.usage(by=[3]), "by must be the name of a column"),
+    "a zone without dates": (lambda store, _: store.usage(tz="Mars"), "tz is not the name of a time zone: 'Mars'"),
+    "a zone that is no text": (lambda store, _: store.usage(tz=3), "tz is not the name of a time zone: 3"),
+    "a model by number": (lambda store, _: store.create_conversation(model=3), "model must be text, not 3"),
     "a misspelt format": (
         lambda store, _: store.create_conversation(extra={"chat_completions": {"seed": 1}}),
         "Did you mean 'chat_completion'",
     ),
     "a list of headers": (
         lambda _, conversation: conversation.add_response({"output": []}, "open_responses", headers=["x"]),
-        "headers is a mapping",
+        "headers must be a mapping",
     ),
     "a position below none": (lambda _, conversation: conversation.render("open_responses", upto=-2), "not -2"),
     "another API's word for the history": (
@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     ),
     "a transaction of an engine": (
         lambda store, _: store.within(create_engine("sqlite://")),
-        "whose transaction the store works in, not Engine\\(sqlite",
+        "whose transaction it works in, not Engine\\(sqlite",
     ),
     "a position in words": (lambda _, conversation: conversation.render("open_responses", upto="end"), "not 'end'"),
 }

@@ -25,7 +25,7 @@ def aged(store: Any, watching: Engine) -> dict[str, Any]:
         conversation.add_response(an_answer("answer", id=f"r{days}"), FORMAT)
         moment = now - timedelta(days=days)
         with watching.begin() as connection:
-            key = conversation._place.key
+            key = conversation._handle.ref.key
             connection.execute(update(conversations).where(conversations.c.id == key).values(last_activity_at=moment))
             connection.execute(
                 update(response_bodies).where(response_bodies.c.conversation_id == key).values(created_at=moment)
@@ -80,7 +80,7 @@ def test_a_conversation_that_is_used_meanwhile_is_kept(stores: Any, tenant: str,
 
     def use(connection: Any) -> None:
         now = datetime.now(UTC)
-        where = conversations.c.id == quiet._place.key
+        where = conversations.c.id == quiet._handle.ref.key
         connection.execute(update(conversations).where(where).values(last_activity_at=now))
 
     assert meanwhile(watching, use, lambda: store.retain(content=30)).conversations == 0
@@ -93,7 +93,7 @@ def test_tools_that_are_used_again_meanwhile_are_kept(stores: Any, tenant: str, 
     tool, made = {"name": "look_up", "description": "finds"}, []
     old = store.create_conversation(model="m", tools=[tool])
     with watching.begin() as connection:
-        where = conversations.c.id == old._place.key
+        where = conversations.c.id == old._handle.ref.key
         connection.execute(update(conversations).where(where).values(tool_set_hash=None))
         connection.execute(tool_sets.delete().where(tool_sets.c.tenant_id == store._scope.tenant))
 

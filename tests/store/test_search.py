@@ -15,7 +15,7 @@ from tests.factories import a_call, a_message, a_picture, an_answer, an_output, 
 from tests.store.faces import blocking_store
 from tests.store.watching import Tables
 from threadkeep import InvalidOption, NotFound, SearchResult, Session, Store
-from threadkeep.store.actions.searching import BATCH
+from threadkeep.store.search.index import BATCH_SIZE
 
 TITLE = -1
 
@@ -257,12 +257,12 @@ def test_a_long_output_is_found_by_its_beginning(store: Any, conversation: Any, 
 def test_many_items_are_seen_in_several_transactions(store: Any, conversation: Any, tables: Tables) -> None:
     """… also when a batch ends within a conversation."""
     store.save_many([Session(input=[a_message(f"hay {n}") for n in range(40)]) for _ in range(5)])
-    conversation.add_items([a_message(f"needle{n}") for n in range(2 * BATCH)])
+    conversation.add_items([a_message(f"needle{n}") for n in range(2 * BATCH_SIZE)])
     store.save_many([Session(input=[a_message(f"hay {n}") for n in range(40)]) for _ in range(5)])
-    assert places(store.search(f"needle{2 * BATCH - 1}")) == [2 * BATCH - 1]
+    assert places(store.search(f"needle{2 * BATCH_SIZE - 1}")) == [2 * BATCH_SIZE - 1]
     assert places(store.search("needle1")) == [1]
     assert len(store.search("39").items) == 10
-    assert tables.counts()["search_documents"] == 2 * BATCH + 400
+    assert tables.counts()["search_documents"] == 2 * BATCH_SIZE + 400
 
 
 def test_words_of_markup_are_no_commands(store: Any, conversation: Any) -> None:

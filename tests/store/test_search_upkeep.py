@@ -107,7 +107,7 @@ def test_deleted_is_gone_at_once(store: Any, monkeypatch: pytest.MonkeyPatch, is
     def interrupted(*_: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.sweeping.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.retention.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(conversation.id)
     monkeypatch.undo()
@@ -145,7 +145,7 @@ def test_nothing_is_left_of_what_was_removed(empty_database: Database) -> None:
         all_tenants.delete_tenant("other")
         assert len(store.search("stays").items) == 1
         if empty_database.kind == "sqlite":
-            run(empty_database, "INSERT INTO search_index(search_index) VALUES ('optimize')")
+            run(empty_database, "INSERT INTO threadkeep_search_index(threadkeep_search_index) VALUES ('optimize')")
     assert CANARY not in everything_in(empty_database)
 
 
@@ -160,9 +160,9 @@ def test_compaction_hides_nothing_from_the_search(store: Any, conversation: Any)
 
 
 BREAKAGES = {
-    "sqlite": ["DROP TABLE search_index"],
-    "postgresql": ["DROP TABLE search_documents"],
-    "mariadb": ["DROP TABLE search_documents"],
+    "sqlite": ["DROP TABLE threadkeep_search_index"],
+    "postgresql": ["DROP TABLE threadkeep_search_documents"],
+    "mariadb": ["DROP TABLE threadkeep_search_documents"],
 }
 
 
@@ -176,7 +176,7 @@ def test_a_broken_index_fails_no_append(broken: Database, caplog: pytest.LogCapt
         conversation.add_response(an_answer("Hello"), "open_responses", idempotency_key="k")
         conversation.update(title="New")
         assert conversation.head == 151
-        assert "does not see what is new" in caplog.text
+        assert "search index was not updated" in caplog.text
         with pytest.raises(SchemaError, match="reindex"):
             store.search("message")
         assert len(store.get_conversation(conversation.id).items(limit=500).items) == 152
@@ -197,12 +197,12 @@ def damaged(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 DAMAGES = {
-    "dropped": "DROP TABLE search_index",
-    "emptied": "DELETE FROM search_index_data",
-    "overwritten": "UPDATE search_index_data SET block = x'00ff00ff00ff00ff00ff'",
-    "without a part": "DROP TABLE search_index_idx",
-    "without all data": "DROP TABLE search_index_data",
-    "without settings": "DROP TABLE search_index_config",
+    "dropped": "DROP TABLE threadkeep_search_index",
+    "emptied": "DELETE FROM threadkeep_search_index_data",
+    "overwritten": "UPDATE threadkeep_search_index_data SET block = x'00ff00ff00ff00ff00ff'",
+    "without a part": "DROP TABLE threadkeep_search_index_idx",
+    "without all data": "DROP TABLE threadkeep_search_index_data",
+    "without settings": "DROP TABLE threadkeep_search_index_config",
 }
 
 
@@ -235,7 +235,7 @@ def test_an_index_that_is_missing_is_made(broken: Database) -> None:
     with Store(broken.url) as store:
         store.create_conversation(input=CANARY)
         assert store.reindex() == 1
-        run(broken, "DROP TABLE search_index")
+        run(broken, "DROP TABLE threadkeep_search_index")
         store.create_conversation(input=CANARY)
         assert store.reindex() == 1
         assert len(store.search(CANARY).items) == 2
@@ -245,9 +245,10 @@ def test_a_sqlite_without_fts5_does_everything_but_search(tmp_path: Path, monkey
     url = f"sqlite:///{tmp_path}/chat.db"
     with Store(url):
         pass
-    run(Database("sqlite", url), "DROP TABLE search_index")
+    run(Database("sqlite", url), "DROP TABLE threadkeep_search_index")
     monkeypatch.setattr(
-        "threadkeep.store.actions.searching.CREATE_INDEX", text("CREATE VIRTUAL TABLE search_index USING fts0(words)")
+        "threadkeep.store.search.index.CREATE_INDEX",
+        text("CREATE VIRTUAL TABLE threadkeep_search_index USING fts0(words)"),
     )
     with Store(url) as store:
         conversation = store.create_conversation(input=CANARY, user_id="ann")
@@ -289,7 +290,7 @@ def test_a_database_that_is_only_read_is_searched_as_it_was_seen_last(
         conversation.user(f"{CANARY} two")
         with Store(f"sqlite:///file:{path}?mode=ro&uri=true") as reader:
             assert [found.position for found in reader.search(CANARY)] == [0]
-    assert "does not see what is new" in caplog.text
+    assert "search index was not updated" in caplog.text
 
 
 # Several at once

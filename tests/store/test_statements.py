@@ -13,17 +13,17 @@ from tests.databases import Database
 from tests.factories import a_message, an_answer
 from tests.store.watching import Tables, statements_of
 from threadkeep.db.tables import conversations, items
-from threadkeep.store.drafts import drafted
-from threadkeep.store.place import Place
+from threadkeep.store.item_rows import encode_item
+from threadkeep.store.refs import BranchRef
 
 USER, RESPONSE, KEY, FORK = 3, 6, 2, 2
 SIZES = (10, 100_000)
 
 
-def fill(connection: Connection, place: Place, count: int) -> None:
+def fill(connection: Connection, place: BranchRef, count: int) -> None:
     """Rows as the store writes them, past the store because that takes a minute."""
     where = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "branch": 0, "seen": None}
-    row = drafted(a_message("A line of a long conversation")).row(where, 0, None)
+    row = encode_item(a_message("A line of a long conversation")).row(where, 0, None)
     facts = conversations.c
     connection.execute(
         update(conversations)
@@ -43,7 +43,7 @@ def filled(database: Database, stores: Any) -> dict[int, tuple[str, str]]:
     for size in SIZES:
         conversation = stores.get("sync").create_tenant(f"filled {size}").create_conversation(model="m")
         with database.engine().begin() as connection:
-            fill(connection, conversation._place, size)
+            fill(connection, conversation._handle.ref, size)
         found[size] = (f"filled {size}", conversation.id)
     return found
 
@@ -102,7 +102,7 @@ def test_a_fork_writes_two_rows(database: Database, handle: Any, key: str | None
     """The counter of the conversation and the branch; with a key also the key."""
     name = None if key is None else f"{key} {uuid4()}"
     with database.engine().connect() as connection:
-        written = Tables(connection, handle._place.scope.tenant).written()
+        written = Tables(connection, handle._handle.ref.scope.tenant).written()
         with statements_of(handle) as seen:
             handle.fork(at=5, idempotency_key=name)
         assert written() == {"branches": 1} | ({"appends": 1} if key else {})

@@ -41,8 +41,10 @@ def streamed(conversation: Any, *events: Any, **options: Any) -> Any:
 def left(conversation: Any, *events: Any, **options: Any) -> Any:
     """A recorder that took some events, of which all are stored, and was not heard of any more."""
     recorder = conversation.stream_response(FORMAT, **options)
-    getattr(recorder, "_wrapped", recorder)._recording._interval = 0
+    inner = getattr(recorder, "_wrapped", recorder)
+    inner._writer._interval = 0
     recorder.__enter__()
+    inner._heartbeat._ended.set()
     for event in events:
         recorder.feed(event)
     return recorder
@@ -126,7 +128,7 @@ def test_a_part_is_written_after_half_a_second(
     conversation: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("threadkeep.store.recording.monotonic", lambda: now[0])
+    monkeypatch.setattr("threadkeep.store.streaming.recorder.monotonic", lambda: now[0])
     events = iter(a_stream(WORDS))
     with conversation.stream_response(FORMAT) as recorder:
         for pause, parts in ((0.0, 2), (0.2, 2), (0.2, 2), (0.2, 3), (0.1, 3), (0.5, 4)):
@@ -587,7 +589,7 @@ def test_a_conversation_that_is_being_deleted_too(
     """Hidden, but not purged yet."""
     recorder = left(conversation, *a_stream(WORDS))
     with monkeypatch.context() as patch:
-        patch.setattr("threadkeep.store.sweeping.purge_batch", lambda *_: False)
+        patch.setattr("threadkeep.store.retention.purge_batch", lambda *_: False)
         store.delete_conversation(conversation.id)
     with pytest.raises(NotFound):
         recorder.__exit__(None, None, None)
@@ -695,7 +697,7 @@ def test_what_the_next_writer_cannot_store_does_not_stop_it(
 def test_a_stream_of_another_format_is_told_and_ends(store: Any) -> None:
     conversation = store.create_conversation(model=MODEL, input="Hi")
     recorder = conversation.stream_response("messages")
-    with pytest.raises(CannotParse, match="one of open_responses"), recorder:
+    with pytest.raises(CannotParse, match="but of open_responses"), recorder:
         recorder.feed(beginning("one")[0])
     assert recorder.response.status == "incomplete"
     assert streamed(conversation, *a_stream("one")).response.text == "one"

@@ -14,6 +14,7 @@ from tests.factories import a_call, a_message, an_answer, an_error
 from tests.store.faces import Blocking
 from tests.store.watching import Tables
 from threadkeep import (
+    AsyncConversation,
     CachePlan,
     Conversation,
     IdempotencyConflict,
@@ -23,7 +24,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
-from threadkeep.store.place import Scope
+from threadkeep.store.refs import Scope
 
 REGISTRY = ToolRegistry()
 REGISTRY.register("look_up")
@@ -125,7 +126,9 @@ def seen_by(handle: Any, scope: Scope) -> Any:
     """A handle on the same rows for somebody else, which no method of a store gives."""
     if isinstance(handle, Blocking):
         return Blocking(seen_by(handle._wrapped, scope), handle._runner)
-    return type(handle)(replace(handle._found, scope=scope), handle._contents, handle._runner)
+    if isinstance(handle, AsyncConversation):
+        return AsyncConversation(seen_by(handle._sync, scope), handle._call)
+    return Conversation(handle._handle.on(replace(handle._handle.conversation, scope=scope)))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,9 +15,9 @@ from tests.databases import Database
 from tests.factories import a_completion, an_answer
 from tests.store.ledger import attempt_at, expected, same
 from tests.store.watching import Tables, engine_of, statements_of
-from threadkeep import InvalidOption, Reconciled, Store, UsageRow
-from threadkeep.db.base import Base
-from threadkeep.db.queries.usage import Shape, report
+from threadkeep import InvalidOption, ReconciliationReport, Store, UsageRow
+from threadkeep.db.base import PREFIX, Base
+from threadkeep.db.queries.usage import StatementKey, report_statement
 from threadkeep.db.tables import usage_records
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
@@ -50,7 +50,7 @@ def ledger(store: Any) -> dict[int, str]:
     ids = {}
     for user in ("ann", None):
         conversation = store.create_conversation(model="m", user_id=user, tools=[{"type": "function", "name": "f"}])
-        ids[conversation._place.key] = conversation.id
+        ids[conversation._handle.ref.key] = conversation.id
         for number, at in enumerate(MOMENTS):
             figures = {"input_tokens": 100 + number, "output_tokens": number}
             if number % 3:
@@ -66,7 +66,7 @@ def ledger(store: Any) -> dict[int, str]:
 
 def take_back(store: Any, watching: Engine, days: list[date]) -> None:
     """Let days be filled no more, though nothing came late."""
-    statement = "UPDATE usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
+    statement = "UPDATE threadkeep_usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
     with watching.begin() as connection:
         connection.execute(text(statement), [{"tenant": store._scope.tenant, "day": day} for day in days])
 
@@ -146,7 +146,9 @@ def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: 
     store.fill_usage_days()
     day = date(2026, 2, 1)
     [honest] = store.usage(by="day", since=day, until=day + DAY)
-    change = f"UPDATE {table} SET attempts = attempts + 1 WHERE tenant_id = :tenant AND day = :day AND number = 0"
+    change = (
+        f"UPDATE threadkeep_{table} SET attempts = attempts + 1 WHERE tenant_id = :tenant AND day = :day AND number = 0"
+    )
     with watching.begin() as connection:
         connection.execute(text(change), {"tenant": store._scope.tenant, "day": day})
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
@@ -154,7 +156,7 @@ def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: 
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
     assert store.usage(by=("day", "user_id"), day=day, user_id="ann")[0].attempts == honest.attempts // 2
     assert store.usage(since=day, until=datetime(2026, 2, 1, 23, tzinfo=UTC))[0].attempts == honest.attempts
-    assert store.reconcile_usage() == Reconciled(filled=1, mended=1)
+    assert store.reconcile_usage() == ReconciliationReport(filled=1, repaired=1)
     assert store.usage(by="day", day=day) == [honest]
 
 
@@ -164,7 +166,7 @@ def test_the_ledger_is_not_looked_through_for_what_filled_days_do_not_have(
 ) -> None:
     """Changed by hand, only the ledger has it."""
     store.fill_usage_days()
-    change = "UPDATE usage_records SET model = 'ghost' WHERE tenant_id = :tenant AND day = '2026-02-01'"
+    change = "UPDATE threadkeep_usage_records SET model = 'ghost' WHERE tenant_id = :tenant AND day = '2026-02-01'"
     with watching.begin() as connection:
         connection.execute(text(change), {"tenant": store._scope.tenant})
     if days == "scattered":
@@ -199,7 +201,7 @@ def test_a_day_may_be_taken_back_while_a_report_is_made(
 
     @event.listens_for(engine_of(store), "after_cursor_execute")
     def come_late(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if statement.startswith("SELECT usage_days.day") and not late:
+        if statement.startswith("SELECT threadkeep_usage_days.day") and not late:
             late.append(statement)
             attempt_at(elsewhere.get_conversation(public_id), MOMENTS[-1])
 
@@ -245,24 +247,24 @@ def test_a_sum_that_is_there_twice_is_mended(
 ) -> None:
     store.fill_usage_days()
     honest = store.usage(by=("day", "model")), store.usage(by=("day", "status"))
-    kept = Base.metadata.tables[table]
+    kept = Base.metadata.tables[PREFIX + table]
     with watching.begin() as connection:
         connection.execute(insert(kept), {**tables.rows(table, "day")[0], "number": 99})
     assert (store.usage(by=("day", "model")), store.usage(by=("day", "status"))) != honest
-    assert store.reconcile_usage() == Reconciled(filled=0, mended=1)
+    assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=1)
     assert (store.usage(by=("day", "model")), store.usage(by=("day", "status"))) == honest
 
 
 @pytest.mark.parametrize("face", FACES, indirect=True)
 def test_rows_that_were_changed_by_hand_are_mended(store: Any, ledger: Any, tables: Tables, watching: Engine) -> None:
     filled = store.fill_usage_days()
-    assert store.reconcile_usage() == Reconciled(filled=0, mended=0)
+    assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=0)
     with watching.begin() as connection:
         connection.execute(
-            text("DELETE FROM usage_records WHERE tenant_id = :tenant AND day IN (:one, :other)"),
+            text("DELETE FROM threadkeep_usage_records WHERE tenant_id = :tenant AND day IN (:one, :other)"),
             {"tenant": store._scope.tenant, "one": date(2026, 2, 1), "other": date(2025, 3, 30)},
         )
-    assert store.reconcile_usage() == Reconciled(filled=0, mended=2)
+    assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=2)
     assert same(store.usage(by="day"), expected(tables.rows("usage_records", "id"), by=("day",)))
     assert len(tables.rows("usage_days", "day")) == filled
 
@@ -279,7 +281,7 @@ def test_a_store_of_one_user_sums_no_days(store: Any, ledger: Any, tables: Table
 
 def test_a_store_without_a_ledger_has_nothing_to_fill(store: Any) -> None:
     assert store.fill_usage_days() == 0
-    assert store.reconcile_usage() == Reconciled(0, 0)
+    assert store.reconcile_usage() == ReconciliationReport(0, 0)
     assert store.usage()[0].attempts == 0
     assert store.usage(by="hour", tz="Asia/Tokyo") == []
 
@@ -340,8 +342,8 @@ def test_ten_thousand_values_are_looked_for_and_no_more(store: Any, ledger: Any)
 
 @pytest.mark.parametrize(("count", "is_kept"), [(3, True), (5_000, False)])
 def test_statements_that_take_megabytes_are_not_kept(count: int, is_kept: bool) -> None:
-    shape = Shape(by=("day",), filters=(("model", count, False),))
-    assert (report(shape, "sqlite") is report(shape, "sqlite")) == is_kept
+    shape = StatementKey(by=("day",), filters=(("model", count, False),))
+    assert (report_statement(shape, "sqlite") is report_statement(shape, "sqlite")) == is_kept
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

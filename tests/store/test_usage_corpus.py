@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from threadkeep import ProviderError
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse
-from threadkeep.formats import NAMES, get_format
+from threadkeep.formats import NAMES
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))

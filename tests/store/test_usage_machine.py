@@ -83,7 +83,7 @@ class Ledger(RuleBasedStateMachine):
     def create(self, user: str | None) -> None:
         made = self.store.create_conversation(model="own", user_id=user, input="Hi")
         self.handles.append(made)
-        self.ids[made._place.key] = made.id
+        self.ids[made._handle.ref.key] = made.id
 
     @rule(number=st.integers(0, 9), data=st.data(), model=MODELS, provider=PROVIDERS)
     def answer(self, number: int, data: Any, model: str, provider: str | None) -> None:
@@ -135,7 +135,7 @@ class Ledger(RuleBasedStateMachine):
         gone = self.handle(number)
         self.store.delete_conversation(gone.id)
         self.handles = [one for one in self.handles if one.id != gone.id] or []
-        del self.ids[gone._place.key]
+        del self.ids[gone._handle.ref.key]
         if not self.handles:
             self.create(None)
 
@@ -155,7 +155,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def reconcile(self) -> None:
-        assert self.store.reconcile_usage().mended == 0
+        assert self.store.reconcile_usage().repaired == 0
 
     @rule(by=BY, tz=ZONES, order_by=ORDERS, limit=st.none() | st.integers(1, 3), user=st.booleans())
     def ask(self, by: tuple[str, ...], tz: str, order_by: str | None, limit: int | None, user: bool) -> None:
@@ -218,7 +218,7 @@ def test_writers_who_come_late_while_days_are_filled(stores: Any, tenant: str, w
         rows = Tables(connection, store._scope.tenant).rows("usage_records", "id")
     assert same(store.usage(by="day"), expected(rows, by=("day",)))
     store.fill_usage_days()
-    assert store.reconcile_usage().mended == 0
+    assert store.reconcile_usage().repaired == 0
     assert same(store.usage(by="day"), expected(rows, by=("day",)))
 
 
@@ -248,7 +248,8 @@ def test_reports_while_days_are_filled(stores: Any, tenant: str) -> None:
         return found
 
     with ThreadPoolExecutor(3) as threads:
-        writing, filling, reading = threads.submit(late), threads.submit(fill), threads.submit(read)
+        writing = threads.submit(late)
+        filling, reading = threads.submit(fill), threads.submit(read)
     writing.result()
     filling.result()
     before = 0

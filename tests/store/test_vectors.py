@@ -11,6 +11,8 @@ import pytest
 from tests.formats.test_vectors import with_patterns
 from threadkeep import CannotParse, CannotRender, InvalidItem, ProviderError, Session
 
+pytestmark = pytest.mark.one_face
+
 FOLDER = Path(__file__).parents[1] / "vectors"
 ERRORS = {
     # the reference's class -> ours

@@ -8,7 +8,7 @@ import pytest
 
 from tests.factories import a_call, a_message, a_stream, an_answer, an_output
 from threadkeep import HeadConflict, IdempotencyConflict, InvalidItem, InvalidOption, Turns
-from threadkeep.formats.views import SUMMARY
+from threadkeep.formats.shared.views import SUMMARY
 
 FORMAT = "open_responses"
 

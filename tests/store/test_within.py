@@ -242,7 +242,7 @@ def test_an_error_of_the_database_leaves_nothing_half_written(
     with begin(commit=True) as host:
         conversation = host.store.get_conversation(kept.id)
         conversation.user("one")
-        monkeypatch.setattr("threadkeep.store.actions.ledger.new_key", lambda: 1)
+        monkeypatch.setattr("threadkeep.store.ledger.new_key", lambda: 1)
         conversation.record_attempt("open_responses")
         with pytest.raises(IntegrityError):
             conversation.add_response(an_answer("Hello"), "open_responses")

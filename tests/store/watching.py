@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, bindparam, event, func, literal_column, select, union_all
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from threadkeep.db.base import Base
+from threadkeep.db.base import PREFIX, Base
 
 
-def _count(name: str, table: Table) -> Any:
+def _count(table: Table) -> Any:
+    name = table.name.removeprefix(PREFIX)
     column = table.c.id if name == "tenants" else table.c.tenant_id
     return select(literal_column(f"'{name}'"), func.count()).select_from(table).where(column == bindparam("tenant"))
 
 
-COUNTS = union_all(*(_count(name, table) for name, table in Base.metadata.tables.items()))
+COUNTS = union_all(*map(_count, Base.metadata.tables.values()))
 
 
 class Tables:
-    """The rows of one tenant."""
+    """The rows of one tenant, by the names of tables without their prefix."""
 
     def __init__(self, connection: Connection, tenant: int) -> None:
         self._connection, self._tenant = connection, tenant
@@ -32,7 +32,7 @@ class Tables:
 
     def rows(self, name: str, *order: str) -> list[dict[str, Any]]:
         """The rows of a table, in order of its columns."""
-        table = Base.metadata.tables[name]
+        table = Base.metadata.tables[PREFIX + name]
         statement = (
             select(table).where(table.c.tenant_id == self._tenant).order_by(*(table.c[column] for column in order))
         )
@@ -77,7 +77,9 @@ def statements_of(store: Any) -> Iterator[list[str]]:
 
 
 def engine_of(store: Any) -> Engine:
-    """The engine below a store of either face."""
-    runner = getattr(store, "_wrapped", store)._runner
-    engine = getattr(runner, "database", runner).engine
-    return engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+    """The engine below a store or conversation of either face."""
+    face = getattr(store, "_wrapped", store)
+    sync = getattr(face, "_sync", face)
+    transactions = sync._handle.transactions if hasattr(sync, "_handle") else sync._transactions
+    engine: Engine = transactions.engine
+    return engine

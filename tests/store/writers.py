@@ -41,11 +41,11 @@ def answer_for_ever(url: str, tenant: str, id: str, first: int, ready: Connectio
         turn(conversation, number)
 
 
-def stream_for_ever(url: str, tenant: str, id: str, lease: float, ready: Connection) -> None:
+def stream_for_ever(url: str, tenant: str, id: str, lease: float, ready: Connection, key: str | None = None) -> None:
     """Record a stream until killed, and say after each event how many there were."""
     conversation = opened(url, tenant).get_conversation(id)
     start, item, *_ = a_stream("word")
-    with conversation.stream_response("open_responses", lease=lease) as recorder:
+    with conversation.stream_response("open_responses", lease=lease, idempotency_key=key) as recorder:
         for event in (start, item):
             recorder.feed(event)
         for number in itertools.count():

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from typer import Option
 
-from threadkeep.cli import (
-    appending,
+from threadkeep.cli.commands import (
+    append,
     branches,
-    database,
+    db,
     demo,
-    importing,
-    listing,
-    rendering,
+    import_sessions,
+    ls,
+    render,
     retention,
-    searching,
-    showing,
+    search,
+    show,
     stats,
     tenants,
     tools,
     usage,
 )
-from threadkeep.cli.exits import USAGE
-from threadkeep.cli.place import DEFAULT_URL, URL_VARIABLE, Place
+from threadkeep.cli.exit_codes import USAGE
+from threadkeep.cli.options import AsJson, Tenant
 from threadkeep.cli.program import Program
+from threadkeep.cli.target import DEFAULT_URL, URL_VARIABLE, Target
+
+# In the order of the help
+COMMANDS: Final = {
+    "ls": ls.ls, "show": show.show, "branches": branches.branches, "render": render.render,
+    "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
+    "reindex": search.reindex, "usage": usage.usage, "tools": tools.tools, "stats": stats.stats,
+    "retain": retention.retain, "erase-user": retention.erase_user, "demo": demo.demo,
+}  # fmt: skip
 
 app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.add_typer(database.commands, name="db")
+app.add_typer(db.commands, name="db")
 app.add_typer(tenants.commands, name="tenants")
-app.command("ls")(listing.ls)
-app.command("show")(showing.show)
-app.command("branches")(branches.branches)
-app.command("render")(rendering.render)
-app.command("import")(importing.import_sessions)
-app.command("append")(appending.append)
-app.command("search")(searching.search)
-app.command("reindex")(searching.reindex)
-app.command("usage")(usage.usage)
-app.command("tools")(tools.tools)
-app.command("stats")(stats.stats)
-app.command("retain")(retention.retain)
-app.command("erase-user")(retention.erase_user)
-app.command("demo")(demo.demo)
+for name, command in COMMANDS.items():
+    app.command(name)(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -50,17 +48,14 @@ def options(
     context: typer.Context,
     *,
     url: Annotated[
-        str,
-        typer.Option("--url", metavar="URL", envvar=URL_VARIABLE, help="Database: sqlite, postgresql, mysql, mariadb."),
+        str, Option("--url", metavar="URL", envvar=URL_VARIABLE, help="Database: sqlite, postgresql, mysql, mariadb.")
     ] = DEFAULT_URL,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="NAME", help="Tenant, in a database that several share.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """LLM conversations as SQL rows: list and read them, render requests, append answers, count tokens."""
-    context.obj = Place(url, tenant, as_json)
+    context.obj = Target(url, tenant, as_json)
     if version:
         from threadkeep import __version__
 

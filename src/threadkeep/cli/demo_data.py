@@ -7,16 +7,14 @@ from typing import Any, Final, TypedDict
 
 from threadkeep.domain.jsontext import JsonObject
 
-OPEN_RESPONSES: Final = "open_responses"
-
-# wire format -> what is known of the call beside its answer
+# wire format that a provider answers in -> what is known of the call beside its answer; in the order of the answers
 PROVIDERS: Final[dict[str, dict[str, Any]]] = {
-    OPEN_RESPONSES: {"provider": "openai", "latency_ms": 4_180},
+    "open_responses": {"provider": "openai", "latency_ms": 4_180},
     "chat_completion": {"provider": "openrouter", "latency_ms": 1_020},
 }
 
-# wire format that nobody answers in -> the model that would be asked
-OTHERS: Final = {
+# wire format that no provider answers in -> the model that would be asked
+OTHER_MODELS: Final = {
     "messages": "claude-sonnet-4-5",
     "gemini": "gemini-3-pro-preview",
     "converse": "us.amazon.nova-2-lite-v1:0",
@@ -24,7 +22,7 @@ OTHERS: Final = {
 
 
 class Script(TypedDict):
-    """What everybody but the providers says."""
+    """What all but the providers say."""
 
     conversation: JsonObject
     tools: list[JsonObject]
@@ -34,19 +32,19 @@ class Script(TypedDict):
     follow_up: str
 
 
-def script() -> Script:
+def load_script() -> Script:
     """The options, tools, question and tool outputs of the demo."""
     from threadkeep.domain.jsontext import dumps, loads
 
-    found: Script = loads(_text("demo"))
-    found["tool_outputs"] = {name: dumps(output).decode() for name, output in found["tool_outputs"].items()}
-    return found
+    script: Script = loads(_read("demo"))
+    script["tool_outputs"] = {name: dumps(output).decode() for name, output in script["tool_outputs"].items()}
+    return script
 
 
 def body_of(format: str) -> bytes:
     """The body of a provider's answer, byte for byte."""
-    return _text(f"answer_{format}")
+    return _read(f"answer_{format}")
 
 
-def _text(name: str) -> bytes:
+def _read(name: str) -> bytes:
     return files("threadkeep.cli").joinpath("data", f"{name}.json").read_bytes()

@@ -7,42 +7,49 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import typer
 
-Cell = str | int | datetime | None
+from threadkeep.cli.formatting import UNKNOWN
 
-UNKNOWN: Final = "-"
 PIPE_WIDTH: Final = 200  # of aligned tables where there is no terminal
 GAP: Final = 3  # between the columns of an aligned table
-FOLDED: Final = 16  # the least width of cells that may be broken into lines
+WRAPPED: Final = 16  # the least width of cells that may be broken into lines
 WITHOUT_STYLES: Final = frozenset({"dumb", "unknown"})  # values of TERM
 # Control characters that a terminal would obey; stored texts come from anywhere.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_BREAKS: Final = {"\t": "\\t", "\n": "\\n"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; numbers stand at the right, and a kept cell is never broken into lines.
+    """A column of a table.
 
-    Where a terminal is too narrow those with an `exit` are left out, the lowest first.
+    Attributes:
+        title: what stands above it.
+        key: of its value in a record; without one it is the title.
+        is_number: the values stand at the right.
+        is_time: the values are times in ISO 8601.
+        no_wrap: the values are never broken into lines; numbers never are.
+        drop_order: where a terminal is too narrow the columns with 1 are left out first, then those with 2 …; 0: never.
+        style: of the cells on a terminal, as Rich names it.
     """
 
     title: str
+    key: str = ""
     is_number: bool = False
-    is_kept: bool = False
-    exit: int = 0
+    is_time: bool = False
+    no_wrap: bool = False
+    drop_order: int = 0
+    style: str = ""
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether its cells stay on one line."""
-        return self.is_kept or self.is_number
+    def value(self, record: Mapping[str, Any]) -> Any:
+        """Its value in a record."""
+        return record[self.key or self.title]
 
 
 def is_terminal() -> bool:
@@ -52,7 +59,7 @@ def is_terminal() -> bool:
 
 def printable(text: str) -> str:
     """A text with its control characters, except line breaks and tabs, written as escapes."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def styled(text: str, *, is_bold: bool = False, is_dim: bool = False, colour: str | None = None) -> str:
@@ -82,51 +89,80 @@ def print_json(value: Any) -> None:
         typer.echo(dumps(value))
         return
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    typer.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    typer.echo(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table: aligned on a terminal, with what there is room for; else tab-separated with a line of titles."""
+def print_tsv(titles: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print a table for programs: tab-separated, behind a line of titles."""
+    typer.echo("\t".join(titles))
+    for row in rows:
+        cells = (printable(cell_text(value) or "") for value in row)
+        typer.echo("\t".join(cell.replace("\t", "\\t").replace("\n", "\\n") for cell in cells))
+
+
+def print_table(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table: aligned on a terminal, with the columns that there is room for; else tab-separated."""
     if not is_terminal():
-        typer.echo("\t".join(column.title for column in columns))
-        for row in rows:
-            typer.echo("\t".join(_plain(cell) for cell in row))
+        print_tsv([column.title for column in columns], ([column.value(one) for column in columns] for one in records))
         return
+    rows = [[_readable(column.value(record), is_time=column.is_time) for column in columns] for record in records]
+    width = shutil.get_terminal_size().columns
+    widths = column_widths(columns, rows, is_wrapped=True)
+    kept = columns_that_fit(columns, widths, width)
+    # The terminal breaks lines that are too long; an id or a number that is cut would be a wrong one.
+    width = max(width, sum(widths[index] for index in kept))
+    draw_table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width)
+
+
+def column_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, is_wrapped: bool) -> list[int]:
+    """How much room each column needs, with the gap beside it, where long cells are broken into lines or not."""
+    from rich.cells import cell_len
+
+    cells = zip(*([column.title for column in columns], *rows), strict=True)
+    widest = [max(map(cell_len, texts)) for texts in cells]
+    return [
+        (min(width, WRAPPED) if is_wrapped and not (column.no_wrap or column.is_number) else width) + GAP
+        for column, width in zip(columns, widest, strict=True)
+    ]
+
+
+def columns_that_fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """The indexes of the columns that a line has room for."""
+    kept = list(range(len(columns)))
+    for index in sorted((index for index in kept if columns[index].drop_order), key=lambda i: columns[i].drop_order):
+        if sum(widths[one] for one in kept) <= room:
+            break
+        kept.remove(index)
+    return kept
+
+
+def draw_table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    *,
+    sections: Collection[int] = (),
+    total: Sequence[str] | None = None,
+) -> None:
+    """Print an aligned table, with a line between its `sections`, which begin with these rows, and a total below it."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[_readable(cell) for cell in row] for row in rows]
-    width = shutil.get_terminal_size().columns
-    least = [_least_width(column, [row[place] for row in cells]) for place, column in enumerate(columns)]
-    places = _with_room(columns, least, width)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in (columns[place] for place in places):
-        justify: Literal["right", "left"] = "right" if column.is_number else "left"
-        table.add_column(column.title, justify=justify, no_wrap=column.is_whole, overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(row[place]) for place in places))
-    # Lines that are too long are broken by the terminal; an id or a number that is cut would be a wrong one.
-    Console(highlight=False, width=max(width, sum(least[place] for place in places))).print(table)
-
-
-def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """How much room a column needs, with the gap beside it."""
-    from rich.cells import cell_len
-
-    widest = max(map(cell_len, [column.title, *cells]))
-    return (widest if column.is_whole else min(widest, FOLDED)) + GAP
-
-
-def _with_room(columns: Sequence[Column], least: Sequence[int], width: int) -> list[int]:
-    """The places of the columns that a line has room for."""
-    places = list(range(len(columns)))
-    for place in sorted((place for place in places if columns[place].exit), key=lambda place: columns[place].exit):
-        if sum(least[one] for one in places) <= width:
-            break
-        places.remove(place)
-    return places
+    table = Table(box=box.SIMPLE_HEAD if is_terminal() else None, pad_edge=False, header_style="bold")
+    for column in columns:
+        no_wrap = column.no_wrap or column.is_number
+        justify: Any = "right" if column.is_number else "left"
+        table.add_column(column.title, justify=justify, no_wrap=no_wrap, overflow="fold", style=column.style)
+    for number, row in enumerate(rows):
+        if number and number in sections:
+            table.add_section()
+        table.add_row(*map(Text, row))
+    if total is not None:
+        table.add_section()
+        table.add_row(*map(Text, total), style="bold")
+    Console(highlight=False, width=width).print(table)
 
 
 def iso(at: datetime) -> str:
@@ -134,29 +170,38 @@ def iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def record(source: object, *names: str) -> dict[str, Any]:
+    """Attributes of an object by their names, for a table and as JSON: times are texts in ISO 8601."""
+    values = ((name, getattr(source, name)) for name in names)
+    return {name: iso(value) if isinstance(value, datetime) else value for name, value in values}
+
+
 def clock(at: datetime) -> str:
     """A time for people, in UTC: ``2026-11-21 10:48``."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _plain(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    text = iso(cell) if isinstance(cell, datetime) else str(cell)
-    return printable(re.sub(r"[\t\n]", lambda found: _BREAKS[found[0]], text))
+def cell_text(value: Any) -> str | None:
+    """A value in a table: ``yes`` and ``no``, ``KEY=VALUE`` for labels; None where it is unknown or empty."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={text}" for key, text in sorted(value.items())) or None
+    return None if value is None else str(value)
 
 
-def _readable(cell: Cell) -> str:
-    if cell is None:
-        return UNKNOWN
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return clock(cell) if isinstance(cell, datetime) else printable(cell)
+def _readable(value: Any, *, is_time: bool) -> str:
+    if is_time and value is not None:
+        return clock(datetime.fromisoformat(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = cell_text(value)
+    return UNKNOWN if text is None else printable(text)
 
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr where that is a terminal; gives the function to call with each number of things done."""
+    """A progress bar on stderr where that is a terminal; gives a function to call with how many more are done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""The program around the commands: every error ends in one line on stderr and an exit code."""
+"""The program around the commands: every error becomes one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from threadkeep.cli.exits import BROKEN_PIPE, INTERRUPTED, USAGE, error_text, exit_code, one_line
+from threadkeep.cli.error_messages import error_message, one_line
+from threadkeep.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE, exit_code
 from threadkeep.cli.output import printable
 from threadkeep.errors import ThreadkeepError
 
-# Typer brings its own copy of Click from 0.20 on; the classes above BadParameter are what its parser raises.
+# Typer has its own copy of Click from 0.20 on; the classes above BadParameter are what its parser raises.
 PARSER_ERRORS: Final[tuple[type[Exception], ...]] = tuple(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and hasattr(kind, "format_message")
 )
+ENDINGS: Final[tuple[type[Exception], ...]] = (typer.Exit, *PARSER_ERRORS)
 
-ENDS: Final[tuple[type[Exception], ...]] = (typer.Exit, *PARSER_ERRORS)  # of runs that came to no error of ours
-
-# Typer checks values by Pydantic, whose messages begin and end like this.
-WORDS_OF_PARSER: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
+# Typer checks values with Pydantic, whose messages begin and end like this.
+PYDANTIC_NOISE: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
 
 
 class Program(TyperGroup):
@@ -33,66 +33,66 @@ class Program(TyperGroup):
         """Run a command line and exit."""
         _open_streams()
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # lone surrogates, and what the terminal's encoding has no form for
+            if hasattr(stream, "reconfigure"):  # for lone surrogates, and for what the terminal's encoding lacks
                 stream.reconfigure(errors="backslashreplace")
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except PARSER_ERRORS as error:
-            _complain(_usage_text(error))
+            _print_error(_usage_message(error))
             code = USAGE
         except typer.Abort:
             code = INTERRUPTED
-        except SystemExit as end:  # how Typer ends when nobody reads the help
-            if not isinstance(end.__context__, BrokenPipeError):
+        except SystemExit as exit_:  # how Typer ends when the help is printed into a closed pipe
+            if not isinstance(exit_.__context__, BrokenPipeError):
                 raise
             code = BROKEN_PIPE
-        except OSError as error:  # of the help, which is printed before there is a command
-            _complain(error_text(error))
+        except OSError as error:  # while printing the help, which happens outside of `invoke`
+            _print_error(error_message(error))
             code = exit_code(error)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; its errors become exit codes."""
         try:
-            found = super().invoke(ctx)
+            result = super().invoke(ctx)
             sys.stdout.flush()
-        except ENDS:  # before anything asks for SQLAlchemy's errors, and loads it
+        except ENDINGS:  # first, because `_expected_errors` loads SQLAlchemy
             raise
         except BrokenPipeError as error:
-            _silence()
+            _discard_output()
             raise typer.Exit(BROKEN_PIPE) from error
-        except _expected() as error:
-            _complain(error_text(error))
+        except _expected_errors() as error:
+            _print_error(error_message(error))
             raise typer.Exit(exit_code(error)) from error
-        return found
+        return result
 
 
 def _open_streams() -> None:
-    """Put nothing where a stream was closed (``>&-``): Python has None for it, on which every use fails."""
+    """Open the null device where a stream was closed (``>&-``): Python has None there, and every use of it fails."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - used until the end
 
 
-def _usage_text(error: Any) -> str:
-    """What the parser complains of, and where the help is."""
+def _usage_message(error: Any) -> str:
+    """What the parser says, and how to get help."""
     context = getattr(error, "ctx", None)
     hint = "" if context is None else f" Try: {context.command_path} --help"
-    return WORDS_OF_PARSER.sub("", one_line(error.format_message())).rstrip(".") + "." + hint
+    return PYDANTIC_NOISE.sub("", one_line(error.format_message())).rstrip(".") + "." + hint
 
 
-def _expected() -> tuple[type[Exception], ...]:
-    """Errors that are no defects; a traceback would not help. Asked for only when something failed."""
+def _expected_errors() -> tuple[type[Exception], ...]:
+    """Errors that are not defects: a traceback would not help."""
     from sqlalchemy.exc import SQLAlchemyError
 
     return ThreadkeepError, SQLAlchemyError, OSError
 
 
-def _complain(text: str) -> None:
-    typer.echo(printable(f"threadkeep: {text}"), err=True)
+def _print_error(message: str) -> None:
+    typer.echo(printable(f"threadkeep: {message}"), err=True)
 
 
-def _silence() -> None:
-    """Nobody reads any more: what is still buffered goes nowhere, instead of failing once more at the very end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+def _discard_output() -> None:
+    """Send what is still buffered to the null device: flushing it into the closed pipe would fail again at the end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from threadkeep.cli.outline import shortened
+from threadkeep.cli.json_preview import preview_line
 from threadkeep.domain.jsontext import JsonObject
 
 
 def title_of(item: JsonObject) -> str:
     """What an item is, in a few words."""
-    return TITLES.get(item["type"], _own_type)(item)
+    return TITLES[item["type"]](item) if item["type"] in TITLES else str(item["type"])
 
 
 def lines_of(item: JsonObject) -> list[str]:
     """What an item says."""
-    return ITEMS.get(item["type"], _anything)(item)
+    return ITEMS.get(item["type"], _other_item)(item)
 
 
 def _text(part: Mapping[str, Any]) -> list[str]:
-    found = str(part.get("text", "")).splitlines()
+    lines = str(part.get("text", "")).splitlines()
     annotations = part.get("annotations") or []
-    return [*found, f"[annotations: {len(annotations)}]"] if annotations else found
+    return [*lines, f"[annotations: {len(annotations)}]"] if annotations else lines
 
 
 def _refusal(part: Mapping[str, Any]) -> list[str]:
@@ -32,12 +31,8 @@ def _refusal(part: Mapping[str, Any]) -> list[str]:
 
 def _media(part: Mapping[str, Any]) -> list[str]:
     """What a picture, file or video is and where it comes from; never its bytes."""
-    sources = [_source(str(part[key])) for key in ("url", "file_url", "file_data") if part.get(key) is not None]
-    stored = [f"file {part['file_id']}"] if part.get("file_id") is not None else []
-    named = [str(part[key]) for key in ("filename",) if part.get(key) is not None]
-    detail = [f"detail {part['detail']}"] if part.get("detail") is not None else []
-    facts = [*named, *sources, *stored, *detail] or ["without a source"]
-    return [f"[{str(part['type']).removeprefix('input_')}: {', '.join(facts)}]"]
+    facts = [text(str(part[key])) for key, text in MEDIA.items() if part.get(key) is not None]
+    return [f"[{str(part['type']).removeprefix('input_')}: {', '.join(facts) or 'without a source'}]"]
 
 
 def _source(url: str) -> str:
@@ -50,12 +45,19 @@ def _source(url: str) -> str:
     return f"{media_type}, {size:,} bytes"
 
 
-def _block(part: Mapping[str, Any]) -> list[str]:
-    return [f"[only for {part.get('format')}: {_json(part.get('payload'))}]"]
+# key of a picture, file or video -> what is said of its value
+MEDIA: Final[dict[str, Callable[[str], str]]] = {
+    "filename": str,
+    "url": _source,
+    "file_url": _source,
+    "file_data": _source,
+    "file_id": "file {}".format,
+    "detail": "detail {}".format,
+}
 
 
-def _other_part(part: Mapping[str, Any]) -> list[str]:
-    return [_json(part)]
+def _provider_block(part: Mapping[str, Any]) -> list[str]:
+    return [f"[only for {part.get('format')}: {preview_line(part.get('payload'))}]"]
 
 
 # content part type -> its lines
@@ -69,7 +71,7 @@ PARTS: Final[dict[str, Callable[[Mapping[str, Any]], list[str]]]] = {
     "input_image": _media,
     "input_file": _media,
     "input_video": _media,
-    "provider_item": _block,
+    "provider_item": _provider_block,
 }
 
 
@@ -77,54 +79,39 @@ def _content(content: Any) -> list[str]:
     if isinstance(content, str):
         return content.splitlines()
     if not isinstance(content, list):
-        return [] if content is None else [_json(content)]
-    return [
-        line
-        for part in content
-        for line in (PARTS.get(str(part.get("type")), _other_part)(part) if isinstance(part, dict) else [_json(part)])
-    ]
+        return [] if content is None else [preview_line(content)]
+    return [line for part in content for line in _part(part)]
 
 
-def _message(item: JsonObject) -> list[str]:
-    return _content(item.get("content"))
-
-
-def _call(item: JsonObject) -> list[str]:
-    return str(item.get("arguments", "")).splitlines()
-
-
-def _output(item: JsonObject) -> list[str]:
-    return _content(item.get("output"))
+def _part(part: Any) -> list[str]:
+    kind = str(part.get("type")) if isinstance(part, dict) else None
+    return PARTS[kind](part) if kind in PARTS else [preview_line(part)]
 
 
 def _reasoning(item: JsonObject) -> list[str]:
-    sealed = item.get("encrypted_content")
-    note = [f"[sealed by the provider: {len(str(sealed)):,} characters]"] if sealed else []
+    encrypted = item.get("encrypted_content")
+    note = [f"[encrypted by the provider: {len(str(encrypted)):,} characters]"] if encrypted else []
     return [*_content(item.get("summary")), *_content(item.get("content")), *note]
 
 
 def _compaction(item: JsonObject) -> list[str]:
-    return _reasoning(item) or ["[stands for everything before it]"]
+    return _reasoning(item) or ["[replaces everything before it]"]
 
 
-def _anything(item: JsonObject) -> list[str]:
-    return [_json({key: value for key, value in item.items() if key not in {"type", "origin", "native"}})]
+def _other_item(item: JsonObject) -> list[str]:
+    return [preview_line({key: value for key, value in item.items() if key not in {"type", "origin", "native"}})]
 
 
 # item type -> its lines
 ITEMS: Final[dict[str, Callable[[JsonObject], list[str]]]] = {
-    "message": _message,
-    "function_call": _call,
-    "function_call_output": _output,
+    "message": lambda item: _content(item.get("content")),
+    "function_call": lambda item: str(item.get("arguments", "")).splitlines(),
+    "function_call_output": lambda item: _content(item.get("output")),
     "reasoning": _reasoning,
     "compaction": _compaction,
     "item_reference": lambda item: [f"[item {item.get('id')}, kept by the provider]"],
-    "provider_item": _block,
+    "provider_item": _provider_block,
 }
-
-
-def _own_type(item: JsonObject) -> str:
-    return str(item["type"])
 
 
 # item type -> its title
@@ -133,7 +120,3 @@ TITLES: Final[dict[str, Callable[[JsonObject], str]]] = {
     "function_call": lambda item: f"call {item.get('name')} ({item.get('call_id')})",
     "function_call_output": lambda item: f"output ({item.get('call_id')})",
 }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(shortened(value), ensure_ascii=False)

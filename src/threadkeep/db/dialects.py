@@ -42,7 +42,7 @@ def returns_updates(dialect: Dialect) -> bool:
 
 
 def is_transient(error: DBAPIError) -> bool:
-    """Whether the server took the transaction back for a reason that is gone when it is repeated."""
+    """Whether the server rolled the transaction back for a reason that will not recur when it is repeated."""
     cause: Any = error.orig
     if getattr(cause, "sqlstate", None) in _TRANSIENT_STATES:
         return True
@@ -55,10 +55,10 @@ def is_transient(error: DBAPIError) -> bool:
 
 @contextmanager
 def planned_for_values(connection: Connection) -> Iterator[None]:
-    """Have PostgreSQL plan the statements in here for their values.
+    """Let PostgreSQL plan the statements of this block for their values.
 
-    psycopg prepares what it has sent a few times, and PostgreSQL then plans once for whatever values may come: for a
-    search that is as if every word were in every text.
+    psycopg prepares a statement that it has sent a few times, and PostgreSQL then makes one plan for any values: in a
+    search, a plan for words that are in every text.
     """
     if connection.dialect.driver not in PSYCOPG:
         yield
@@ -72,7 +72,7 @@ def planned_for_values(connection: Connection) -> Iterator[None]:
 
 
 def insert_missing(connection: Connection, table: Table) -> Insert:
-    """An INSERT for rows that are named by their content: one that is there already stays as it is."""
+    """An INSERT of rows whose keys are hashes of their content: one that exists already stays as it is."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     if connection.dialect.name == "sqlite":
@@ -82,19 +82,19 @@ def insert_missing(connection: Connection, table: Table) -> Insert:
 
 
 def insert_or_replace(connection: Connection, table: Table, *columns: str) -> Insert:
-    """An INSERT that changes these columns of a row that is there already; either way the row is locked."""
+    """An INSERT that sets these columns of a row that exists already; either way the row is locked."""
     if is_mysql(connection.dialect):
         statement = mysql.insert(table)
         return statement.on_duplicate_key_update({name: statement.inserted[name] for name in columns})
-    made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
-    changed: Insert = made.on_conflict_do_update(
-        index_elements=list(table.primary_key.columns), set_={name: made.excluded[name] for name in columns}
+    new: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    upsert: Insert = new.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns), set_={name: new.excluded[name] for name in columns}
     )
-    return changed
+    return upsert
 
 
 def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where: str, columns: Sequence[str]) -> None:
-    """Refuse rows that the server would not take, before anything is sent; `columns` are those of any length.
+    """Refuse rows that the server would refuse, before anything is sent; `columns` are those without a fixed limit.
 
     Raises:
         TooLarge: a value is over MAX_VALUE, or a row over the server's packet limit (MySQL's max_allowed_packet).
@@ -110,15 +110,15 @@ def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where
             raise TooLarge(f"The row of {where} has {size:,} bytes; at most {MAX_VALUE:,} can be stored.")
         if is_mysql(connection.dialect) and (needed := _wire_size(row)) > (limit := _packet_limit(connection)):
             raise TooLarge(
-                f"The row of {where} needs {needed:,} bytes on the wire, the server takes {limit:,}: "
-                "raise max_allowed_packet, or store less text at once."
+                f"The row of {where} needs {needed:,} bytes on the wire, the server takes {limit:,}.",
+                hint="Raise max_allowed_packet, or store less text at once.",
             )
 
 
 def _packet_limit(connection: Connection) -> int:
     if _PACKET not in connection.info:
-        found = connection.execute(text("SELECT @@max_allowed_packet")).scalar_one()
-        connection.info[_PACKET] = int(found) - _PACKET_HEADROOM
+        size = connection.execute(text("SELECT @@max_allowed_packet")).scalar_one()
+        connection.info[_PACKET] = int(size) - _PACKET_HEADROOM
     limit: int = connection.info[_PACKET]
     return limit
 
@@ -127,7 +127,7 @@ def _wire_size(row: Mapping[str, Any]) -> int:
     total = 0
     for value in row.values():
         if isinstance(value, str):
-            data = value.encode("utf-8", "surrogatepass")  # columns that are escaped later hold surrogates here
+            data = value.encode("utf-8", "surrogatepass")  # columns that are escaped later may hold surrogates
             total += len(data) + sum(data.count(byte) for byte in _QUOTED)
         elif isinstance(value, bytes):
             total += 2 * len(value)  # PyMySQL writes bytes in hexadecimal

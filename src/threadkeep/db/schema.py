@@ -7,7 +7,7 @@ threadkeep shares a database with an application's own Alembic.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,25 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.db.models import Base
+from threadkeep.db.base import PREFIX
+from threadkeep.db.ownership import TABLES, VERSION_TABLE, check_names
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-VERSION_TABLE: Final = "threadkeep_version"
-HEAD: Final = "v0_1_0_e"  # the newest revision; a test holds it against the files
-REVISIONS: Final = ("v0_1_0_a", "v0_1_0_b", "v0_1_0_c", "v0_1_0_d", "v0_1_0_e")  # all of them, oldest first
-# Views for people who write SQL -> the revision that made them
-VIEWS: Final = dict.fromkeys(("usage_by_day", "usage_attempts", "messages_text", "tool_calls"), "v0_1_0_c")
+HEAD: Final = "v0_1_0_a"  # the newest revision; a test holds it against the files
+REVISIONS: Final = ("v0_1_0_a",)  # all of them, oldest first
 
-# SQLite's full-text index, and the tables that FTS5 keeps for it
-_SEARCH_TABLES: Final = ("search_index", *(f"search_index_{name}" for name in ("config", "data", "docsize", "idx")))
-# Everything of threadkeep's that a database may list as a table: for the `include_name` of an application's Alembic
-TABLES: Final = frozenset({*Base.metadata.tables, VERSION_TABLE, *_SEARCH_TABLES})
-
-_LOCK_NAME: Final = "threadkeep_schema"
+_LOCK_NAME: Final = f"{PREFIX}schema"
 _LOCK_NUMBER: Final = 7_236_001_954_283  # PostgreSQL's advisory locks have numbers
 _LOCK_SECONDS: Final = 300
 
@@ -52,8 +45,8 @@ def current(engine: Engine | Connection) -> str | None:
             return current(connection)
     if not inspect(engine).has_table(VERSION_TABLE):
         return None
-    found: str | None = engine.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
-    return found
+    version: str | None = engine.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+    return version
 
 
 def check(engine: Engine | Connection) -> None:
@@ -62,37 +55,47 @@ def check(engine: Engine | Connection) -> None:
     Raises:
         SchemaMissing, SchemaOutOfDate, SchemaTooNew: it has not; the message says which command to run.
     """
-    found = current(engine)
-    if found == HEAD:
+    version = current(engine)
+    if version == HEAD:
         return
-    if found is None:
+    if version is None:
         raise SchemaMissing(HEAD)
-    raise (SchemaOutOfDate if found in REVISIONS else SchemaTooNew)(found, HEAD)
+    raise (SchemaOutOfDate if version in REVISIONS else SchemaTooNew)(version, HEAD)
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Bring a database to the newest schema, or to `revision`; nothing happens when it is there already.
 
-    Several processes may call it at once: one upgrades, the others wait.
+    Several processes may call it at once: one upgrades, the others wait. An upgrade that broke off, on a database that
+    commits every statement by itself, is continued.
 
     Raises:
         SchemaTooNew: the database is of a newer release.
-        SchemaError: another application has tables of these names, rows break a foreign key afterwards (SQLite), or
-            another upgrade does not end.
+        SchemaError: another application has tables, views or other objects under names that threadkeep needs (nothing
+            was changed), rows break a foreign key afterwards (SQLite), or another upgrade does not end.
     """
     with _upgrading(engine) as connection:
-        found = current(connection)
-        if found is None:
-            _check_names(connection)
-        if found is not None and found not in _known():
-            raise SchemaTooNew(found, HEAD)
+        check_names(connection)
+        version = current(connection)
+        if version is not None and version not in _known():
+            raise SchemaTooNew(version, HEAD)
         _command("upgrade", connection, revision)
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
-    """Take a database back to an older schema, by default to none. Data of newer tables is lost."""
+    """Take a database back to an older schema, by default to none. Data of newer tables is lost.
+
+    Raises:
+        SchemaError: rows break a foreign key afterwards (SQLite), or another upgrade does not end.
+    """
     with _upgrading(engine) as connection:
+        if VERSION_TABLE not in inspect(connection).get_table_names():
+            return  # whatever is there is not threadkeep's
+        if current(connection) is None:  # the first upgrade broke off
+            _command("stamp", connection, REVISIONS[0])
         _command("downgrade", connection, revision)
+        if current(connection) is None:
+            connection.exec_driver_sql(f"DROP TABLE {VERSION_TABLE}")
 
 
 def upgrade_sql(dialect: str, revision: str = "head") -> str:
@@ -106,25 +109,22 @@ def upgrade_sql(dialect: str, revision: str = "head") -> str:
     return config.output_buffer.getvalue()
 
 
-def is_empty(connection: Connection) -> bool:
-    """Whether a database has no tables at all."""
-    return not inspect(connection).get_table_names()
+def needs_set_up(connection: Connection) -> bool:
+    """Whether this is an empty SQLite database, which is set up on opening.
 
-
-def _check_names(connection: Connection) -> None:
-    """Refuse tables of another application under the names of ours, which a crashed upgrade may have left."""
-    inspector = inspect(connection)
-    tables = Base.metadata.tables
-    foreign = []
-    for name in sorted(tables.keys() & set(inspector.get_table_names())):
-        needed = {column.name for column in tables[name].columns if not column.nullable}
-        if not needed <= {column["name"] for column in inspector.get_columns(name)}:
-            foreign.append(name)
-    if foreign:
-        raise SchemaError(
-            f"The database has tables of another application under names that threadkeep needs: {', '.join(foreign)}. "
-            "Give threadkeep a database of its own, or on PostgreSQL a schema (docs/production.md)."
-        )
+    Raises:
+        SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not have the schema that this version needs.
+    """
+    try:
+        check(connection)
+    except SchemaMissing:
+        if connection.dialect.name != "sqlite":
+            raise
+        inspector = inspect(connection)
+        if not inspector.get_table_names() and not inspector.get_view_names():
+            return True
+        check(connection)  # another process set it up meanwhile, or the tables are another application's
+    return False
 
 
 def _known() -> set[str]:
@@ -168,48 +168,48 @@ def _upgrading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
-    """Foreign keys are off: batch mode drops tables, and a cascade would empty their children."""
+    """Batch mode copies a table, drops it and gives the copy its name.
+
+    Foreign keys are off, for a cascade would empty the children of that table. With `legacy_alter_table` the renaming
+    does not look at views, which name a table that is missing at that moment.
+    """
     driver: Any = connection.connection.driver_connection
     isolation, driver.isolation_level = driver.isolation_level, None
+    legacy = connection.exec_driver_sql("PRAGMA legacy_alter_table").scalar_one()
     connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+    connection.exec_driver_sql("PRAGMA legacy_alter_table=ON")
     try:
         with connection.begin() if not connection.in_transaction() else connection.get_transaction() as transaction:  # type: ignore[union-attr]
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            views = _without_views(connection)
+            attached = _attached_by_others(connection)
             yield
-            _restore(connection, views)
-            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-            if broken:
+            _restore(connection, attached)
+            orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+            if orphans:
                 transaction.rollback()
                 raise SchemaError(
-                    f"The upgrade was taken back: it would leave rows without their parents: {broken[:5]}."
+                    f"The upgrade was rolled back: it would leave rows without the rows they refer to: {orphans[:5]}."
                 )
     finally:
         connection.exec_driver_sql("PRAGMA foreign_keys=ON")
+        connection.exec_driver_sql(f"PRAGMA legacy_alter_table={legacy}")
         driver.isolation_level = isolation
 
 
-def _without_views(connection: Connection) -> dict[str, str]:
-    """Drop all views, also the application's own: batch mode cannot copy a table that one of them reads."""
-    found = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'view' ORDER BY rowid").all()
-    for name, _ in found:
-        connection.exec_driver_sql(f"DROP VIEW {_quoted(name)}")
-    return {row.name: row.sql for row in found}
+def _attached_by_others(connection: Connection) -> dict[str, tuple[str, str]]:
+    """Indexes and triggers that an application has on our tables: name -> table and SQL."""
+    rows = connection.exec_driver_sql(
+        "SELECT name, tbl_name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"
+    )
+    return {name: (table, sql) for name, table, sql in rows if table in TABLES and not name.startswith(PREFIX)}
 
 
-def _restore(connection: Connection, views: Mapping[str, str]) -> None:
-    """Make the views again, but for ours that the revision has made anew, or does not have."""
-    there = set(inspect(connection).get_view_names())
-    version = current(connection)
-    for name, sql in views.items():
-        since = VIEWS.get(name, REVISIONS[0])
-        is_known = version not in REVISIONS or REVISIONS.index(version) >= REVISIONS.index(since)
-        if name not in there and (name not in VIEWS or (version is not None and is_known)):
+def _restore(connection: Connection, attached: dict[str, tuple[str, str]]) -> None:
+    """Create again what went with a table that was dropped and copied."""
+    tables, remaining = set(inspect(connection).get_table_names()), _attached_by_others(connection)
+    for name, (table, sql) in attached.items():
+        if name not in remaining and table in tables:
             connection.exec_driver_sql(sql)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
@@ -217,7 +217,7 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
     lock = {"name": _LOCK_NAME, "seconds": _LOCK_SECONDS}
     if connection.execute(text("SELECT GET_LOCK(:name, :seconds)"), lock).scalar() != 1:
         raise SchemaError(
-            f"Another upgrade holds the lock {_LOCK_NAME!r} for {_LOCK_SECONDS} seconds. Try again later."
+            f"Another upgrade has held the lock {_LOCK_NAME!r} for {_LOCK_SECONDS} seconds.", hint="Try again later."
         )
     try:
         yield
@@ -229,4 +229,4 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
             connection.invalidate()  # the lock goes with the connection
 
 
-__all__ = ["HEAD", "TABLES", "Base", "check", "current", "downgrade", "upgrade", "upgrade_sql"]
+__all__ = ["HEAD", "TABLES", "check", "current", "downgrade", "upgrade", "upgrade_sql"]

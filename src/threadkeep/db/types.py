@@ -29,18 +29,18 @@ def escaped(text: str) -> str:
         return text
     if not _UNSTORABLE.search(text):
         return text
-    return _UNSTORABLE.sub(lambda found: "\\\\" if found[0] == "\\" else f"\\u{ord(found[0]):04x}", text)
+    return _UNSTORABLE.sub(lambda match: "\\\\" if match[0] == "\\" else f"\\u{ord(match[0]):04x}", text)
 
 
 def unescaped(text: str) -> str:
-    """The text that `escaped` was given."""
+    """The text before `escaped`."""
     if "\\" not in text:
         return text
-    return _ESCAPED.sub(lambda found: "\\" if found[1] == "\\" else chr(int(found[1][1:], 16)), text)
+    return _ESCAPED.sub(lambda match: "\\" if match[1] == "\\" else chr(int(match[1][1:], 16)), text)
 
 
 def name_from(value: Any) -> str | None:
-    """What a driver gives for a text that was escaped: text, or bytes in UTF-8."""
+    """The text that was escaped; drivers return it as text, or as bytes in UTF-8."""
     if value is None:
         return None
     return unescaped(value.decode() if isinstance(value, _BYTES) else value)
@@ -49,8 +49,8 @@ def name_from(value: Any) -> str | None:
 class Identifier(TypeDecorator[str]):
     """A short name or id, compared byte for byte.
 
-    VARBINARY on MySQL, whose `_bin` collations ignore trailing blanks. The doors check the length (`IDENTIFIER_BYTES`
-    of the escaped text in UTF-8).
+    VARBINARY on MySQL, whose `_bin` collations ignore trailing blanks. The length (`IDENTIFIER_BYTES` of the escaped
+    text in UTF-8) is validated with the arguments.
     """
 
     impl = String(IDENTIFIER_BYTES)

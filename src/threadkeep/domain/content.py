@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -22,42 +22,46 @@ def _list_or_empty(value: Any) -> Any:
 JsonList = Annotated[list[Any], BeforeValidator(_list_or_empty)]
 
 
-class Part(TypedObject):
-    """Any content part; the classes below are the known types."""
+class PartBase(TypedObject):
+    """The base of all content parts."""
 
     type: str
 
 
-class InputText(Part):
+class InputText(PartBase):
     """Text of a user, system or developer message, or of a tool output."""
 
     type: Literal["input_text"] = "input_text"
     text: str
     prompt_cache_breakpoint: Any = None
 
+    if TYPE_CHECKING:  # constructors that take extras; type checkers derive others from the fields alone
 
-class Text(Part):
+        def __init__(self, *, text: str, **extra: Any) -> None: ...
+
+
+class Text(PartBase):
     """Text of no stated direction."""
 
     type: Literal["text"] = "text"
     text: str
 
 
-class ReasoningText(Part):
+class ReasoningText(PartBase):
     """Text of a model's reasoning."""
 
     type: Literal["reasoning_text"] = "reasoning_text"
     text: str
 
 
-class SummaryText(Part):
+class SummaryText(PartBase):
     """Text of a summary of a model's reasoning."""
 
     type: Literal["summary_text"] = "summary_text"
     text: str
 
 
-class OutputText(Part):
+class OutputText(PartBase):
     """Text that a model wrote."""
 
     type: Literal["output_text"] = "output_text"
@@ -65,18 +69,32 @@ class OutputText(Part):
     annotations: JsonList = Field(default_factory=list)
     logprobs: JsonList = Field(default_factory=list)
 
+    if TYPE_CHECKING:
 
-class Refusal(Part):
+        def __init__(self, *, text: str, **extra: Any) -> None: ...
+
+
+class Refusal(PartBase):
     """A model's refusal, in words."""
 
     type: Literal["refusal"] = "refusal"
     refusal: str
 
+    if TYPE_CHECKING:
 
-class MediaPart(Part):
-    """A picture, file or video: one `url` (https, data, s3, gs …) or raw `data`, which becomes a data URL."""
+        def __init__(self, *, refusal: str, **extra: Any) -> None: ...
+
+
+class MediaPart(PartBase):
+    """The base of pictures, files and videos.
+
+    Their source is one `url` (https, data, s3, gs …) or raw bytes as `data`, which become a data URL. On the wire of
+    Open Responses it has another name.
+    """
 
     url: str | None = None
+
+    _source: ClassVar[str]
 
     def __init__(self, url: str | None = None, **extra: Any) -> None:
         self._fill({"url": url, **extra}, "")
@@ -86,7 +104,8 @@ class MediaPart(Part):
         if isinstance(raw, bytes | bytearray | memoryview):
             others = {key: value for key, value in data.items() if key != "data"}
             if others.get("url") is not None:
-                raise InvalidItem(f"{path or self.__class__.__name__} has both `url` and `data`. Give one of them.")
+                name = path or self.__class__.__name__
+                raise InvalidItem("has both `url` and `data`.", argument=name, hint="Pass only one of them.")
             media_type = others.get("media_type")
             data = {**others, "url": data_url(raw, media_type if isinstance(media_type, str) else DEFAULT_MEDIA_TYPE)}
         super()._fill(data, path)
@@ -96,31 +115,28 @@ class MediaPart(Part):
         """The bytes, when the `url` is a base64 data URL; else None.
 
         Raises:
-            InvalidItem: the data URL does not hold base64.
+            InvalidItem: the data URL does not contain base64.
         """
         return url_bytes(self.url)
 
-
-class _OneName(MediaPart):
-    """Media whose source has one name on the wire of Open Responses."""
-
-    _wire_name: ClassVar[str]
+    @classmethod
+    def _wire_key(cls, url: object) -> str:  # noqa: ARG003 - files look at it
+        """The key of a source on the wire of Open Responses."""
+        return cls._source
 
     @classmethod
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
-        given = extras.pop(cls._wire_name, None)
-        if given is None:
-            return
-        if known.get("url") not in (None, given):
-            raise InvalidItem(f"{at(path, 'url')} and {at(path, cls._wire_name)} differ. Give one of them.")
-        known["url"] = given
+        source = extras.pop(cls._source, None)
+        if source is not None:
+            _check_same(known.get("url"), source, path, cls._source)
+            known["url"] = source
 
     def to_object(self) -> JsonObject:
-        """The part inside threadkeep, its source under the wire name."""
-        return {self._wire_name if key == "url" else key: value for key, value in super().to_object().items()}
+        """The part inside threadkeep, its source under the wire key."""
+        return {self._wire_key(value) if key == "url" else key: value for key, value in super().to_object().items()}
 
 
-class InputImage(_OneName):
+class InputImage(MediaPart):
     """A picture."""
 
     type: Literal["input_image"] = "input_image"
@@ -128,22 +144,30 @@ class InputImage(_OneName):
     file_id: str | None = None
     prompt_cache_breakpoint: Any = None
 
-    _wire_name: ClassVar[str] = "image_url"
+    _source: ClassVar[str] = "image_url"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, url: str | None = None, **extra: Any) -> None: ...
 
 
-class InputVideo(_OneName):
+class InputVideo(MediaPart):
     """A video."""
 
     type: Literal["input_video"] = "input_video"
 
-    _wire_name: ClassVar[str] = "video_url"
+    _source: ClassVar[str] = "video_url"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, url: str | None = None, **extra: Any) -> None: ...
 
 
 class InputFile(MediaPart):
     """A file.
 
     On the wire of Open Responses a base64 data URL is `file_data` and any other URL is `file_url`. Where these names
-    hold something else (`file_data` without a data URL, both at once), they stay what they are.
+    have another value (`file_data` without a data URL, both at once), they stay what they are.
     """
 
     type: Literal["input_file"] = "input_file"
@@ -154,28 +178,32 @@ class InputFile(MediaPart):
     file_data: str | None = None
     prompt_cache_breakpoint: Any = None
 
+    if TYPE_CHECKING:
+
+        def __init__(self, url: str | None = None, **extra: Any) -> None: ...
+
+    @classmethod
+    def _wire_key(cls, url: object) -> str:
+        return "file_data" if base64_media_type(url) else "file_url"
+
     @classmethod
     def _prepare(cls, known: JsonObject, _extras: JsonObject, path: str, /) -> None:
         url = known.pop("url", None)
         if url is not None:
-            name = _file_source(url)
-            if known.get(name) not in (None, url):
-                raise InvalidItem(f"{at(path, 'url')} and {at(path, name)} differ. Give one of them.")
-            known[name] = url
-        sources = [name for name in ("file_url", "file_data") if known.get(name) is not None]
-        if len(sources) == 1 and _file_source(known[sources[0]]) == sources[0]:
+            key = cls._wire_key(url)
+            _check_same(known.get(key), url, path, key)
+            known[key] = url
+        sources = [key for key in ("file_url", "file_data") if known.get(key) is not None]
+        if len(sources) == 1 and cls._wire_key(known[sources[0]]) == sources[0]:
             known["url"] = known.pop(sources[0])
 
-    def to_object(self) -> JsonObject:
-        """The part inside threadkeep, its source under the wire name."""
-        return {_file_source(value) if key == "url" else key: value for key, value in super().to_object().items()}
+
+def _check_same(one: object, other: object, path: str, key: str) -> None:
+    if one is not None and one != other:
+        raise InvalidItem(f"differs from {at(path, key)}.", argument=at(path, "url"), hint="Pass only one of them.")
 
 
-def _file_source(url: object) -> str:
-    return "file_data" if base64_media_type(url) else "file_url"
-
-
-class ProviderPart(Part):
+class ProviderPart(PartBase):
     """A block that only one provider knows: sent verbatim to its `format`, a reported loss elsewhere."""
 
     type: Literal["provider_item"] = "provider_item"
@@ -186,11 +214,21 @@ class ProviderPart(Part):
     _flattens: ClassVar[bool] = False
 
 
-class UnknownPart(Part):
+class UnknownPart(PartBase):
     """A part of a type that threadkeep does not know; all its keys are kept."""
 
     _flattens: ClassVar[bool] = False
 
+
+# Any content part. A class of each type: `isinstance` and `match` tell them apart.
+Part: TypeAlias = (
+    InputText | InputImage | InputFile | InputVideo | OutputText | Refusal | Text | ReasoningText | SummaryText
+    | ProviderPart | UnknownPart
+)  # fmt: skip
+"""A part of the content of a message; `isinstance` and `match` tell them apart."""
+# What messages take: text, a part, a dict of one, or a list of these
+Content: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Mapping[str, Any]]
+"""What a message can be made of: text, a part, a dict of one, or a list of them."""
 
 # part type -> class
 PARTS: Final[dict[str, type[Part]]] = {
@@ -206,8 +244,6 @@ PARTS: Final[dict[str, type[Part]]] = {
     "provider_item": ProviderPart,
 }
 
-Content = str | Part | Mapping[str, Any] | Sequence[str | Part | Mapping[str, Any]]
-
 
 def part_from(value: object, role: str | None = None, path: str = "content") -> Part:
     """The content part that a text, dict or part stands for.
@@ -215,27 +251,31 @@ def part_from(value: object, role: str | None = None, path: str = "content") -> 
     Text, and a dict with `text` but no `type`, is `output_text` in an assistant message and `input_text` elsewhere.
 
     Raises:
-        InvalidItem: it is no part; the message names `path`.
+        InvalidItem: it is not a part; the message begins with its path.
     """
     text_class = OutputText if role == ASSISTANT else InputText
     if isinstance(value, str):
         return text_class(text=value)
-    if isinstance(value, dict):  # before Part and Mapping: those checks cost as much as reading the part
+    if isinstance(value, dict):  # before the others: those checks cost as much as reading the part
         if value.get("type") is None and "text" in value:
-            return text_class.read({**value, "type": text_class.model_fields["type"].default}, path)
+            return text_class.read({key: inner for key, inner in value.items() if key != "type"}, path)
         return typed_part(value, path)
     if isinstance(value, Part):
         return value
     if isinstance(value, Mapping):
         return part_from(dict(value), role, path)
-    raise InvalidItem(f"{path} is {shown(value)}, which is no content. Give text, a part, or a dict with a `type`.")
+    raise InvalidItem(
+        f"must be content, not {shown(value)}.",
+        argument=path,
+        hint="Pass text, a content part, a dict with a `type`, or a list of these.",
+    )
 
 
 def typed_part(value: object, path: str) -> Part:
     """The content part of a part or of a dict that states its type, as tool outputs need it.
 
     Raises:
-        InvalidItem: it is no part; the message names `path`.
+        InvalidItem: it is not a part; the message begins with `path`.
     """
     if isinstance(value, dict):
         kind = value.get("type")
@@ -244,8 +284,9 @@ def typed_part(value: object, path: str) -> Part:
     elif isinstance(value, Part):
         return value
     raise InvalidItem(
-        f"{path} is {shown(value)}, which is no content part. "
-        'Give a dict with a `type`, such as {"type": "input_text", "text": "…"}.'
+        f"must be a content part, not {shown(value)}.",
+        argument=path,
+        hint='Pass a dict with a `type`, such as {"type": "input_text", "text": "…"}.',
     )
 
 
@@ -253,7 +294,7 @@ def content_from(value: object, role: str | None = None, path: str = "content") 
     """The parts of a message: from a text, a part, a dict, or a list of these.
 
     Raises:
-        InvalidItem: it is no content; the message names the place, starting with `path`.
+        InvalidItem: it is not content; the message begins with the path of what cannot be used.
     """
     if isinstance(value, list | tuple):
         return [part_from(element, role, f"{path}[{index}]") for index, element in enumerate(value)]

@@ -1,7 +1,7 @@
 """Explicit context caches: copies of the beginning of a request that a provider keeps under a name.
 
-A request that names such a cache leaves out what the cache holds. Providers whose caches need no names, only marks or
-nothing at all, have no part in this.
+A request that names such a cache leaves out what the cache holds. Caches without names, which providers find by marks
+or by themselves, are not meant here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Prefix(NamedTuple):
 
 
 class Prefixes(Protocol):
-    """What of a request a cache can hold."""
+    """Which parts of a request a cache can hold."""
 
     @property
     def model(self) -> str:
@@ -43,7 +43,7 @@ class Prefixes(Protocol):
 
     @property
     def goal(self) -> Prefix | None:
-        """The one that a new cache is to hold."""
+        """The beginning that a new cache should hold."""
 
     def body(self, prefix: Prefix, ttl: float) -> JsonObject:
         """The request that creates a cache of a beginning, for so many seconds."""
@@ -51,18 +51,18 @@ class Prefixes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """What is to be done about the explicit cache of a conversation.
+    """What to do about the explicit cache of a conversation.
 
     Attributes:
         action: ``create``, or ``replace`` (create a longer one): send `body`, then call `record_context_cache`.
-            ``reuse``: `name` is good. ``wait``: somebody else is creating it. ``none``: there is nothing to do.
-        key: what is cached, or is to be: the same text for all conversations that share it; None for ``none``.
+            ``reuse``: use `name`. ``wait``: another worker is creating it. ``none``: there is nothing to do.
+        key: identifies what is cached: the same text for all conversations that share it; None for ``none``.
         name: the cache that requests use until the plan is recorded; None when there is none.
         body: the request that creates the cache.
-        delete: names of caches that have expired, or that are of no use once this plan is recorded.
-        expires_at: when the cache ends, if the provider does not say otherwise; with ``wait``: when the other's claim
-            does.
-        account: the account at the provider whose cache it is.
+        delete: names of caches that have expired, or that are not needed once this plan is recorded.
+        expires_at: when the cache expires, unless the provider says otherwise; with ``wait``: when the claim of the
+            other worker does.
+        account: the account at the provider that has the cache.
         model: the model that it is for.
         claim: the claim to create it, to be recorded.
     """

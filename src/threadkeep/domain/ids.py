@@ -15,13 +15,18 @@ PUBLIC_ID_BYTES: Final = 16
 EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of milliseconds last until 2059
 _NODE_BITS: Final = 14
 _COUNTER_BITS: Final = 9
+_TICKS: Final = 1 << (40 + _COUNTER_BITS)  # of which a millisecond has as many as the counter has values
+_UUID_MS: Final = 1 << 48
 
 
 class KeyMaker:
-    """Makes 64-bit keys that grow with time and that no other process makes.
+    """Makes positive 64-bit keys that increase with time and that no other process makes.
 
-    40 bits of milliseconds, 14 bits of a random node number (drawn anew in every process), 9 bits of a counter; when
-    the counter is used up within a millisecond, the next millisecond is borrowed.
+    40 bits of milliseconds, 14 bits of a random node number (another one in every process, never 0), 9 bits of a
+    counter; when the counter is used up within a millisecond, the next millisecond is borrowed.
+
+    A clock that shows a time outside of 2025 to 2059 is not asked: keys count on from the last one, or from a random
+    one. So they are as different from those of others as ever, but no longer in the order of time.
     """
 
     def __init__(self) -> None:
@@ -30,26 +35,31 @@ class KeyMaker:
 
     def _renew(self) -> None:
         self._pid = os.getpid()
-        self._node = secrets.randbits(_NODE_BITS)
-        self._last = 0
+        self._node = 1 + secrets.randbelow((1 << _NODE_BITS) - 1)
+        now = _ticks()
+        self._last = now - 1 if 0 <= now < _TICKS else secrets.randbelow(_TICKS)
 
     def __call__(self) -> int:
         """The next key."""
         with self._lock:
             if self._pid != os.getpid():
                 self._renew()
-            now = (time.time_ns() // 1_000_000 - EPOCH_MS) << _COUNTER_BITS
-            self._last = max(now, self._last + 1)
-            milliseconds, counter = divmod(self._last, 1 << _COUNTER_BITS)
+            now, following = _ticks(), self._last + 1
+            self._last = max(now, following) if now < _TICKS else following
+            milliseconds, counter = divmod(self._last % _TICKS, 1 << _COUNTER_BITS)
             return (milliseconds << (_NODE_BITS + _COUNTER_BITS)) | (self._node << _COUNTER_BITS) | counter
+
+
+def _ticks() -> int:
+    return (time.time_ns() // 1_000_000 - EPOCH_MS) << _COUNTER_BITS
 
 
 new_key: Final = KeyMaker()
 
 
 def new_public_id() -> bytes:
-    """A new UUIDv7 (RFC 9562) as 16 bytes: sorts by time of creation."""
-    milliseconds = time.time_ns() // 1_000_000
+    """A new UUIDv7 (RFC 9562) as 16 bytes: sorts by time of creation; times that it cannot hold wrap around."""
+    milliseconds = time.time_ns() // 1_000_000 % _UUID_MS
     value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
     return value.to_bytes(16, "big")
 
@@ -67,16 +77,12 @@ def public_id_bytes(text: object) -> bytes:
     """
     if isinstance(text, str) and text.startswith(CONVERSATION_PREFIX):
         try:
-            found = bytes.fromhex(text[len(CONVERSATION_PREFIX) :])
+            result = bytes.fromhex(text[len(CONVERSATION_PREFIX) :])
         except ValueError:
-            return _refuse(text)
-        if len(found) == PUBLIC_ID_BYTES and public_id_text(found) == text:  # one id has one spelling
-            return found
-    return _refuse(text)
-
-
-def _refuse(text: object) -> bytes:
+            result = b""
+        if len(result) == PUBLIC_ID_BYTES and public_id_text(result) == text:  # one id has one spelling
+            return result
     raise NotFound(
-        f"{text!r} is not the id of a conversation: ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits). "
-        "For an id of your own use find_conversation(external_id=...)."
+        f"{text!r} is not the id of a conversation: ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits).",
+        hint="For an id of your own use find_conversation(external_id=...).",
     )

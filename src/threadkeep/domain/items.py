@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field, SkipValidation
 
-from threadkeep.domain.content import ASSISTANT, PARTS, Content, JsonList, Part, content_from, typed_part
+from threadkeep.domain.content import (
+    ASSISTANT,
+    PARTS,
+    Content,
+    InputText,
+    JsonList,
+    OutputText,
+    Part,
+    Text,
+    content_from,
+    typed_part,
+)
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.objects import TypedObject, at, shown
 from threadkeep.errors import InvalidItem
 
 Parts = list[SkipValidation[Part]]
+# What a called function returned: text, a part, or a list of parts and dicts of them
+Output: TypeAlias = str | Part | Sequence[Part | Mapping[str, Any]]
 
 
-class Item(TypedObject):
-    """Any item; the classes below are the known types."""
+class ItemBase(TypedObject):
+    """The base of all items."""
 
     type: str
 
 
-class Message(Item):
-    """What somebody said: a role and content parts.
+class Message(ItemBase):
+    """What a user, a model or the application said: a role and content parts.
 
     Attributes:
         author_id: who wrote it, in the application's words; never sent to a provider.
@@ -52,7 +65,7 @@ class Message(Item):
     @property
     def text(self) -> str:
         """The texts of the content, joined; refusals and reasoning do not count."""
-        return "".join(part.text for part in self.content if part.type in TEXTS)  # type: ignore[attr-defined]
+        return "".join(part.text for part in self.content if isinstance(part, InputText | OutputText | Text))
 
     @property
     def is_system(self) -> bool:
@@ -70,12 +83,8 @@ class Message(Item):
         return self.role == ASSISTANT
 
 
-# part types whose text is what somebody said
-TEXTS: Final = frozenset({"input_text", "output_text", "text"})
-
-
-class FunctionCall(Item):
-    """A model's wish to call a function; `arguments` is JSON text, kept byte for byte."""
+class FunctionCall(ItemBase):
+    """A model's request to call a function; `arguments` is JSON text, kept byte for byte."""
 
     type: Literal["function_call"] = "function_call"
     call_id: str
@@ -102,25 +111,26 @@ class FunctionCall(Item):
             known["arguments"] = dumps(arguments).decode()
         elif not isinstance(arguments, str):
             raise InvalidItem(
-                f"{at(path, 'arguments')} is {shown(arguments)}. Give a dict, or the JSON text of an object."
+                f"must be a dict or the JSON text of an object, not {shown(arguments)}.", argument=at(path, "arguments")
             )
 
     def parsed_arguments(self) -> Any:
         """The arguments as a value, usually a dict.
 
         Raises:
-            InvalidItem: the text is not JSON (models cut it off now and then).
+            InvalidItem: the text is not JSON (some models cut it off).
         """
         try:
             return loads(self.arguments)
         except ValueError as error:
             raise InvalidItem(
                 f"The arguments of the call {self.call_id!r} of {self.name} are not JSON: {error}. "
-                f"They are: {shown(self.arguments)}. Answer the call with an output that says so."
+                f"They are: {shown(self.arguments)}.",
+                hint="Answer the call with an output that says so.",
             ) from error
 
 
-class FunctionCallOutput(Item):
+class FunctionCallOutput(ItemBase):
     """What a called function returned: text or content parts."""
 
     type: Literal["function_call_output"] = "function_call_output"
@@ -136,24 +146,28 @@ class FunctionCallOutput(Item):
     _always: ClassVar[frozenset[str]] = frozenset({"output"})
     _parts: ClassVar[str | None] = "output"
 
-    def __init__(self, call_id: str | None, output: object = None, **extra: Any) -> None:
+    def __init__(self, call_id: str | None, output: Output | None = None, **extra: Any) -> None:
         super().__init__(call_id=call_id, output=output, **extra)
 
     @classmethod
     def _prepare(cls, known: JsonObject, _extras: JsonObject, path: str, /) -> None:
-        output, place = known.get("output"), at(path, "output")
-        if isinstance(output, Part):
+        output, output_path = known.get("output"), at(path, "output")
+        if output is None or isinstance(output, str):
+            return
+        if isinstance(output, list | tuple):
+            known["output"] = [typed_part(part, f"{output_path}[{index}]") for index, part in enumerate(output)]
+        elif isinstance(output, Part):
             known["output"] = [output]
-        elif isinstance(output, list | tuple):
-            known["output"] = [typed_part(part, f"{place}[{index}]") for index, part in enumerate(output)]
-        elif output is not None and not isinstance(output, str):
+        else:
             raise InvalidItem(
-                f"{place} is {shown(output)}. Give text (json.dumps(...) for a value) or a list of content parts."
+                f"must be text or a list of content parts, not {shown(output)}.",
+                argument=output_path,
+                hint="Write a value as text with json.dumps(...).",
             )
 
 
-class Reasoning(Item):
-    """A model's reasoning: a summary, the text itself, or only an opaque text for the provider."""
+class Reasoning(ItemBase):
+    """A model's reasoning: a summary, the text itself, or only an opaque text for the provider to read."""
 
     type: Literal["reasoning"] = "reasoning"
     id: str | None = None
@@ -164,7 +178,7 @@ class Reasoning(Item):
     created_by: str | None = None
 
 
-class Compaction(Item):
+class Compaction(ItemBase):
     """A summary that stands for everything before it, as the provider keeps it."""
 
     type: Literal["compaction"] = "compaction"
@@ -173,14 +187,14 @@ class Compaction(Item):
     created_by: str | None = None
 
 
-class ItemReference(Item):
+class ItemReference(ItemBase):
     """A pointer to an item that the provider keeps."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
 
 
-class ProviderItem(Item):
+class ProviderItem(ItemBase):
     """A block that only one provider knows: sent verbatim to its `format`, a reported loss elsewhere."""
 
     type: Literal["provider_item"] = "provider_item"
@@ -191,11 +205,20 @@ class ProviderItem(Item):
     _flattens: ClassVar[bool] = False
 
 
-class UnknownItem(Item):
+class UnknownItem(ItemBase):
     """An item of a type that threadkeep does not know; all its keys are kept."""
 
     _flattens: ClassVar[bool] = False
 
+
+# Any item. A class of each type: `isinstance` and `match` tell them apart.
+Item: TypeAlias = (
+    Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction | ItemReference | ProviderItem | UnknownItem
+)  # fmt: skip
+"""An item of any type; `isinstance` and `match` tell them apart."""
+ItemInput: TypeAlias = Item | Mapping[str, Any]  # an item, or a dict of one
+# What a new session takes as `input`: content of a user message, or a list of items
+Input: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Item | Mapping[str, Any]]
 
 # item type -> class
 ITEMS: Final[dict[str, type[Item]]] = {
@@ -217,21 +240,25 @@ def item_from(value: object, path: str = "item") -> Item:
     A dict with a `role` and no `type` is a message. Unknown types become `UnknownItem`.
 
     Raises:
-        InvalidItem: it is no item; the message names the place, starting with `path`.
+        InvalidItem: it is not an item; the message begins with the path of what cannot be used.
     """
     if not isinstance(value, dict):
         if isinstance(value, Item):
             return value
         if not isinstance(value, Mapping):
-            raise InvalidItem(f"{path} is {shown(value)}, which is no item. Give an item or a dict with a `type`.")
+            hint = "Pass an item, or a dict with a `type`."
+            raise InvalidItem(f"must be an item, not {shown(value)}.", argument=path, hint=hint)
         value = dict(value)
     kind = value.get("type")
     if kind is None and "role" in value:
         return Message.read({**value, "type": "message"}, path)
     if not isinstance(kind, str) or not kind:
-        raise InvalidItem(f"{at(path, 'type')} is {shown(kind)}. Give the type of the item, such as 'message'.")
+        raise InvalidItem(
+            f"must be the type of an item, such as 'message', not {shown(kind)}.", argument=at(path, "type")
+        )
     if kind in _ONLY_PARTS:
-        raise InvalidItem(f"{path} is a content part ({kind}), not an item. Put it into the content of a message.")
+        hint = "Put it into the content of a message."
+        raise InvalidItem(f"must be an item, not a content part ({kind}).", argument=path, hint=hint)
     return ITEMS.get(kind, UnknownItem).read(value, path)
 
 
@@ -239,23 +266,24 @@ def items_from(values: object, path: str = "items") -> list[Item]:
     """The items of a list, see `item_from`.
 
     Raises:
-        InvalidItem: one of them is no item, or the value is no list.
+        InvalidItem: one of them is not an item, or the value is not a list.
     """
-    if isinstance(values, str | bytes | Mapping | Item) or not isinstance(values, Iterable):
-        raise InvalidItem(f"{path} is {shown(values)}, which is no list of items. Put it into a list.")
+    if isinstance(values, str | bytes | Mapping | ItemBase) or not isinstance(values, Iterable):
+        raise InvalidItem(f"must be a list of items, not {shown(values)}.", argument=path)
     return [item_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
 def are_items(values: Sequence[object]) -> bool:
     """Whether the elements of a new session's input are items, and not the parts of one message.
 
-    Types that threadkeep does not know are types of items. Types of both stand beside something that is only an item.
+    Types that threadkeep does not know are types of items. Some types are both: they are items beside something that
+    is only an item.
     """
-    looks = [_looks(value) for value in values]
-    return None not in looks and (True in looks or not looks)
+    verdicts = [_is_item(value) for value in values]
+    return None not in verdicts and (True in verdicts or not verdicts)
 
 
-def _looks(value: object) -> bool | None:
+def _is_item(value: object) -> bool | None:
     """True for an item; False for what may be an item or a part; None for everything else."""
     if not isinstance(value, Mapping):
         return True if isinstance(value, Item) else None
@@ -265,23 +293,22 @@ def _looks(value: object) -> bool | None:
     return False if kind in _ALSO_ITEMS else None
 
 
-def message_of(role: str, content: object, author_id: str | None = None) -> Message:
+def message_of(role: str, content: Content, author_id: str | None = None) -> Message:
     """A message that the application wrote.
 
     Raises:
-        InvalidItem: the content is no text, part, dict or list of these.
+        InvalidItem: the content is not text, a part, a dict or a list of these.
     """
     if content is None:
-        raise InvalidItem("content is None, which is no content. Give text, a part, or a list of these.")
-    given: Any = content  # the message checks it
-    return Message(role, given) if author_id is None else Message(role, given, author_id=author_id)
+        raise InvalidItem("must not be None.", argument="content", hint="Pass text, a part, or a list of these.")
+    return Message(role, content) if author_id is None else Message(role, content, author_id=author_id)
 
 
 UNSET: Final[Any] = object()
 
 
 def call_output(
-    call_id: str | None, output: object = UNSET, result: object = UNSET, status: str | None = None
+    call_id: str | None, output: Output | None = UNSET, result: Output | None = UNSET, status: str | None = None
 ) -> FunctionCallOutput:
     """The output of a call; `result` is another name of `output`.
 
@@ -289,8 +316,9 @@ def call_output(
         InvalidItem: there is no output, there are two, or it is neither text nor a list of parts.
     """
     if (output is UNSET) is (result is UNSET):
-        found = "no output" if output is UNSET else "both output= and result="
-        raise InvalidItem(f"The call {shown(call_id)} was given {found}. Give output=, text or a list of parts.")
+        problem = "is missing" if output is UNSET else "and result must not be passed together"
+        hint = "Pass output=, text or a list of parts."
+        raise InvalidItem(f"{problem} in the output of the call {shown(call_id)}.", argument="output", hint=hint)
     return FunctionCallOutput(call_id=call_id, output=result if output is UNSET else output, status=status)
 
 

@@ -1,14 +1,16 @@
 """JSON text without loss.
 
 orjson is fast, but it turns NaN into null, integers beyond 64 bits into floats, and refuses lone surrogates. Provider
-bodies hold all three now and then, so every value is checked, and what orjson would change goes through the standard
+bodies contain all three now and then, so every value is checked, and what orjson would change goes through the standard
 library instead. Which of the two wrote a text is its codec, and is stored beside it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
@@ -32,7 +34,7 @@ def encode(value: object) -> tuple[bytes, int]:
     """The JSON text of a value and its codec, PLAIN or EXACT.
 
     Raises:
-        InvalidItem: the value holds something that JSON has no form for, or is nested deeper than MAX_DEPTH.
+        InvalidItem: the value contains something that has no JSON form, or is nested deeper than MAX_DEPTH.
     """
     try:
         text = orjson.dumps(value, option=_OPTIONS)
@@ -47,7 +49,7 @@ def encode(value: object) -> tuple[bytes, int]:
 
 
 def encode_texts(value: object) -> tuple[bytes, int]:
-    """The same for a shallow value that holds no numbers: nothing has to be looked for in its text."""
+    """The same for a shallow value without numbers, whose text needs no check."""
     try:
         return orjson.dumps(value, option=_OPTIONS), PLAIN
     except TypeError as error:
@@ -87,11 +89,34 @@ def decode(text: bytes, codec: int) -> Any:
 def canonical(value: object) -> bytes:
     """One JSON text for all equal values (sorted keys), to be hashed."""
     try:
-        if not _has_unwritable_float(value):
-            return orjson.dumps(value, option=_OPTIONS | orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(value, option=_OPTIONS | orjson.OPT_SORT_KEYS)
     except TypeError:
-        pass
-    return _encode_exactly(value, None, sort_keys=True)
+        return _encode_exactly(value, None, sort_keys=True)
+    return _encode_exactly(value, None, sort_keys=True) if b"null" in text and _has_unwritable_float(value) else text
+
+
+def bytes_as_text(value: Any) -> Any:
+    """A value with its bytes as base64 text; the value itself where it contains none.
+
+    Raises:
+        InvalidItem: it contains bytes and is nested too deeply to be kept.
+    """
+    try:
+        orjson.dumps(value, option=_OPTIONS)  # which refuses bytes, and is much faster than a walk
+    except TypeError:
+        check_depth(value)
+        return _bytes_as_text(value)
+    return value
+
+
+def _bytes_as_text(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, dict):
+        return {key: _bytes_as_text(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_bytes_as_text(inner) for inner in value]
+    return value
 
 
 def check_depth(value: object) -> None:
@@ -104,9 +129,14 @@ def check_depth(value: object) -> None:
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise InvalidItem(f"JSON nested deeper than {MAX_DEPTH} levels cannot be stored. Send it as text instead.")
+            raise too_deep("The JSON")
         children = [child for node in level for child in _children(node)]
-        level = list({id(child): child for child in children}.values())  # once each: a list may hold itself twice
+        level = list({id(child): child for child in children}.values())  # once each: a list may contain itself twice
+
+
+def too_deep(path: str) -> InvalidItem:
+    """The error for a value that is nested deeper than MAX_DEPTH."""
+    return InvalidItem(f"is nested deeper than {MAX_DEPTH} levels.", argument=path, hint="Store it as text instead.")
 
 
 def _children(node: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[Any]:
@@ -116,39 +146,30 @@ def _children(node: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[Any]:
 
 def _encode_exactly(value: object, cause: Exception | None, *, sort_keys: bool = False) -> bytes:
     check_depth(value)
-    _check_keys(value)
+    for node in _nodes(value):  # the standard library writes other keys as strings, which would not come back
+        for key in node if isinstance(node, dict) else ():
+            if not isinstance(key, str):
+                raise InvalidItem(f"The key {key!r} of a JSON object must be a string.")
     try:
         return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys).encode("ascii")
     except (TypeError, ValueError) as error:
-        raise InvalidItem(f"This value has no JSON form: {error}.") from (cause or error)
-
-
-def _check_keys(value: object) -> None:
-    """The standard library writes other keys as strings, which would not come back as they were."""
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            for key in node:
-                if not isinstance(key, str):
-                    raise InvalidItem(f"The key {key!r} of an object is not a string. JSON keys are strings.")
-            pending.extend(node.values())
-        elif isinstance(node, list | tuple):
-            pending.extend(node)
+        raise InvalidItem(f"The value has no JSON form: {error}.") from (cause or error)
 
 
 def _has_unwritable_float(value: object) -> bool:
+    return any(isinstance(node, float) and not math.isfinite(node) for node in _nodes(value))
+
+
+def _nodes(value: object) -> Iterator[object]:
+    """A value and all values in it, without recursion."""
     pending = [value]
     while pending:
         node = pending.pop()
-        if isinstance(node, float):
-            if not math.isfinite(node):
-                return True
-        elif isinstance(node, dict):
+        yield node
+        if isinstance(node, dict):
             pending.extend(node.values())
         elif isinstance(node, list | tuple):
             pending.extend(node)
-    return False
 
 
 def _loads_exactly(data: bytes) -> Any:

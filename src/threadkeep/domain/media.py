@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Final
+from typing import Final
 
-from threadkeep.domain.jsontext import MAX_DEPTH
 from threadkeep.errors import InvalidItem
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
@@ -26,7 +25,7 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
 def parse_data_url(url: object) -> tuple[str, str] | None:
     """The media type (without its parameters) and the base64 text of a data URL; None for everything else.
 
-    A data URL that is not base64, or names no media type, is something else. The base64 text is not checked.
+    A data URL that is not base64, or has no media type, is something else. The base64 text is not checked.
 
     >>> parse_data_url("data:text/plain;charset=utf-8;base64,aGVsbG8=")
     ('text/plain', 'aGVsbG8=')
@@ -44,7 +43,7 @@ def base64_media_type(url: object) -> str | None:
 
 
 def url_bytes(url: object) -> bytes | None:
-    """The bytes that a base64 data URL holds; None for everything else.
+    """The bytes in a base64 data URL; None for everything else.
 
     Raises:
         InvalidItem: its text is not base64.
@@ -55,23 +54,6 @@ def url_bytes(url: object) -> bytes | None:
     try:
         return base64.b64decode(parsed[1], validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidItem(f"The data URL does not hold base64: {error}. Make it with threadkeep.data_url().") from error
-
-
-def bytes_as_text(value: Any, depth: int = 0) -> Any:
-    """A value with its bytes as base64 text; the value itself where there are none.
-
-    Raises:
-        InvalidItem: it is nested too deeply to be kept.
-    """
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode("ascii")
-    if depth > MAX_DEPTH:
-        raise InvalidItem(f"JSON nested deeper than {MAX_DEPTH} levels cannot be stored. Send it as text instead.")
-    if isinstance(value, dict):
-        found = {key: bytes_as_text(inner, depth + 1) for key, inner in value.items()}
-        return found if any(found[key] is not value[key] for key in value) else value
-    if isinstance(value, list | tuple):
-        texts = [bytes_as_text(inner, depth + 1) for inner in value]
-        return texts if any(one is not other for one, other in zip(texts, value, strict=True)) else value
-    return value
+        raise InvalidItem(
+            f"The data URL does not contain base64: {error}.", hint="Make it with threadkeep.data_url()."
+        ) from error

@@ -1,7 +1,8 @@
-"""The common ground of content parts, items and tools: typed JSON objects that lose nothing.
+"""JSON from outside: copies of values, bodies of providers, and the typed objects that are made of them.
 
-Known keys are fields; every other key is an *extra* and is kept as it is. Extras never pass through Pydantic, which
-takes no lone surrogates in keys; nested values are copied, so that the caller's JSON and ours never share a list.
+`TypedObject` is the base of content parts, items and tools. Known keys are fields; every other key is an *extra* and is
+kept as it is. Extras never pass through Pydantic, which refuses lone surrogates in keys; nested values are copied, so
+that the caller's JSON and ours never share a list.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
-from threadkeep.errors import InvalidItem, InvalidOption
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, loads, too_deep
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
 
 ErrorClass = type[InvalidItem | InvalidOption]
-# what Pydantic's messages say beside what is expected
+# what Pydantic's messages say besides what is expected
 _NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-# keys that OpenAI's SDK puts beside the texts that it parses (`parse`, `stream`); its service refuses them
+# keys that OpenAI's SDK adds beside the texts that it parses (`parse`, `stream`); its service refuses them
 _PARSED: Final = frozenset({"parsed", "parsed_arguments"})
-# keys under which such texts stand
+# keys whose values contain such texts
 _HOLDERS: Final = frozenset(
     {
         "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot",
@@ -41,53 +42,72 @@ def shown(value: object) -> str:
         return f"a very large {type(value).__name__}"
 
 
-def json_copy(value: Any, where: str, depth: int = 0) -> Any:
+def json_copy(value: Any, path: str, depth: int = 0) -> Any:
     """A deep copy of a JSON value (tuples become lists).
 
     Raises:
-        InvalidItem: the value has no JSON form, or is nested too deeply; the message names `where`.
+        InvalidItem: the value has no JSON form, or is nested too deeply; the message begins with `path`.
     """
     if value.__class__ in _SCALARS:
         return value
     if depth >= MAX_DEPTH:
-        raise InvalidItem(f"{where} is nested deeper than {MAX_DEPTH} levels. Send it as text instead.")
+        raise too_deep(path)
     if isinstance(value, dict | Mapping):  # a dict is known at once
         for key in value:
             if not isinstance(key, str):
-                raise InvalidItem(f"{where} has the key {shown(key)}, which is not a string. JSON keys are strings.")
-        return {key: json_copy(inner, where, depth + 1) for key, inner in value.items()}
+                raise InvalidItem(f"has the key {shown(key)}, which is not a string.", argument=path)
+        return {key: json_copy(inner, path, depth + 1) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [json_copy(inner, where, depth + 1) for inner in value]
+        return [json_copy(inner, path, depth + 1) for inner in value]
     if isinstance(value, str | int | float):
         return value
     raise InvalidItem(
-        f"{where} holds {shown(value)}, a {type(value).__name__}, which has no JSON form. "
-        "Give text, numbers, booleans, None, lists or dicts."
+        f"contains {shown(value)}, a {type(value).__name__}, which has no JSON form.",
+        argument=path,
+        hint="Use text, numbers, booleans, None, lists and dicts.",
     )
+
+
+def body_object(body: Any) -> Any:
+    """A provider's body as JSON values: given as such, as JSON text, or as an object of an SDK.
+
+    Raises:
+        CannotParse: it is text that is not JSON.
+    """
+    if isinstance(body, str | bytes | bytearray):
+        try:
+            return loads(body if isinstance(body, str) else bytes(body))
+        except ValueError as error:
+            raise CannotParse(
+                f"The body is not JSON: {error}. It is: {shown(body)}.", hint="Pass the body as the provider sent it."
+            ) from error
+    return dumped(body)
 
 
 def dumped(value: Any) -> Any:
     """The JSON values of an object of a vendor's SDK (a Pydantic model); any other value as it is.
 
-    SDKs make objects of whatever the service sends, also where it does not fit their types: no warning is due for that.
+    SDKs build objects of whatever the service sends, even where it does not fit their types: that needs no warning.
     """
     dump = getattr(value, "model_dump", None)
     if not callable(dump):
         return value
-    return _as_it_came(dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
+    return _without_parsed(dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
 
 
-def _as_it_came(value: Any) -> Any:
-    """JSON values without what an SDK made of texts; schemas, inputs and arguments are not looked into."""
+def _without_parsed(value: Any) -> Any:
+    """JSON values without what an SDK parsed from texts; schemas, inputs and arguments are not looked into."""
     if isinstance(value, list):
-        return [_as_it_came(one) for one in value]
+        return [_without_parsed(inner) for inner in value]
     if not isinstance(value, dict):
         return value
-    return {key: _as_it_came(inner) if key in _HOLDERS else inner for key, inner in value.items() if key not in _PARSED}
+    return {
+        key: _without_parsed(inner) if key in _HOLDERS else inner for key, inner in value.items() if key not in _PARSED
+    }
 
 
 def at(path: str, key: str) -> str:
-    """The place of a key below a path, for messages: ``input[2].content``."""
+    """The path of a key below a path, for messages: ``input[2].content``."""
     return f"{path}.{key}" if path else key
 
 
@@ -130,11 +150,11 @@ class TypedObject(BaseModel):
         """The object that a dict describes.
 
         Raises:
-            InvalidItem: it lacks a key or holds a wrong value; the message names the place, starting with `path`.
+            InvalidItem: it lacks a key or has a wrong value; the message begins with the path of that.
         """
-        made = cls.__new__(cls)
-        made._fill(data, path)  # noqa: SLF001 - its own class
-        return made
+        result = cls.__new__(cls)
+        result._fill(data, path)  # noqa: SLF001 - its own class
+        return result
 
     def _fill(self, data: Mapping[str, Any], path: str) -> None:
         cls = type(self)
@@ -166,56 +186,56 @@ class TypedObject(BaseModel):
     def _check_extras(cls, known: JsonObject, extras: JsonObject, path: str) -> None:
         for key in extras:
             if not isinstance(key, str):
-                raise cls._error(f"{path or 'the object'} has the key {shown(key)}, which is not a string.")
+                raise cls._error(f"has the key {shown(key)}, which is not a string.", argument=path or "The object")
         if cls._flattens and isinstance(extras.get("extra"), dict):
             for key, value in extras.pop("extra").items():
                 (known if key in cls._keys else extras).setdefault(key, value)
 
     @classmethod
-    def _copy(cls, value: Any, where: str) -> Any:
+    def _copy(cls, value: Any, path: str) -> Any:
         try:
-            return json_copy(value, where)
+            return json_copy(value, path)
         except InvalidItem as error:
-            raise (error if cls._error is InvalidItem else cls._error(str(error))) from None
+            raise cls._error(error.message, argument=error.argument, hint=error.hint) from None
 
     @classmethod
     def _refusal(cls, error: ValidationError, path: str) -> InvalidItem | InvalidOption:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = at(path, ".".join(str(step) for step in first["loc"]) or "type")
+        path = at(path, ".".join(str(step) for step in first["loc"]) or "type")
         kind = cls.model_fields["type"].default if "type" in cls.model_fields else None
-        name = kind if isinstance(kind, str) else cls.__name__
         if first["type"] == "missing":
-            return cls._error(f"{place} is missing. Give it: {name} does not work without.")
+            name = kind if isinstance(kind, str) else cls.__name__
+            return cls._error(f"is missing, and required in {name}.", argument=path)
         expected = _NOISE.sub("", first["msg"])
-        return cls._error(f"{place} is {shown(first['input'])}; {name} takes {expected} there.")
+        return cls._error(f"must be {expected}, not {shown(first['input'])}.", argument=path)
 
     @property
     def extra(self) -> JsonObject:
-        """A copy of the keys that are no fields; empty when there are none."""
+        """A copy of the keys that are not fields."""
         return dict(self.__pydantic_extra__ or {})
 
     def to_object(self) -> JsonObject:
         """The object inside threadkeep: wire names of Open Responses, extras inline. Not to be changed."""
-        found = self._written(self._object_plan)
-        if self._parts is not None and isinstance(found.get(self._parts), list):
-            found[self._parts] = [part.to_object() for part in found[self._parts]]
-        return found
+        result = self._written(self._object_plan)
+        if self._parts is not None and isinstance(result.get(self._parts), list):
+            result[self._parts] = [part.to_object() for part in result[self._parts]]
+        return result
 
     def to_dict(self) -> JsonObject:
         """The object for users, a copy: media under `url`, extras inline; null and empty lists are left out."""
-        found = self._written(self._plan)
-        if self._parts is not None and isinstance(found.get(self._parts), list):
-            found[self._parts] = [part.to_dict() for part in found[self._parts]]
-        copied: JsonObject = json_copy(found, "")
+        result = self._written(self._plan)
+        if self._parts is not None and isinstance(result.get(self._parts), list):
+            result[self._parts] = [part.to_dict() for part in result[self._parts]]
+        copied: JsonObject = json_copy(result, "")
         return copied
 
     def _written(self, plan: tuple[tuple[str, str, bool], ...]) -> JsonObject:
         values = self.__dict__
-        found: JsonObject = {}
+        result: JsonObject = {}
         for name, key, is_always in plan:
             value = values[name]
             if value is not None and (is_always or value != []):
-                found[key] = value
+                result[key] = value
         if self.__pydantic_extra__:
-            found.update(self.__pydantic_extra__)
-        return found
+            result.update(self.__pydantic_extra__)
+        return result

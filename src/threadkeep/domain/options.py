@@ -1,358 +1,385 @@
-"""Session options: one table of names and coercions, and the rules that are more than a name."""
+"""Session options: one table, with a row for each option.
+
+A row of `OptionAttributes` such as ``temperature = Option(number, "…")`` says all that threadkeep knows of an option:
+its name, how a value is checked, the type that reading the attribute gives (that of the check), its documentation, and
+what other APIs call it. `OPTIONS` is the same table by name.
+
+Type checkers cannot compute keyword types from a table: only a TypedDict can be unpacked into a signature, and its keys
+have to be written out. So `SessionOptions` repeats the names, with the types that an argument may have; a test compares
+it with the table and prints the line that is missing. (`typing.dataclass_transform` with a ParamSpec could compute both
+from one row, but then signatures could not be read where their functions are, nor forwarded by applications.)
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any, Final, Generic, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, overload
 
+from threadkeep.domain.formats import format_names
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy, shown
 from threadkeep.errors import InvalidItem, InvalidOption
 
-T = TypeVar("T")
-Coercion = Callable[[str, Any], Any]
+if TYPE_CHECKING:
+    from threadkeep.domain.content import Content
+    from threadkeep.domain.items import Input
+    from threadkeep.domain.tools import Tool
 
-FORMAT_NAMES: Final = ("open_responses", "chat_completion", "messages", "gemini", "converse")
-# vendors that speak a format in their own way; what they do differently stands in `threadkeep.formats.dialects`
+T = TypeVar("T")
+Json = Mapping[str, Any]
+
+# vendors that speak a format in their own way; what they do differently stands in `threadkeep.formats.shared.dialects`
 DIALECTS: Final = (
     "compatible", "deepseek", "minimax", "mistral", "moonshot", "openai", "openrouter", "xiaomi", "zai",
 )  # fmt: skip
-_ALIKE: Final = 0.75  # likeness to the name of a format from which a key of `extra` counts as misspelt
-
+_SIMILARITY: Final = 0.75  # to the name of a format, from which a key of `extra` counts as misspelt
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_BOOLEANS: Final = {"true": True, "false": False}
 
 
-def _text(name: str, value: object) -> str:
+# Checks of values. They take the name of an option, for messages, and return the value as it is stored. Numbers are
+# made of their texts; nothing else is turned into something else.
+
+
+def string(name: str, value: object) -> str:
+    """Text."""
     if isinstance(value, str):
         return value
-    raise InvalidOption(f"{name} is {shown(value)}. Give text.")
+    raise InvalidOption(f"must be text, not {shown(value)}.", argument=name)
 
 
-def _identifier(name: str, value: object) -> str:
+def identifier(name: str, value: object) -> str:
     """Text; ids are often numbers elsewhere."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return _text(name, str(value) if is_number else value)
+    return string(name, str(value) if is_number else value)
 
 
-def _number(name: str, value: object) -> float:
+def number(name: str, value: object) -> float:
+    """A finite number, or the text of one."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value)):
         try:
-            number = float(value)  # type: ignore[arg-type]  # a Real, or text that was matched
+            result = float(value)  # type: ignore[arg-type]  # a Real, or text that was matched
         except OverflowError:
-            number = math.inf
-        if math.isfinite(number):
-            return number
-    raise InvalidOption(f"{name} is {shown(value)}. Give a number.")
+            result = math.inf
+        if math.isfinite(result):
+            return result
+    raise InvalidOption(f"must be a number, not {shown(value)}.", argument=name)
 
 
-def _integer(name: str, value: object) -> int:
+def integer(name: str, value: object) -> int:
+    """A whole number; fractions are cut off."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    return int(_number(name, value))
+    return int(number(name, value))
 
 
-def _boolean(name: str, value: object) -> bool:
+def boolean(name: str, value: object) -> bool:
+    """True or False, or the text of one."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in _BOOLEANS:
         return _BOOLEANS[value.strip().lower()]
-    raise InvalidOption(f"{name} is {shown(value)}. Give True or False.")
+    raise InvalidOption(f"must be True or False, not {shown(value)}.", argument=name)
 
 
-_BOOLEANS: Final = {"true": True, "false": False}
-
-
-def _json(name: str, value: object) -> Any:
+def json_value(name: str, value: object) -> Any:
+    """Any JSON value, copied."""
     try:
         return json_copy(value, name)
     except InvalidItem as error:
-        raise InvalidOption(str(error)) from None
+        raise InvalidOption(error.message, argument=error.argument, hint=error.hint) from None
 
 
-def _object(name: str, value: object) -> JsonObject:
-    copied = _json(name, value)
-    if not isinstance(copied, dict):
-        raise InvalidOption(f"{name} is {shown(value)}. Give a dict.")
-    return copied
+def json_object(name: str, value: object) -> JsonObject:
+    """A JSON object, copied."""
+    result = json_value(name, value)
+    if isinstance(result, dict):
+        return result
+    raise InvalidOption(f"must be a dict, not {shown(value)}.", argument=name)
 
 
-def _extra(name: str, value: object) -> JsonObject:
-    """Flat keys, and objects of keys for one format under its name, which must not be misspelt."""
-    found = _object(name, value)
-    for key, inner in found.items():
-        if not isinstance(inner, dict) or key in FORMAT_NAMES:
-            continue
-        close = difflib.get_close_matches(key.lower().replace("-", "_"), FORMAT_NAMES, n=1, cutoff=_ALIKE)
-        if close:
-            raise InvalidOption(f"{name} has an object {shown(key)}, which is no format. Did you mean {close[0]!r}?")
-    return found
+def json_list(name: str, value: object) -> list[Any]:
+    """A JSON array, copied."""
+    result = json_value(name, value)
+    if isinstance(result, list):
+        return result
+    raise InvalidOption(f"must be a list, not {shown(value)}.", argument=name)
 
 
 def dialect_name(name: str, value: object) -> str:
     """The name of a dialect.
 
     Raises:
-        InvalidOption: it is none; the message lists them.
+        InvalidOption: there is no such dialect; the message lists them.
     """
     if isinstance(value, str) and value in DIALECTS:
         return value
-    raise InvalidOption(f"{name} is {shown(value)}. Give one of {', '.join(DIALECTS)}.")
+    raise InvalidOption(f"must be one of {', '.join(DIALECTS)}, not {shown(value)}.", argument=name)
 
 
-def _list(name: str, value: object) -> list[Any]:
-    copied = _json(name, value)
-    if not isinstance(copied, list):
-        raise InvalidOption(f"{name} is {shown(value)}. Give a list.")
-    return copied
+def extra_keys(name: str, value: object) -> JsonObject | None:
+    """Flat keys, and objects of keys for one format under its name, which must not be misspelt."""
+    result = json_object(name, value)
+    for key, inner in result.items():
+        if not isinstance(inner, dict) or key in format_names():
+            continue
+        similar = difflib.get_close_matches(key.lower().replace("-", "_"), format_names(), n=1, cutoff=_SIMILARITY)
+        if similar:
+            raise InvalidOption(
+                f"has an object under {shown(key)}, which is not the name of a format.",
+                argument=name,
+                hint=f"Did you mean {similar[0]!r}?",
+            )
+    return result or None
 
 
-# option -> what makes its value of what the user gave
-OPTIONS: Final[dict[str, Coercion]] = {
-    "model": _text,
-    "instructions": _text,
-    "previous_response_id": _identifier,
-    "conversation": _json,
-    "temperature": _number,
-    "top_p": _number,
-    "presence_penalty": _number,
-    "frequency_penalty": _number,
-    "max_output_tokens": _integer,
-    "max_tool_calls": _integer,
-    "top_logprobs": _integer,
-    "parallel_tool_calls": _boolean,
-    "stream": _boolean,
-    "background": _boolean,
-    "store": _boolean,
-    "include": _list,
-    "tool_choice": _json,
-    "metadata": _object,
-    "text": _object,
-    "reasoning": _object,
-    "stream_options": _object,
-    "truncation": _identifier,
-    "service_tier": _identifier,
-    "safety_identifier": _identifier,
-    "user": _identifier,
-    "prompt": _object,
-    "prompt_cache_key": _identifier,
-    "prompt_cache_retention": _identifier,
-    "prompt_cache_options": _object,
-    "context_management": _json,
-    "moderation": _json,
-    "access_programs": _json,
-    "image": _json,
-    "dialect": dialect_name,
-    "extra": _extra,
-}
-
-# names that other APIs have for the same -> what to write here
-_ELSEWHERE: Final = {
-    "messages": "input=[…], or import_request(payload, format) for a whole request",
-    "contents": "input=[…], or import_request(payload, format) for a whole request",
-    "system_prompt": "instructions=…",
-    "system_instruction": "instructions=…",
-    "model_id": "model=…",
-    "max_completion_tokens": "max_output_tokens=…",
-    "reasoning_effort": 'reasoning={"effort": …}',
-    "thinking": 'reasoning={"effort": …}, or think(…)',
-    "response_format": "json_output(schema)",
-    "functions": "tools=[…]",
-} | {
-    name: f'extra={{"{name}": …}}'
-    for name in ("stop", "stop_sequences", "seed", "top_k", "n", "logit_bias", "logprobs", "safety_settings")
-}
-
-# options that say where the provider keeps the conversation: they belong to its items, not to its configuration
-SERVER_STATE: Final = ("previous_response_id", "conversation")
-
-
-def unknown_option(name: object, known: Mapping[str, object] | list[str]) -> InvalidOption:
-    """The error for a name that is no option; it names what to write instead, or those that look like it."""
-    if name in _ELSEWHERE and "model" in known:
-        return InvalidOption(f"There is no option {shown(name)}. Write {_ELSEWHERE[str(name)]}.")
-    close = difflib.get_close_matches(str(name), list(known), n=3)
-    hint = f"Did you mean {' or '.join(close)}?" if close else f"Options: {', '.join(known)}."
-    return InvalidOption(f"There is no option {shown(name)}. {hint}")
-
-
-def coerced(options: Mapping[str, Any], besides: Iterable[str] = ()) -> JsonObject:
-    """Options as they are stored: numbers as numbers, structures copied; None (and an empty `extra`) is unset.
-
-    `besides` are names that the caller takes, too: an error for a misspelt one may mean them.
-
-    Raises:
-        InvalidOption: an option is unknown, or its value cannot be used; the message names it.
-    """
-    found: JsonObject = {}
-    for name, value in options.items():
-        coercion = OPTIONS.get(name)
-        if coercion is None:
-            raise unknown_option(name, [*OPTIONS, *besides])
-        kept = None if value is None else coercion(name, value)
-        found[name] = None if name == "extra" and not kept else kept
-    return found
-
-
-def settings_with(settings: Mapping[str, Any], options: Mapping[str, Any], besides: Iterable[str] = ()) -> JsonObject:
-    """Settings with these options on top; an option of None is taken out. `besides`: as `coerced`.
-
-    Raises:
-        InvalidOption: as `coerced`.
-    """
-    merged = {**settings, **coerced(options, besides)}
-    return {name: value for name, value in merged.items() if value is not None}
-
-
-def settings_at_creation(options: Mapping[str, Any]) -> JsonObject:
-    """The settings of a new session or conversation; an empty `metadata` counts as unset there.
-
-    Raises:
-        InvalidOption: as `coerced`.
-    """
-    settings = settings_with({}, options)
-    if settings.get("metadata") == {}:
-        del settings["metadata"]
-    return settings
-
-
-def json_output_text(
-    text: Mapping[str, Any] | None,
-    schema: Mapping[str, Any],
-    *,
-    name: str = "response",
-    strict: bool | None = None,
-    description: str | None = None,
-) -> JsonObject:
-    """The `text` option that asks for JSON of this schema; what else stood in `text` stays.
-
-    Raises:
-        InvalidOption: the schema is no JSON object.
-    """
-    found: JsonObject = {"type": "json_schema", "name": _text("name", name), "schema": _object("schema", schema)}
-    if strict is not None:
-        found["strict"] = _boolean("strict", strict)
-    if description is not None:
-        found["description"] = _text("description", description)
-    return {**(text or {}), "format": found}
-
-
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
-
-def thinking(
-    enabled: bool | None = None,
-    *,
-    effort: str | None = None,
-    budget_tokens: int | None = None,
-) -> JsonObject | None:
-    """The `reasoning` option for an effort or a budget; None (unset) for ``False``.
-
-    Raises:
-        InvalidOption: neither or both are given, or one of them cannot be used.
-    """
-    given = [value for value in (effort, budget_tokens) if value is not None]
-    if enabled is False:
-        if given:
-            raise InvalidOption("think(False) takes no effort and no budget_tokens. Leave out the one or the other.")
-        return None
-    if enabled not in (None, True):
-        raise InvalidOption(f"think() was given {shown(enabled)}. Give effort= or budget_tokens=, or False.")
-    if len(given) != 1:
-        raise InvalidOption(f"think() was given {len(given) or 'no'} options. Give either effort= or budget_tokens=.")
-    if effort is not None:
-        if effort not in EFFORTS:
-            raise InvalidOption(f"effort is {shown(effort)}. Give one of {', '.join(EFFORTS)}.")
-        return {"effort": effort}
-    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens <= 0:
-        raise InvalidOption(f"budget_tokens is {shown(budget_tokens)}. Give a positive number of tokens.")
-    return {"budget_tokens": budget_tokens}
-
-
-class HasSettings(Protocol):
-    """What `Setting` reads from."""
+class HasOptions(Protocol):
+    """What `Option` reads from and writes to."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """The options that are set."""
 
-
-class Assignable(Protocol):
-    """What `Setting` writes to."""
-
     def _assign_option(self, name: str, value: object) -> None:
         """Take an option that was assigned as an attribute."""
 
 
-class Setting(Generic[T]):
-    """An attribute that is a session option: reading gives its value or None, assigning coerces."""
+class Option(Generic[T]):
+    """A session option, and the attribute of that name: reading gives its value or None, assigning checks it.
+
+    Attributes:
+        name: the option's name.
+        aliases: what other APIs call it, to be explained in errors. `instead` is what to write here where ``name=…``
+            is not enough; ``{alias}`` in it is what was written.
+    """
+
+    def __init__(
+        self, check: Callable[[str, Any], T | None], doc: str, *, aliases: Sequence[str] = (), instead: str = ""
+    ) -> None:
+        self._check = check
+        self.__doc__ = doc
+        self.aliases, self._instead = aliases, instead
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+        self.name = name
+
+    def coerce(self, value: object) -> T | None:
+        """The value as it is stored: numbers as numbers, structures copied; None for an option that is unset.
+
+        Raises:
+            InvalidOption: the value cannot be used.
+        """
+        return None if value is None else self._check(self.name, value)
+
+    def instead_of(self, alias: str) -> str:
+        """What to write instead of a name that other APIs have."""
+        return (self._instead or f"{self.name}=…").replace("{alias}", alias)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: HasSettings, owner: type) -> T | None: ...
-    def __get__(self, instance: HasSettings | None, owner: type) -> Self | T | None:
-        return self if instance is None else instance.settings.get(self._name)
+    def __get__(self, instance: HasOptions, owner: type) -> T | None: ...
+    def __get__(self, instance: HasOptions | None, owner: type) -> Self | T | None:
+        return self if instance is None else instance.settings.get(self.name)
 
-    def __set__(self, instance: Assignable, value: object) -> None:
-        instance._assign_option(self._name, value)  # noqa: SLF001 - a hook, not a method for users
+    def __set__(self, instance: HasOptions, value: T | None) -> None:
+        instance._assign_option(self.name, value)  # noqa: SLF001 - a hook, not a method for users
+
+
+class _Extra(Option[JsonObject]):
+    """Reading gives a copy, which is empty where nothing is set."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: HasOptions, owner: type) -> JsonObject: ...
+    def __get__(self, instance: HasOptions | None, owner: type) -> Self | JsonObject:
+        return self if instance is None else dict(instance.settings.get(self.name) or {})
 
 
 class OptionAttributes:
-    """Options as attributes, for classes with `settings` and `_assign_option`.
+    """Session options as attributes; each is None where it is not set.
 
-    All but one: `user` is a method there (read ``settings["user"]``).
+    One more, `user`, is a method of sessions and conversations: read ``settings["user"]``.
     """
 
     __slots__ = ()
 
-    model = Setting[str]()
-    instructions = Setting[str]()
-    previous_response_id = Setting[str]()
-    conversation = Setting[str | JsonObject]()
-    temperature = Setting[float]()
-    top_p = Setting[float]()
-    presence_penalty = Setting[float]()
-    frequency_penalty = Setting[float]()
-    max_output_tokens = Setting[int]()
-    max_tool_calls = Setting[int]()
-    top_logprobs = Setting[int]()
-    parallel_tool_calls = Setting[bool]()
-    stream = Setting[bool]()
-    background = Setting[bool]()
-    store = Setting[bool]()
-    include = Setting[list[Any]]()
-    tool_choice = Setting[str | JsonObject]()
-    metadata = Setting[JsonObject]()
-    text = Setting[JsonObject]()
-    reasoning = Setting[JsonObject]()
-    stream_options = Setting[JsonObject]()
-    truncation = Setting[str]()
-    service_tier = Setting[str]()
-    safety_identifier = Setting[str]()
-    prompt = Setting[JsonObject]()
-    prompt_cache_key = Setting[str]()
-    prompt_cache_retention = Setting[str]()
-    prompt_cache_options = Setting[JsonObject]()
-    context_management = Setting[list[Any] | JsonObject]()
-    moderation = Setting[JsonObject]()
-    access_programs = Setting[JsonObject]()
-    image = Setting[JsonObject]()
-    dialect = Setting[str]()
+    # fmt: off
+    model = Option(string, "The model to ask, as its provider names it.", aliases=("model_id",))
+    instructions = Option(string, "What the model is told before anything else.",
+                          aliases=("system_prompt", "system_instruction"))
+    previous_response_id = Option(identifier, "The answer to continue from, where the provider keeps the conversation.")
+    conversation = Option[str | JsonObject](json_value, "The conversation kept by the provider: its id, or an object.")
+    temperature = Option(number, "How random the answer is; 0 is the least.")
+    top_p = Option(number, "Nucleus sampling: the share of probability to draw tokens from, 0 to 1.")
+    presence_penalty = Option(number, "How strongly tokens are avoided that occur already.")
+    frequency_penalty = Option(number, "How strongly tokens are avoided that occur often.")
+    max_output_tokens = Option(integer, "The largest number of output tokens, reasoning included.",
+                               aliases=("max_completion_tokens",))
+    max_tool_calls = Option(integer, "The largest number of calls of built-in tools in an answer.")
+    top_logprobs = Option(integer, "How many alternatives of each token to return, with their log probabilities.")
+    parallel_tool_calls = Option(boolean, "Whether the model may call several tools in one answer.")
+    stream = Option(boolean, "Whether the provider sends the answer in pieces.")
+    background = Option(boolean, "Whether the provider answers in the background; the answer is fetched later.")
+    store = Option(boolean, "Whether the provider keeps the answer.")
+    include = Option(json_list, "What else the provider returns, such as `reasoning.encrypted_content`.")
+    tool_choice = Option[str | JsonObject](json_value, "`auto`, `none`, `required`, or an object that names a tool.")
+    metadata = Option(json_object, "Keys and texts that the provider stores with the answer. "
+                                   "What only your application needs goes into labels.")
+    text = Option(json_object, "The form of the answer: `format` (see `json_output`) and `verbosity`.",
+                  aliases=("response_format",), instead="json_output(schema)")
+    reasoning = Option(json_object, "How much the model reasons: `effort` or `budget_tokens` (see `think`), `summary`.",
+                       aliases=("reasoning_effort", "thinking"), instead='reasoning={"effort": …}, or think(…)')
+    stream_options = Option(json_object, "Options of a stream, such as `include_usage`.")
+    truncation = Option(identifier, "What happens to input that is too long: `auto` or `disabled`.")
+    service_tier = Option(identifier, "The provider's service tier, such as `flex` or `priority`.")
+    safety_identifier = Option(identifier, "A stable id of the end user, for the provider's abuse detection.")
+    prompt = Option(json_object, "A prompt template that the provider keeps: `id`, `version`, `variables`.")
+    prompt_cache_key = Option(identifier, "A key that requests with the same beginning share, for prompt caches.")
+    prompt_cache_retention = Option(identifier, "How long the provider keeps cached prompts, such as `24h`.")
+    prompt_cache_options = Option(json_object, "More options of the provider's prompt cache.")
+    context_management = Option[list[Any] | JsonObject](json_value, "How the provider shortens a long history.")
+    moderation = Option[JsonObject](json_value, "Options of the provider's moderation.")
+    access_programs = Option[Any](json_value, "Access programs of the provider that the request takes part in.")
+    image = Option[Any](json_value, "Options of images that the model generates.")
+    dialect = Option(dialect_name, f"The vendor, where it speaks a format in its own way: {', '.join(DIALECTS)}.")
+    extra = _Extra(extra_keys, "Keys of single formats: flat ones that formats know (such as `stop` and `seed`), and "
+                               '`{"gemini": {…}}`, which is sent to that format as it is.',
+                   aliases=("stop", "stop_sequences", "seed", "top_k", "n", "logit_bias", "logprobs",
+                            "safety_settings"),
+                   instead='extra={"{alias}": …}')
+    # fmt: on
 
-    @property
-    def extra(self: HasSettings) -> JsonObject:
-        """A copy of the keys for single formats; empty when there are none."""
-        return dict(self.settings.get("extra") or {})
 
-    @extra.setter
-    def extra(self: Assignable, value: Mapping[str, Any] | None) -> None:
-        """Assigning replaces them all."""
-        self._assign_option("extra", value)
+class _Others:
+    """Options that are not attributes, because the name is that of a method."""
+
+    user = Option(identifier, "An id of the end user; newer APIs ask for `safety_identifier` instead.")
+
+
+# option -> its row
+OPTIONS: Final[dict[str, Option[Any]]] = {
+    name: row
+    for name, row in (*vars(OptionAttributes).items(), *vars(_Others).items())
+    if isinstance(row, Option)
+}  # fmt: skip
+
+# options that say where the provider keeps the conversation: they belong to its items, not to its configuration
+SERVER_STATE: Final = ("previous_response_id", "conversation")
+
+
+class ImportOptions(TypedDict, total=False):
+    """Session options but for `model` and `stream`, which `import_request` names itself."""
+
+    instructions: str | None
+    previous_response_id: str | None
+    conversation: str | Json | None
+    temperature: float | None
+    top_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    top_logprobs: int | None
+    parallel_tool_calls: bool | None
+    background: bool | None
+    store: bool | None
+    include: Sequence[str] | None
+    tool_choice: str | Json | None
+    metadata: Json | None
+    text: Json | None
+    reasoning: Json | None
+    stream_options: Json | None
+    truncation: str | None
+    service_tier: str | None
+    safety_identifier: str | None
+    prompt: Json | None
+    prompt_cache_key: str | None
+    prompt_cache_retention: str | None
+    prompt_cache_options: Json | None
+    context_management: Sequence[Json] | Json | None
+    moderation: Json | None
+    access_programs: Any
+    image: Any
+    dialect: str | None
+    extra: Json | None
+    user: str | None
+
+
+class SessionOptions(ImportOptions, total=False):
+    """All session options, as keyword arguments; None takes one out."""
+
+    model: str | None
+    stream: bool | None
+
+
+class NewOptions(SessionOptions, total=False):
+    """What a new session or conversation is made of."""
+
+    input: Input | None
+    system: Content | None
+    tools: Iterable[Tool | Json] | None
+
+
+class UpdateOptions(SessionOptions, total=False):
+    """What `update` of a stored conversation changes."""
+
+    title: str | None
+    labels: Mapping[str, str] | None
+    user_id: str | None
+    external_id: str | None
+
+
+# names in other APIs of what is not an option here -> what to write
+_ELSEWHERE: Final = {
+    "messages": "input=[…], or import_request(payload, format) for a whole request",
+    "contents": "input=[…], or import_request(payload, format) for a whole request",
+    "functions": "tools=[…]",
+} | {alias: row.instead_of(alias) for row in OPTIONS.values() for alias in row.aliases}
+
+
+def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
+    """The error for a name that is not an option; it says what to write instead, or which names look like it."""
+    names = list(known)
+    similar = difflib.get_close_matches(str(name), names, n=3)
+    if name in _ELSEWHERE and "model" in names:
+        hint = f"Write {_ELSEWHERE[str(name)]}."
+    elif similar:
+        hint = f"Did you mean {' or '.join(similar)}?"
+    else:
+        hint = f"Options: {', '.join(names)}."
+    return InvalidOption(f"There is no option {shown(name)}.", hint=hint)
+
+
+def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) -> JsonObject:
+    """Settings with these options on top, as they are stored; an option of None is taken out.
+
+    `besides` are names that the caller also takes: a misspelt one may be meant.
+
+    Raises:
+        InvalidOption: an option is unknown, or its value cannot be used; the message names it.
+    """
+    merged = dict(settings)
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise unknown_option(name, [*OPTIONS, *besides])
+        merged[name] = OPTIONS[name].coerce(value)
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def settings_at_creation(options: Json) -> JsonObject:
+    """The settings of a new session or conversation; an empty `metadata` counts as unset there.
+
+    Raises:
+        InvalidOption: as `settings_with`.
+    """
+    settings = settings_with({}, options)
+    if settings.get("metadata") == {}:
+        del settings["metadata"]
+    return settings

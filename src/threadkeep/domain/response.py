@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import (
     BaseModel,
@@ -19,81 +19,76 @@ from pydantic import (
     ValidationError,
 )
 
+from threadkeep.domain.content import OutputText
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import dumped, json_copy, shown
+from threadkeep.domain.objects import body_object, json_copy, shown
+from threadkeep.domain.options import identifier, integer, number
 from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.usage import NormalizedUsage, Usage
-from threadkeep.domain.wire import get_format
-from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ParsedJsonError
+from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError
+
+if TYPE_CHECKING:
+    from threadkeep.domain.formats import FormatName
 
 FINAL_ANSWER: Final = "final_answer"
 _FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
 
 
-def _text(value: Any) -> str | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if isinstance(value, str) else str(value) if is_number else None
+def _or_none(check: Callable[[str, Any], Any]) -> BeforeValidator:
+    """What a check of options makes of a value; None where it refuses it."""
 
+    def validate(value: Any) -> Any:
+        try:
+            return None if value is None else check("", value)
+        except InvalidOption:
+            return None
 
-def _number(value: Any) -> float | None:
-    try:
-        return None if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, int):
-        return None if isinstance(value, bool) else value
-    number = _number(value)
-    return None if number is None or number - number != 0 else int(number)  # infinities and NaN have no integer
-
-
-def _boolean(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
+    return BeforeValidator(validate)
 
 
 def _items(value: Any) -> Any:
     if value is None:
         return []
     if not isinstance(value, list | tuple):
-        raise InvalidItem(f"output is {shown(value)}. Give a list of items.")
-    return [one if isinstance(one, Item) else item_from_object(_mapping(one, place)) for place, one in enumerate(value)]
+        raise InvalidItem(f"must be a list of items, not {shown(value)}.", argument="output")
+    return [_item(element, index) for index, element in enumerate(value)]
 
 
-def _mapping(value: object, place: int) -> Mapping[str, Any]:
-    if not isinstance(value, dict | Mapping):
-        raise InvalidItem(f"output[{place}] is {shown(value)}, which is no item. Give an item or a dict.")
-    return value
+def _item(value: object, index: int) -> Item:
+    if isinstance(value, dict):
+        return item_from_object(value)
+    if isinstance(value, Item):
+        return value
+    if isinstance(value, Mapping):
+        return item_from_object(value)
+    hint = "Pass an item or a dict."
+    raise InvalidItem(f"must be an item, not {shown(value)}.", argument=f"output[{index}]", hint=hint)
 
 
 def _usage(value: Any) -> Any:
     return Usage.from_dict(value) if not isinstance(value, Usage) and isinstance(value, Mapping) else value
 
 
-def _filled(value: Any) -> Any:
-    return value or None
-
-
-# What providers echo is read leniently: a value of another kind is null here (the raw body is kept beside). A value
+# What providers echo is read leniently: a value of another kind is None here (the raw body is stored beside). A value
 # of the right kind is taken without a call from Pydantic to Python.
 _FIRST: Final = Field(union_mode="left_to_right")
-Words = Annotated[StrictStr | Annotated[str | None, BeforeValidator(_text)] | None, _FIRST]
-Number = Annotated[StrictFloat | Annotated[float | None, BeforeValidator(_number)] | None, _FIRST]
-Integer = Annotated[StrictInt | Annotated[int | None, BeforeValidator(_integer)] | None, _FIRST]
-Boolean = Annotated[StrictBool | Annotated[bool | None, BeforeValidator(_boolean)] | None, _FIRST]
+Words = Annotated[StrictStr | Annotated[str | None, _or_none(identifier)] | None, _FIRST]
+Number = Annotated[StrictFloat | Annotated[float | None, _or_none(number)] | None, _FIRST]
+Integer = Annotated[StrictInt | Annotated[int | None, _or_none(integer)] | None, _FIRST]
+Boolean = Annotated[StrictBool | Annotated[None, BeforeValidator(lambda _: None)] | None, _FIRST]
 
 
 class Response(BaseModel):
     """A provider's answer.
 
     Attributes:
-        status: completed, incomplete, failed, in_progress or cancelled; None when nobody knows.
+        status: completed, incomplete, failed, in_progress or cancelled; None when it is unknown.
         finish_reason: the provider's own word for why it stopped.
-        output: the items that it gave.
-        usage: its token counts.
-        provider_data: what the format found and has no name for.
+        output: the items.
+        usage: the token counts.
+        provider_data: what the body says besides, and has no name here.
         format: the wire format that it was read from.
         replayed: whether it was stored before, under the same idempotency key.
         stored: where it was stored, as (branch, number); None when it was not.
@@ -136,7 +131,9 @@ class Response(BaseModel):
     text_config: Any = Field(default=None, alias="text")
     output: Annotated[list[SkipValidation[Item]], BeforeValidator(_items)] = Field(default_factory=list)
     usage: Annotated[SkipValidation[Usage] | None, BeforeValidator(_usage)] = None
-    provider_data: Annotated[JsonObject | None, BeforeValidator(_filled)] = Field(default=None, alias="extra")
+    provider_data: Annotated[JsonObject | None, BeforeValidator(lambda value: value or None)] = Field(
+        default=None, alias="extra"
+    )
     format: Words = None
     replayed: bool = False
     stored: StoredAt | None = None
@@ -147,15 +144,16 @@ class Response(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             name = ".".join(str(step) for step in first["loc"])
-            raise InvalidOption(f"A response cannot take {name}={shown(first['input'])}: {first['msg']}.") from error
+            message = f"cannot be {shown(first['input'])} in a response: {first['msg']}."
+            raise InvalidOption(message, argument=name) from error
 
     @classmethod
-    def parse(cls, body: Any, format: str, headers: Mapping[str, str] | None = None) -> Response:
-        """The response that a provider's body holds (a dict, JSON text, or an SDK's object).
+    def parse(cls, body: Any, format: FormatName, headers: Mapping[str, str] | None = None) -> Response:
+        """The response in a provider's body (a dict, JSON text, or an SDK's object).
 
         Raises:
             UnknownFormat: there is no format of that name.
-            CannotParse: the body is no response; ProviderError when it is an error that the provider sent.
+            CannotParse: the body is not a response; ProviderError when it is an error that the provider sent.
         """
         return get_format(format).parse_response(body_object(body), headers)
 
@@ -170,7 +168,7 @@ class Response(BaseModel):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing will change any more: completed, failed, incomplete or cancelled."""
+        """Whether the status is completed, failed, incomplete or cancelled."""
         return self.status in ("completed", "failed", "incomplete", "cancelled")
 
     @property
@@ -200,12 +198,12 @@ class Response(BaseModel):
 
     @property
     def has_tool_calls(self) -> bool:
-        """Whether the model wants functions called."""
+        """Whether the model calls functions."""
         return any(isinstance(item, FunctionCall) for item in self.output)
 
     @property
     def text(self) -> str | None:
-        """The text of the final answer if a message says that it is that, else of the first message with text."""
+        """The text of the message that is marked as the final answer, else of the first message with text."""
         final = [message for message in self.messages if message.phase == FINAL_ANSWER]
         texts = (output_text(message) for message in final or self.messages)
         return next((text for text in texts if text is not None), None)
@@ -233,27 +231,27 @@ class Response(BaseModel):
 
     def to_dict(self) -> JsonObject:
         """The response as JSON, to be read by `from_dict`; what is None or empty is left out."""
-        found: JsonObject = {}
+        result: JsonObject = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if value is None or name in ("output", "usage", "replayed", "stored"):
                 continue
-            found[field.alias or name] = json_copy(value, name)
+            result[field.alias or name] = json_copy(value, name)
         if self.output:
-            found["output"] = [item.to_dict() for item in self.output]
+            result["output"] = [item.to_dict() for item in self.output]
         if self.usage is not None:
-            found["usage"] = self.usage.to_dict()
-            if Usage.from_dict(found["usage"]).normalized != self.usage.normalized:
-                found["normalized_usage"] = self.usage.normalized.to_dict()
-        return found
+            result["usage"] = self.usage.to_dict()
+            if Usage.from_dict(result["usage"]).normalized != self.usage.normalized:
+                result["normalized_usage"] = self.usage.normalized.to_dict()
+        return result
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The response that `to_dict` wrote.
 
         Raises:
-            InvalidOption: there is a key that no response has.
-            InvalidItem: the output is no list of items.
+            InvalidOption: there is a key that responses do not have.
+            InvalidItem: the output is not a list of items.
         """
         fields = {name: value for name, value in data.items() if name not in ("usage", "normalized_usage")}
         usage, normalized = data.get("usage"), data.get("normalized_usage")
@@ -265,21 +263,5 @@ class Response(BaseModel):
 
 def output_text(message: Message) -> str | None:
     """The `output_text` parts of a message, joined; None when there is none."""
-    texts = [part.to_object()["text"] for part in message.content if part.type == "output_text"]
+    texts = [part.text for part in message.content if isinstance(part, OutputText)]
     return "".join(texts) if texts else None
-
-
-def body_object(body: Any) -> Any:
-    """A provider's body as JSON values: given as such, as JSON text, or as an object of an SDK.
-
-    Raises:
-        CannotParse: it is text that is not JSON.
-    """
-    if isinstance(body, str | bytes | bytearray):
-        try:
-            return loads(body if isinstance(body, str) else bytes(body))
-        except ValueError as error:
-            raise CannotParse(
-                f"The body is not JSON: {error}. It is: {shown(body)}. Give the body as the provider sent it."
-            ) from error
-    return dumped(body)

@@ -1,30 +1,32 @@
-"""Search without a database: what of an item is searched, how text becomes words, and what a question asks for.
+"""Search without a database: the text of an item, the words of a text, the terms of a question, and snippets.
 
 Words are runs of letters and digits. Scripts without spaces (Chinese, Japanese, Thai …; and Korean, which glues
-particles to words) are written down as overlapping pairs of characters and the last one, which every database takes for
+particles to words) are indexed as overlapping pairs of characters and the last one, which every database takes for
 words: ``天气很`` becomes ``天气 气很 很``, and ``天气`` is the first of these. Where marks belong to the letters, which
 tokenizers would break at, the pairs are spelled in ASCII.
 
-SQLite's tokenizer splits and folds texts by itself. It knows the accents of the Latin alphabet only, and takes signs
-that are newer than itself for letters, so of texts with anything else the words are stored, too.
+SQLite's tokenizer splits and folds texts by itself. It knows only the accents of the Latin alphabet, and takes
+characters that are newer than itself for letters, so of texts with anything else the words are stored, too.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, loads
 
 TEXT_LIMIT: Final = 16_384  # characters of an item that are searched
-QUESTION_LIMIT: Final = 100  # words of a question
+QUERY_LIMIT: Final = 100  # words of a query
 JSON_LIMIT: Final = 65_536  # characters of an item's JSON text that are read; of longer ones the beginning is searched
 TITLE: Final = "title"  # the type of the document that holds a conversation's title
 TITLE_POSITION: Final = -1
+SNIPPET_CHARACTERS: Final = 160
+_BEFORE: Final = 40  # characters of a snippet before the first match
 
 # Han, kana, bopomofo, Hangul
 _LETTERS: Final = (
@@ -35,8 +37,8 @@ _LETTERS: Final = (
 # Thai, Lao, Burmese, Khmer
 _MARKED: Final = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0edf\u1000-\u109f\u1780-\u17d3"
 WITHOUT_SPACES: Final = _LETTERS + _MARKED
-# Signs that SQLite's tokenizer takes as `words_of` does: ASCII, Latin letters that are not two in one, Hebrew letters
-# without marks, punctuation, symbols and emoji up to Unicode 6
+# Characters that SQLite's tokenizer takes as `words_of` does: ASCII, Latin letters that are not two in one, Hebrew
+# letters without marks, punctuation, symbols and emoji up to Unicode 6
 _USUAL: Final = (
     "\x00-\xa9\xab-\xb1\xb4-\xb8\xbb\xbf-\xde\xe0-\u0131\u0134-\u013e\u0141-\u0148\u014a-\u017e\u01a0\u01a1\u01af\u01b0"
     "\u0218-\u021b\u05d0-\u05ea\u1e00-\u1e99\u1ea0-\u1ef9\u200b-\u2027\u2030-\u205e\u20a9-\u20b5\u2190-\u21ff\u2200-\u23f3"
@@ -49,23 +51,32 @@ _RUNS: Final = re.compile(f"[{_LETTERS}]+|[{_MARKED}]+")
 _IS_MARKED: Final = re.compile(f"[{_MARKED}]")
 _WORDS: Final = re.compile(r"[^\W_]+")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-_SILENT: Final = frozenset({"reasoning", "compaction", "item_reference"})  # types of items that nobody reads or writes
+_SILENT: Final = frozenset({"reasoning", "compaction", "item_reference"})  # types of items without text for people
 _TERMS: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
-# Texts inside the JSON text of an item that is too long to be read as a whole
+# Texts inside the JSON text of an item that is too long to be parsed
 _STRINGS: Final = re.compile(
     r'"(?:text|refusal|output|arguments|input|name|content|query)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
 )
+_BLANKS: Final = re.compile(r"\s")
+_RUN: Final = f"[{WITHOUT_SPACES}]"
+_LETTER: Final = rf"[^\W_{WITHOUT_SPACES}]"  # of a script with spaces
+_PIECES: Final = re.compile(f"{_RUN}+|{_LETTER}+")
+_IS_RUN: Final = re.compile(_RUN)
+# Thai and Lao AM become two characters when they are normalized, and are one in the text
+_AM: Final = re.compile("(?<=\u0e4d)\u0e32|(?<=\u0ecd)\u0eb2")
+_JOINER: Final = "\u200d"
+_SKIN: Final = "\U0001f3fb", "\U0001f3ff"  # first and last tone of emoji
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of a question: a word, or several words that stand side by side.
+    """A part of a query: a word, or several words in a row.
 
     Attributes:
-        text: the words as they were asked for.
-        words: the same words as they are looked for.
-        is_prefix: whether the last word may go on.
-        is_excluded: whether it must not be there.
+        text: the words as they were written.
+        words: the same words as they are indexed.
+        is_prefix: whether the last word is the beginning of one.
+        is_excluded: whether it must not occur.
     """
 
     text: str
@@ -74,14 +85,14 @@ class Term:
     is_excluded: bool = False
 
 
-def terms_of(question: str) -> list[Term]:
-    """The terms of a question: words, ``"several words"``, beginnings ``wor*`` and what is not wanted ``-word``."""
-    found = (_term(quoted or plain, sign) for sign, quoted, plain in _TERMS.findall(question))
-    return [term for term in found if term is not None]
+def terms_of(query: str) -> list[Term]:
+    """The terms of a query: words, ``"several words"``, beginnings ``wor*``, and ``-word`` for excluded ones."""
+    terms = (_term(quoted or plain, sign) for sign, quoted, plain in _TERMS.findall(query))
+    return [term for term in terms if term is not None]
 
 
-def _term(given: str, sign: str) -> Term | None:
-    text = _normal(given)
+def _term(written: str, sign: str) -> Term | None:
+    text = _normal(written)
     pieces = list(_pieces(text))
     if not pieces:
         return None
@@ -96,12 +107,12 @@ def _term(given: str, sign: str) -> Term | None:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as they are looked for: in small letters, without accents."""
+    """The words of a text as they are indexed: in lower case, without accents."""
     return [word for piece in _pieces(_normal(text)) for word in _tokens(piece)]
 
 
 def respelled(text: str) -> str | None:
-    """The words of a text where SQLite's tokenizer would find others in it, else None."""
+    """The words of a text, where SQLite's tokenizer would find other words in it; else None."""
     return None if text.isascii() or not IS_UNUSUAL.search(text) else " ".join(words_of(text))
 
 
@@ -120,40 +131,41 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _tokens(piece: str, *, is_open: bool = False) -> list[str]:
-    """The words of a piece; a run that is open goes on in the text that is looked for."""
+    """The words of a piece; a run that is open may continue in the text that is searched."""
     if not _RUNS.match(piece):
         return [piece]
-    signs = [f"{ord(sign):04x}" for sign in piece] if _IS_MARKED.match(piece) else piece
-    mark = "z" if signs is not piece else ""
-    found = [f"{mark}{first}{second}" for first, second in pairwise(signs)]
-    return found if is_open and found else [*found, f"{mark}{signs[-1]}"]
+    characters = [f"{ord(character):04x}" for character in piece] if _IS_MARKED.match(piece) else piece
+    mark = "z" if characters is not piece else ""
+    pairs = [f"{mark}{first}{second}" for first, second in pairwise(characters)]
+    return pairs if is_open and pairs else [*pairs, f"{mark}{characters[-1]}"]
 
 
 def folded(text: str) -> str:
-    """A text in small letters, without accents."""
+    """A text in lower case, without accents."""
     if text.isascii():
         return text.lower()
-    return "".join(sign for sign in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(sign))
+    characters = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(character for character in characters if not unicodedata.combining(character))
 
 
 def text_in(kind: str, json: str) -> str:
-    """What is searched of a stored item of a type, by its JSON text or the first JSON_LIMIT characters of it."""
+    """The text by which a stored item is found, from its JSON text or the first JSON_LIMIT characters of that."""
     if kind in _SILENT:
         return ""
     if len(json) < JSON_LIMIT:
-        found = loads(json)
-        item = found if "type" in found else found.get("value", found)  # an item of which only the overlay is stored
+        value = loads(json)
+        item = value if "type" in value else value.get("value", value)  # an item of which only the overlay is stored
         return bounded("\n".join(_texts_of(item)))
     return bounded("\n".join(loads(f'"{text}"') for text in _STRINGS.findall(json)))
 
 
 def bounded(text: str) -> str:
-    """The beginning of a text, as every database stores it."""
+    """The beginning of a text, as every database can store it."""
     return _UNSTORABLE.sub(" ", text[:TEXT_LIMIT]).strip()
 
 
 def _texts_of(item: JsonObject) -> Iterator[str]:
-    """What people read and write of an item, and the names of tools."""
+    """The texts of an item that people read and write, and the names of tools."""
     if item.get("type") == "provider_item" and isinstance(payload := item.get("payload"), dict):
         item = payload
     for name in ("name", "arguments", "input", "action", "output", "content", "text"):
@@ -170,3 +182,83 @@ def _texts_in(value: Any) -> Iterator[str]:
         for part in value:
             if isinstance(part, dict):
                 yield from (text for name in ("text", "refusal") if isinstance(text := part.get(name), str))
+
+
+class _Folding(dict[int, str]):
+    """Each character in lower case, without accents; one for one, so that positions stay the same."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if _IS_RUN.match(character):  # whose accents and syllables are letters
+            plain = unicodedata.normalize("NFKC", character)[0]
+        else:
+            plain = unicodedata.normalize("NFKD", character)[0].lower()[0]
+        self[code] = plain
+        return plain
+
+
+_FOLDING: Final = _Folding()
+
+
+def snippet_of(text: str, terms: Sequence[Term]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """A piece of a text around the first match, on one line, and where in it the matches are (start, end)."""
+    line = _BLANKS.sub(" ", text)
+    plain = line.lower() if line.isascii() else line.translate(_FOLDING)
+    matches = _matches(plain, [term for term in terms if not term.is_excluded])
+    first = next(matches, None)
+    start, end = _around(line, first.start() if first else 0)
+    spans = [first.span()] if first else []
+    spans += takewhile(lambda span: span[1] <= end, (match.span() for match in matches))
+    head, tail = ("…" if start else ""), ("…" if end < len(line) else "")
+    shift = len(head) - start
+    marks = tuple((begin + shift, last + shift) for begin, last in spans if last <= end)
+    return f"{head}{line[start:end]}{tail}", marks
+
+
+def _around(line: str, index: int) -> tuple[int, int]:
+    """A range of whole words around an index, where there are blanks."""
+    start = max(0, min(index - _BEFORE, len(line) - SNIPPET_CHARACTERS))
+    end = min(len(line), start + SNIPPET_CHARACTERS)
+    if start and (blank := line.find(" ", start, index)) >= 0:
+        start = blank + 1
+    if end < len(line) and (blank := line.rfind(" ", index + 1, end)) > index + _BEFORE:
+        end = blank
+    while start < index and _is_inner(line, start):
+        start += 1
+    while end > index + _BEFORE and _is_inner(line, end):
+        end -= 1
+    return start, end
+
+
+def _is_inner(line: str, index: int) -> bool:
+    """Whether a character belongs to the one before: accents, vowels, parts of an emoji."""
+    if not 0 < index < len(line):
+        return False
+    character = line[index]
+    is_joined = _JOINER in (character, line[index - 1]) or _SKIN[0] <= character <= _SKIN[1]
+    return is_joined or unicodedata.category(character)[0] == "M"
+
+
+def _matches(plain: str, terms: Sequence[Term]) -> Iterator[re.Match[str]]:
+    """Where the terms occur, one after the other. What may stand around them is written once, because it is long."""
+    bodies: dict[tuple[str, str], list[str]] = {}
+    for term in terms:
+        pieces = _PIECES.findall(term.text.translate(_FOLDING))
+        if pieces:
+            before = "" if _IS_RUN.match(pieces[0]) else f"(?<!{_LETTER})"
+            after = "" if _IS_RUN.match(pieces[-1]) or term.is_prefix else f"(?!{_LETTER})"
+            bodies.setdefault((before, after), []).append(_body(pieces))
+    pattern = "|".join(f"{before}(?:{'|'.join(some)}){after}" for (before, after), some in bodies.items())
+    return re.finditer(pattern, plain) if pattern else iter(())
+
+
+def _body(pieces: Sequence[str]) -> str:
+    """The words, with anything but letters and digits between them."""
+    pattern = [_escaped(pieces[0])]
+    for last, piece in pairwise(pieces):
+        pattern += [r"[\W_]*" if _IS_RUN.match(last) or _IS_RUN.match(piece) else r"[\W_]+", _escaped(piece)]
+    return "".join(pattern)
+
+
+def _escaped(piece: str) -> str:
+    return _AM.sub(r"\g<0>?", re.escape(piece))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import (
     UNSET,
     FunctionCallOutput,
+    Input,
     Item,
+    ItemInput,
     Message,
+    Output,
     are_items,
     call_output,
     item_from,
@@ -19,26 +24,26 @@ from threadkeep.domain.items import (
 )
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import shown
-from threadkeep.domain.option_types import Options
 from threadkeep.domain.options import (
     OPTIONS,
     SERVER_STATE,
     OptionAttributes,
-    json_output_text,
+    SessionOptions,
     settings_at_creation,
     settings_with,
-    thinking,
     unknown_option,
 )
+from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.domain.response import Response
-from threadkeep.domain.tools import Tool, tools_from
-from threadkeep.domain.toolset import ToolList
-from threadkeep.domain.wire import Imported, RenderOptions, get_format
+from threadkeep.domain.shortcuts import json_output_text, thinking
+from threadkeep.domain.tools import Tool, ToolList, tools_from
+from threadkeep.domain.views import ViewOptions
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.content import Content
-    from threadkeep.domain.wire import Rendered
+    from threadkeep.domain.formats import FormatName
+    from threadkeep.domain.rendering import Rendered
 
 OPEN_RESPONSES: Final = "open_responses"
 # keys of a session's dict beside the options
@@ -49,17 +54,17 @@ _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 class Session(OptionAttributes, ToolList):
     """A conversation as a value: options, tools and items.
 
-    Options are attributes (``session.temperature = 0.2``), given at creation or by `update`.
+    Options are attributes (``session.temperature = 0.2``), set at creation or by `update`.
 
     Args:
         input: content of a first user message, or a list of items.
         system: content of a system message that comes before everything else.
         tools: definitions of tools.
-        options: `model`, `instructions`, `temperature` and the other session options, and `extra`.
+        options: `model`, `instructions`, `temperature` and the other session options.
 
     Attributes:
-        response_boundary: how many of the items a provider has that keeps the conversation on its side.
-        imported: where the session came from when it was read from a request; None for others.
+        response_boundary: how many of the items are kept by the provider, where it keeps the conversation.
+        imported: the origin of a session that was read from a request; None for others.
 
     Raises:
         InvalidOption: an option is unknown, or its value cannot be used.
@@ -71,23 +76,23 @@ class Session(OptionAttributes, ToolList):
     def __init__(
         self,
         *,
-        input: Content | Sequence[Item | Mapping[str, Any]] | None = None,
+        input: Input | None = None,
         system: Content | None = None,
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[SessionOptions],
     ) -> None:
         self._settings = settings_at_creation(options)
         self._tools = [tool.to_dict() for tool in tools_from(() if tools is None else tools)]
         self._items: list[Item] = []
         self._turns: list[int | None] = []
         self.response_boundary = 0
-        self.imported: Imported | None = None
+        self.imported: ImportInfo | None = None
         if system is not None:
             self.system(system)
         if isinstance(input, list | tuple) and are_items(input):
             self.add_items(items_from(input, "input"))
         elif input is not None:
-            self._append([message_of("user", input)], None)
+            self._append([Message("user", input)], None)  # type: ignore[arg-type]  # the message checks it
 
     def __repr__(self) -> str:
         return f"<Session model={self.model!r} items={len(self._items)} tools={len(self._tools)}>"
@@ -100,10 +105,10 @@ class Session(OptionAttributes, ToolList):
         return dict(self._settings)
 
     def _assign_option(self, name: str, value: object) -> None:
-        """Take an option that was assigned as an attribute: ``session.temperature = 0.2``."""
+        """Set an option that is assigned as an attribute: ``session.temperature = 0.2``."""
         self._settings = settings_with(self._settings, {name: value})
 
-    def update(self, **options: Unpack[Options]) -> None:
+    def update(self, **options: Unpack[SessionOptions]) -> None:
         """Set options; None takes one out.
 
         Raises:
@@ -122,7 +127,7 @@ class Session(OptionAttributes, ToolList):
         """Ask for JSON of this schema as the answer.
 
         Raises:
-            InvalidOption: the schema is no JSON object.
+            InvalidOption: the schema is not a JSON object.
         """
         self.update(text=json_output_text(self.text, schema, name=name, strict=strict, description=description))
 
@@ -133,7 +138,7 @@ class Session(OptionAttributes, ToolList):
         effort: str | None = None,
         budget_tokens: int | None = None,
     ) -> None:
-        """Ask for reasoning, by an effort or a budget; ``think(False)`` takes the wish back.
+        """Ask for reasoning of an effort or within a budget; ``think(False)`` leaves that to the model again.
 
         Raises:
             InvalidOption: neither or both are given, or one of them cannot be used.
@@ -142,18 +147,17 @@ class Session(OptionAttributes, ToolList):
 
     @property
     def local_state(self) -> bool:
-        """Whether no provider keeps the conversation on its side."""
+        """Whether the conversation is not kept by a provider."""
         return not any(name in self._settings for name in SERVER_STATE)
 
     def clone_config(self) -> Session:
         """A new session with the same options and tools, without items."""
-        options = {name: value for name, value in self._settings.items() if name not in SERVER_STATE}
-        made = Session(tools=self._tools)
-        made.update(**options)
-        return made
+        session = Session(tools=self._tools)
+        session._settings = {name: value for name, value in self._settings.items() if name not in SERVER_STATE}
+        return session
 
     def clear(self) -> Self:
-        """Remove items, instructions and what points at a provider's state; other options and tools stay."""
+        """Remove items, instructions and references to a provider's state; other options and tools stay."""
         self._items.clear()
         self._turns.clear()
         self.response_boundary = 0
@@ -170,7 +174,7 @@ class Session(OptionAttributes, ToolList):
 
     @property
     def turns(self) -> list[int | None]:
-        """For each item the number of the response or wire message it came in; None for those added on their own."""
+        """For each item the number of the response or wire message that it came in; None for one added on its own."""
         return list(self._turns)
 
     def new_turn(self) -> int:
@@ -178,64 +182,52 @@ class Session(OptionAttributes, ToolList):
         return max((turn for turn in self._turns if turn is not None), default=-1) + 1
 
     def user(self, content: Content, author_id: str | None = None) -> Message:
-        """Add a user message; returns it.
+        """Add a user message: text, a content part, a dict, or a list of them; returns it.
 
         Raises:
-            InvalidItem: the content is no text, part, dict or list of these.
+            InvalidItem: the content cannot be used.
         """
-        return self._say("user", content, author_id)
+        return self._add_message("user", content, author_id)
 
     def assistant(self, content: Content, author_id: str | None = None) -> Message:
-        """Add an assistant message, see `user`.
-
-        Raises:
-            InvalidItem: the content cannot be used.
-        """
-        return self._say("assistant", content, author_id)
+        """Add an assistant message; the rest is as `user`."""
+        return self._add_message("assistant", content, author_id)
 
     def system(self, content: Content, author_id: str | None = None) -> Message:
-        """Add a system message, see `user`.
-
-        Raises:
-            InvalidItem: the content cannot be used.
-        """
-        return self._say("system", content, author_id)
+        """Add a system message; the rest is as `user`."""
+        return self._add_message("system", content, author_id)
 
     def developer(self, content: Content, author_id: str | None = None) -> Message:
-        """Add a developer message, see `user`.
+        """Add a developer message; the rest is as `user`."""
+        return self._add_message("developer", content, author_id)
 
-        Raises:
-            InvalidItem: the content cannot be used.
-        """
-        return self._say("developer", content, author_id)
-
-    def _say(self, role: str, content: Content, author_id: str | None) -> Message:
+    def _add_message(self, role: str, content: Content, author_id: str | None) -> Message:
         message = message_of(role, content, author_id)
         self._append([message], None)
         return message
 
-    def add_item(self, item: Item | Mapping[str, Any], *, turn: int | None = None) -> Item:
+    def add_item(self, item: ItemInput, *, turn: int | None = None) -> Item:
         """Add an item; returns it.
 
         Raises:
-            InvalidItem: it is no item.
+            InvalidItem: it is not an item.
         """
-        found = item_from(item)
-        self._append([found], turn)
-        return found
+        result = item_from(item)
+        self._append([result], turn)
+        return result
 
-    def add_items(self, items: Iterable[Item | Mapping[str, Any]], *, turn: int | None = None) -> list[Item]:
+    def add_items(self, items: Iterable[ItemInput], *, turn: int | None = None) -> list[Item]:
         """Add items, all or none; returns them.
 
         Raises:
-            InvalidItem: one of them is no item.
+            InvalidItem: one of them is not an item.
         """
-        found = items_from(items)
-        self._append(found, turn)
-        return found
+        result = items_from(items)
+        self._append(result, turn)
+        return result
 
     def add_function_call_output(
-        self, call_id: str, output: object = UNSET, *, result: object = UNSET, status: str | None = None
+        self, call_id: str, output: Output | None = UNSET, *, result: Output | None = UNSET, status: str | None = None
     ) -> FunctionCallOutput:
         """Add what a called function returned: text or a list of parts (`result` is another name of `output`).
 
@@ -249,22 +241,23 @@ class Session(OptionAttributes, ToolList):
     def add_response(
         self,
         response: Response | Any,
-        format: str | None = None,
+        format: FormatName | None = None,
         *,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
         """Add the items of a response, or of a provider's body in that format; returns the response.
 
-        A session whose state the provider keeps follows to the response's id. An answer of another provider does not
-        move it, because the keeper of the state has not seen it.
+        Where the provider keeps the conversation, the next request continues from this response. An answer of another
+        provider does not change that, because the first provider has not seen it.
 
         Raises:
-            InvalidOption: it is no response, and no format is given to read it.
-            CannotParse: the body is no response of that format.
+            InvalidOption: it is not a Response, and there is no format to parse it.
+            CannotParse: the body is not a response of that format.
         """
         if not isinstance(response, Response):
             if format is None:
-                raise InvalidOption(f"{shown(response)} is no Response. Parse it, or say in which format it is.")
+                hint = "Pass format=, or parse the response first."
+                raise InvalidOption(f"must be a Response, not {shown(response)}.", argument="response", hint=hint)
             response = Response.parse(response, format, headers)
         self._append(response.output, self.new_turn())
         if self.local_state or response.format in (None, OPEN_RESPONSES):
@@ -279,84 +272,73 @@ class Session(OptionAttributes, ToolList):
 
     # Requests
 
-    def render(self, format: str, **options: Any) -> Rendered:
-        """The next request for a provider, with all that it could not say and what had to be mended.
+    def render(self, format: FormatName, **options: Unpack[ViewOptions]) -> Rendered:
+        """The next request for a provider, with reports of what it could not say and what was repaired.
 
         Raises:
             UnknownFormat: there is no format of that name.
-            CannotRender: no request that the provider would take can be made; LossError with ``strict=True``.
-            InvalidOption: there is no such option of rendering, or it has another value.
+            CannotRender: the provider would not take any request that can be made; LossError with ``strict=True``.
+            InvalidOption: there is no such option of rendering, or its value cannot be used.
         """
         for name in options:
             if name not in _RENDER_OPTIONS:
                 raise unknown_option(name, _RENDER_OPTIONS)
         return get_format(format).render(self, RenderOptions(**options))
 
-    def request_payload(self, format: str, **options: Any) -> JsonObject:
-        """The next request as a dict for the provider's SDK, see `render`.
-
-        Raises:
-            CannotRender: as `render`.
-        """
+    def request_payload(self, format: FormatName, **options: Unpack[ViewOptions]) -> JsonObject:
+        """The next request as a dict for the provider's SDK; options and errors as `render`."""
         return self.render(format, **options).payload
 
-    def request_body(self, format: str, **options: Any) -> bytes:
-        """The next request as JSON, see `render`.
-
-        Raises:
-            CannotRender: as `render`.
-        """
+    def request_body(self, format: FormatName, **options: Unpack[ViewOptions]) -> bytes:
+        """The next request as JSON; options and errors as `render`."""
         return self.render(format, **options).body
 
     # Dicts
 
     def to_dict(self) -> JsonObject:
         """The session as JSON, to be read by `from_dict`; what is unset or empty is left out."""
-        found: JsonObject = settings_with({}, self._settings)
+        result: JsonObject = settings_with({}, self._settings)
         if self._items:
-            found["input"] = [item.to_dict() for item in self._items]
+            result["input"] = [item.to_dict() for item in self._items]
         if self._tools:
-            found["tools"] = [tool.to_dict() for tool in self.tool_definitions]
+            result["tools"] = [tool.to_dict() for tool in self.tool_definitions]
         if self.response_boundary:
-            found["response_boundary"] = self.response_boundary
+            result["response_boundary"] = self.response_boundary
         if self._turns_matter():
-            found["turns"] = self.turns
+            result["turns"] = self.turns
         if self.imported is not None:
-            found["imported"] = self.imported.to_dict()
-        return found
+            result["imported"] = self.imported.to_dict()
+        return result
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The session of a dict: options by name, items under `input` (or text), tools under `tools`.
 
         Raises:
-            InvalidOption: there is a key that no session has, or an option that cannot be used.
-            InvalidItem: an item cannot be used; the message names its place.
+            InvalidOption: there is a key that sessions do not have, or an option that cannot be used.
+            InvalidItem: an item cannot be used; the message names its path.
         """
         if not isinstance(data, Mapping):
-            raise InvalidOption(f"{shown(data)} is no session. Give a dict.")
+            raise InvalidOption(f"{shown(data)} is not a session.", hint="Pass a dict.")
         for name in data:
             if name not in OPTIONS and name not in _LISTS:
                 raise unknown_option(name, [*OPTIONS, *_LISTS])
-        made = cls(tools=data.get("tools"))
-        made.update(**{name: data[name] for name in OPTIONS if name in data})
-        given = data.get("input")
-        if isinstance(given, str):
-            made.user(given)
-        elif given is not None:
-            made.add_items(items_from(given, "input"))
-        made.response_boundary = _boundary(data.get("response_boundary"), len(made.items))
-        made._turns = _turns(data.get("turns"), len(made.items))
-        made.imported = None if data.get("imported") is None else Imported.from_dict(data["imported"])
-        return made
+        session = cls(tools=data.get("tools"))
+        session._settings = settings_with({}, {name: data[name] for name in OPTIONS if name in data})
+        content = data.get("input")
+        if isinstance(content, str):
+            session.user(content)
+        elif content is not None:
+            session.add_items(items_from(content, "input"))
+        session.response_boundary = _boundary(data.get("response_boundary"), len(session.items))
+        session._turns = _turns(data.get("turns"), len(session.items))
+        session.imported = None if data.get("imported") is None else ImportInfo.from_dict(data["imported"])
+        return session
 
     def _turns_matter(self) -> bool:
-        """Whether neighbours on one side of the conversation came in different turns; else the items tell it all."""
-        sides = [_is_of_model(item) for item in self._items]
-        return any(
-            self._turns[place] != self._turns[place + 1] and sides[place] == sides[place + 1]
-            for place in range(len(sides) - 1)
-        )
+        """Whether neighbours on one side of the conversation came in different turns; else the items are enough."""
+        sides = [(_is_of_model(item), turn) for item, turn in zip(self._items, self._turns, strict=True)]
+        return any(one[0] == other[0] and one[1] != other[1] for one, other in pairwise(sides))
 
 
 def _is_of_model(item: Item) -> bool:
@@ -366,11 +348,9 @@ def _is_of_model(item: Item) -> bool:
 def _boundary(value: object, count: int) -> int:
     if value is None:
         return 0
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= count:
-        raise InvalidOption(
-            f"response_boundary is {shown(value)}. Give how many of the {count} items the provider has."
-        )
-    return value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= count:
+        return value
+    raise InvalidOption(f"must be a number of items, 0 to {count}, not {shown(value)}.", argument="response_boundary")
 
 
 def _turns(value: object, count: int) -> list[int | None]:
@@ -380,4 +360,4 @@ def _turns(value: object, count: int) -> list[int | None]:
         turns = [turn for turn in value if turn is None or (isinstance(turn, int) and not isinstance(turn, bool))]
         if len(turns) == count:
             return turns
-    raise InvalidOption(f"turns is {shown(value)}. Give a list with a number or None for each of the {count} items.")
+    raise InvalidOption(f"must be a list of {count} numbers or None, not {shown(value)}.", argument="turns")

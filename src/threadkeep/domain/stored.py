@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """An item in its place in a conversation.
+    """An item at its position in a conversation.
 
     Attributes:
         id: the item's id.
-        position: its place, counted over all branches.
+        position: its position, counted over all branches.
         branch: the number of the branch it was added to.
         turn: which wire message or response it came in; None when it was added on its own.
-        item: the item itself.
+        item: the item itself; `isinstance` and `match` tell its class.
         replayed: whether the write that returned it had happened before, under the same idempotency key.
         created_at: when it was stored, aware, in UTC; None on a replay.
-        author_id: which person or agent of the application wrote it, where the application said so.
+        author_id: which person or agent of the application wrote it, where the application says so.
     """
 
     id: str
@@ -41,7 +41,7 @@ class StoredItem:
 
 
 class StoredAt(NamedTuple):
-    """Where a response was stored: on which branch, and as which of the conversation's responses."""
+    """Where a response was stored: on which branch, and under which number in the conversation."""
 
     branch: int
     number: int
@@ -52,7 +52,7 @@ class Branch:
     """A branch of a conversation.
 
     Attributes:
-        number: 0 is the conversation as it began.
+        number: 0 is the branch that the conversation began with.
         parent: the branch it was forked from; None for branch 0.
         fork_position: the last position it shares with its parent; None for branch 0.
         head_position: the position of its last item; -1 when it has none.
@@ -73,11 +73,11 @@ class StoredResponse:
     """A provider's answer as it is stored: a range of items, and what its request showed.
 
     Attributes:
-        number: its place among the conversation's responses, from 0.
+        number: its number among the conversation's responses, from 0.
         branch: the branch its items were added to.
-        format, model, status, finish_reason, provider_response_id: as the provider said.
+        format, model, status, finish_reason, provider_response_id: as the provider reported.
         input_to: the last position that the request showed; -1 for none.
-        from_position, to_position: its items; `to_position` is before `from_position` when it had none.
+        from_position, to_position: its items; `to_position` is less than `from_position` when it had none.
         view: format and options of the request, where it was recorded.
         created_at: when it was stored, aware, in UTC.
     """
@@ -98,12 +98,12 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What `sync_request` found and did.
+    """What `sync_request` did.
 
     Attributes:
         matched: how many items of the client's history were stored already.
         appended: how many were new.
-        branched_at: where the histories differ, as `fork(at=)` takes it; None when no branch was made.
+        branched_at: the last position at which the histories agree, as `fork(at=)` takes it; None without a new branch.
         branch: the branch that now has the client's history.
         items: what was appended.
         replayed: whether it was done before, under the same idempotency key.
@@ -119,17 +119,17 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """An item or a title that was found.
+    """An item or a title that matches a search.
 
     Attributes:
-        conversation_id: where it is.
-        position, branch: its place there; None for a title.
+        conversation_id: the conversation it is in.
+        position, branch: where it is there; None for a title.
         type: the type of the item, or ``title``.
         role: of a message.
         title, user_id: of the conversation.
         snippet: the piece of its text around the first match, on one line.
         marks: where in the snippet the matches are, as (start, end) in characters.
-        score: how well it fits, to be compared within one search only.
+        score: how well it matches, to be compared within one search only.
         created_at: when the item was stored, or the conversation created; aware, in UTC.
     """
 
@@ -148,20 +148,20 @@ class SearchResult:
 
 @dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11
 class Page(Generic[T]):
-    """One page of a listing: iterate over it, and pass `next` as ``after=`` for the page behind it.
+    """One page of a listing: iterate over it, and pass `next` as ``after=`` to get the next page.
 
     Attributes:
         items: what is on the page.
-        next: where the next page begins; None when this is the last one.
+        next: where the next page begins; None on the last page.
     """
 
     items: Sequence[T]
     next: str | None = None
 
     @classmethod
-    def of(cls, found: Sequence[T], limit: int, name: Callable[[T], str]) -> Page[T]:
-        """The page of at most `limit` things, of which one more was looked for; `name` is the `next` after one."""
-        return cls(found[:limit], name(found[limit - 1]) if len(found) > limit else None)
+    def of(cls, rows: Sequence[T], limit: int, name: Callable[[T], str]) -> Page[T]:
+        """The page of at most `limit` rows, of which one more was read; `name` gives the `next` after a row."""
+        return cls(rows[:limit], name(rows[limit - 1]) if len(rows) > limit else None)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
 
@@ -17,7 +17,7 @@ H = TypeVar("H", bound=Handler)
 
 
 class Tool(TypedObject):
-    """Any tool definition."""
+    """A tool definition: a `FunctionTool` or a `BuiltinTool`."""
 
     type: str
 
@@ -25,7 +25,7 @@ class Tool(TypedObject):
 
     @property
     def key(self) -> str:
-        """What the tool is found by: its name, or its type when it has none."""
+        """The name of the tool, or its type when it has none."""
         name = self.to_object().get("name")
         return name if isinstance(name, str) and name else self.type
 
@@ -69,30 +69,35 @@ class FunctionTool(Tool):
             for key, value in nested.items():
                 (known if key in cls._keys else extras).setdefault(key, value)
         if known.get("name") == "":
-            raise InvalidOption(f"{at(path, 'name')} is empty. Give the function a name.")
+            raise InvalidOption("must not be empty.", argument=at(path, "name"))
 
 
 class BuiltinTool(Tool):
-    """A tool that the provider runs, or one that only one provider knows; kept as it was given."""
+    """A tool that the provider runs, or one that only one provider knows; all its keys are kept."""
 
     _flattens: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, type: str, **extra: Any) -> None: ...
 
 
 def tool_from(value: object, path: str = "tool") -> Tool:
     """The tool that a dict describes: a function where it says so or names no type, else a built-in tool.
 
     Raises:
-        InvalidOption: it is no tool; the message names the place, starting with `path`.
+        InvalidOption: it is not a tool; the message begins with the path of what cannot be used.
     """
     if isinstance(value, Tool):
         return value
     if not isinstance(value, Mapping):
-        raise InvalidOption(f"{path} is {shown(value)}, which is no tool. Give a dict with a `name`, or with a `type`.")
+        hint = "Pass a dict with a `name`, or with a `type`."
+        raise InvalidOption(f"must be a tool definition, not {shown(value)}.", argument=path, hint=hint)
     kind = value.get("type")
     if kind in (None, "function"):
         return FunctionTool.read({**value, "type": "function"}, path)
     if not isinstance(kind, str) or not kind:
-        raise InvalidOption(f"{at(path, 'type')} is {shown(kind)}. Give the type of the tool as text.")
+        raise InvalidOption(f"must be the type of a tool, not {shown(kind)}.", argument=at(path, "type"))
     return BuiltinTool.read(value, path)
 
 
@@ -100,31 +105,33 @@ def tools_from(values: object, path: str = "tools") -> list[Tool]:
     """The tools of a list, see `tool_from`.
 
     Raises:
-        InvalidOption: one of them is no tool, or the value is no list.
+        InvalidOption: one of them is not a tool, or the value is not a list.
     """
     if isinstance(values, ToolRegistry):
         return list(values.definitions)
     if isinstance(values, str | bytes | Mapping | Tool) or not isinstance(values, Iterable):
-        raise InvalidOption(f"{path} is {shown(values)}. Give a ToolRegistry or a list of tool definitions.")
+        raise InvalidOption(
+            f"must be a ToolRegistry or a list of tool definitions, not {shown(values)}.", argument=path
+        )
     return [tool_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
 def with_tools(tools: Sequence[JsonObject], added: Iterable[Tool]) -> list[JsonObject]:
-    """A list of tool definitions with these in it; one of the same name is replaced in its place."""
-    found = list(tools)
-    places = {tool_from(tool).key: place for place, tool in enumerate(found)}
+    """A list of tool definitions with these added; one of the same name is replaced in its place."""
+    result = list(tools)
+    indexes = {tool_from(tool).key: index for index, tool in enumerate(result)}
     for tool in added:
-        place = places.setdefault(tool.key, len(found))
-        found[place : place + 1] = [tool.to_dict()]
-    return found
+        index = indexes.setdefault(tool.key, len(result))
+        result[index : index + 1] = [tool.to_dict()]
+    return result
 
 
 def without_tool(tools: Sequence[JsonObject], name: str) -> tuple[list[JsonObject], Tool | None]:
     """A list of tool definitions without the one of that name (or type), and that one; None when there is none."""
-    for place, tool in enumerate(tools):
-        found = tool_from(tool)
-        if found.key == name:
-            return [*tools[:place], *tools[place + 1 :]], found
+    for index, definition in enumerate(tools):
+        tool = tool_from(definition)
+        if tool.key == name:
+            return [*tools[:index], *tools[index + 1 :]], tool
     return list(tools), None
 
 
@@ -163,37 +170,37 @@ class ToolRegistry:
         handler: Handler | None = None,
         **extra: Any,
     ) -> Registration:
-        """Register a function, in place of one of the same name; returns its definition, which is a decorator, too.
+        """Register a function, in place of one of the same name; returns its definition, which is also a decorator.
 
         A handler is called with the arguments by name when its parameters have the names of the schema's properties
         (or it takes none, several, or ``**arguments``), and with the whole object of arguments otherwise.
 
         Raises:
-            InvalidOption: the name is empty or no text, or the schema is no JSON object.
+            InvalidOption: the name is empty or not text, or the schema is not a JSON object.
         """
         if callable(name):
-            own = getattr(name, "__name__", "name")
-            raise InvalidOption(f'The decorator takes the name of the tool, and its schema: register("{own}", ...).')
+            hint = f'Write @registry.register("{getattr(name, "__name__", "name")}", …).'
+            raise InvalidOption("must be the name of the tool, not the function.", argument="name", hint=hint)
         definition = {"name": name, "description": description, "parameters": parameters, "strict": strict}
-        made = Registration.read({**extra, **definition})
-        made._registry = self  # noqa: SLF001 - the two belong together
-        self._definitions[name] = made
+        tool = Registration.read({**extra, **definition})
+        tool._registry = self  # noqa: SLF001 - the two belong together
+        self._definitions[name] = tool
         self._handlers.pop(name, None)
         if handler is not None:
             self.attach(name, handler)
-        return made
+        return tool
 
     def attach(self, name: str, handler: Handler) -> None:
-        """Put a handler behind a registered name, in place of the one that was there.
+        """Set the handler of a registered tool.
 
         Raises:
             ToolNotFound: no tool of that name is registered.
             InvalidOption: the handler cannot be called.
         """
         if name not in self._definitions:
-            raise ToolNotFound(f"There is no tool {name!r}. Register it first.")
+            raise ToolNotFound(f"There is no tool {name!r}.", hint="Register it first.")
         if not callable(handler):
-            raise InvalidOption(f"The handler of the tool {name!r} is {shown(handler)}. Give a function.")
+            raise InvalidOption(f"must be a function, not {shown(handler)}.", argument="handler")
         self._handlers[name] = handler
 
     def handler_for(self, name: str) -> Handler | None:
@@ -206,19 +213,19 @@ class ToolRegistry:
 
     @property
     def definitions(self) -> list[FunctionTool]:
-        """All definitions, in the order of their registration."""
+        """All definitions, in the order in which they were registered."""
         return list(self._definitions.values())
 
     def chosen(self, names: Sequence[str]) -> list[FunctionTool]:
-        """The definitions of these names, in this order; all of them when no name is given.
+        """The definitions of these names, in this order; all of them without names.
 
         Raises:
             ToolNotFound: there is no tool of one of these names.
         """
-        missing = [name for name in names if name not in self._definitions]
-        if missing:
-            known = ", ".join(self._definitions) or "none"
-            raise ToolNotFound(f"There is no tool {missing[0]!r} in the registry. Registered tools: {known}.")
+        for name in names:
+            if name not in self._definitions:
+                known = ", ".join(self._definitions) or "none"
+                raise ToolNotFound(f"There is no tool {name!r} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions
 
     def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
@@ -234,24 +241,22 @@ class ToolRegistry:
         if handler is None:
             known = ", ".join(self._handlers) or "none"
             raise ToolNotFound(f"There is no handler for the tool {name!r}. Tools with handlers: {known}.")
-        values = _argument_values(name, arguments)
+        values: Any = {} if arguments is None else arguments
+        if isinstance(arguments, str):
+            try:
+                values = loads(arguments)
+            except ValueError as error:
+                raise InvalidItem(
+                    f"The arguments for the tool {name!r} are not JSON: {error}. They are: {shown(arguments)}.",
+                    hint="Answer the call with an output that says so.",
+                ) from error
         takes_names = isinstance(values, Mapping) and _takes_names(handler, self._definitions[name].parameters or {})
         return handler(**values) if takes_names else handler(values)
 
 
-def _argument_values(name: str, arguments: Mapping[str, Any] | str | None) -> Any:
-    if not isinstance(arguments, str):
-        return {} if arguments is None else arguments
-    try:
-        return loads(arguments)
-    except ValueError as error:
-        raise InvalidItem(
-            f"The arguments for the tool {name!r} are not JSON: {error}. They are: {shown(arguments)}. "
-            "Answer the call with an output that says so."
-        ) from error
-
-
-_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BY_NAME: Final = (
+    inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
+)  # fmt: skip
 
 
 def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:
@@ -259,22 +264,17 @@ def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError):  # some functions written in C
         return False
-    if len(parameters) == 1 and parameters[0].kind in _BY_NAME:
-        return parameters[0].kind is inspect.Parameter.KEYWORD_ONLY or parameters[0].name in schema.get(
-            "properties", {}
-        )
-    return all(one.kind in (*_BY_NAME, inspect.Parameter.VAR_KEYWORD) for one in parameters)
+    if len(parameters) == 1 and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        return parameters[0].name in schema.get("properties", {})
+    return all(parameter.kind in _BY_NAME for parameter in parameters)
 
 
-class _Default:
-    """The registry of the module: a holder, so that resetting needs no global statement."""
-
-    registry = ToolRegistry()
+_default = [ToolRegistry()]
 
 
 def default_registry() -> ToolRegistry:
     """The registry that `register_tool` fills and that `use_tools` takes from when it is given none."""
-    return _Default.registry
+    return _default[0]
 
 
 def register_tool(
@@ -285,15 +285,80 @@ def register_tool(
     handler: Handler | None = None,
     **extra: Any,
 ) -> Registration:
-    """Register a function in the default registry, see `ToolRegistry.register`; a decorator, too.
-
-    Raises:
-        InvalidOption: the name is empty or no text, or the schema is no JSON object.
-    """
+    """Register a function in the default registry, as `ToolRegistry.register` does; also a decorator."""
     return default_registry().register(name, description, parameters, strict, handler, **extra)
 
 
 def reset_default_registry() -> ToolRegistry:
     """Replace the default registry by an empty one; returns it."""
-    _Default.registry = ToolRegistry()
-    return _Default.registry
+    _default[0] = ToolRegistry()
+    return _default[0]
+
+
+class ToolList:
+    """Methods that add, name and remove tools."""
+
+    __slots__ = ("_tools",)
+
+    _tools: list[JsonObject]
+
+    @property
+    def tools(self) -> list[JsonObject]:
+        """The definitions of the tools as dicts, in order."""
+        return list(self._tools)
+
+    @property
+    def tool_definitions(self) -> list[Tool]:
+        """The definitions of the tools, in order."""
+        return [tool_from(tool) for tool in self._tools]
+
+    def register_tool(
+        self,
+        name: str,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        strict: bool | None = None,
+        **extra: Any,
+    ) -> FunctionTool:
+        """Add a function, in place of one of the same name; returns its definition.
+
+        Raises:
+            InvalidOption: the name is empty or not text, or the schema is not a JSON object.
+        """
+        tool = FunctionTool(name=name, description=description, parameters=parameters, strict=strict, **extra)
+        self._tools = with_tools(self._tools, [tool])
+        return tool
+
+    def register_tools(self, tools: ToolRegistry | Iterable[Tool | Mapping[str, Any]]) -> list[Tool]:
+        """Add the tools of a registry or list (functions and built-in ones); returns their definitions.
+
+        Raises:
+            InvalidOption: it is neither a registry nor a list of tools.
+        """
+        result = tools_from(tools)
+        self._tools = with_tools(self._tools, result)
+        return result
+
+    def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[FunctionTool]:
+        """Add the functions of these names, or all, from a registry (else the default one); returns their definitions.
+
+        Raises:
+            ToolNotFound: the registry has no function of one of these names; nothing was added.
+            InvalidOption: it is not a registry.
+        """
+        source = default_registry() if registry is None else registry
+        if not isinstance(source, ToolRegistry):
+            raise InvalidOption(f"must be a ToolRegistry, not {shown(source)}.", argument="registry")
+        result = source.chosen(names)
+        self._tools = with_tools(self._tools, result)
+        return result
+
+    def remove_tool(self, name: str) -> Tool | None:
+        """Remove the tool of that name (or type, if it has no name); returns its definition, None if there is none."""
+        self._tools, removed = without_tool(self._tools, name)
+        return removed
+
+    def clear_tools(self) -> list[Tool]:
+        """Remove all tools; returns their definitions."""
+        removed, self._tools = self.tool_definitions, []
+        return removed

@@ -1,24 +1,27 @@
-"""Usage: the tokens that a response cost, as the provider counts them and as threadkeep does."""
+"""What an answer used: tokens, as the provider and as threadkeep count them, and what they cost, in nano-USD."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from decimal import Decimal
-from functools import partial
-from typing import Any, Final, Generic, Self, TypeVar, overload
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from functools import lru_cache
+from typing import Any, Final
 
-from threadkeep.domain.cost import ARITHMETIC
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy, shown
+from threadkeep.errors import InvalidOption
 
-T = TypeVar("T")
+Amount = int | float | str | Decimal
+
+logger = logging.getLogger("threadkeep")
 
 
 @dataclass(frozen=True, slots=True)
 class NormalizedUsage:
-    """Token counts that mean the same for every provider; None where the provider does not say.
+    """Token counts that mean the same for every provider; None where the provider does not report one.
 
     Attributes:
         input_tokens: all input, what came from or went into the provider's cache included.
@@ -41,17 +44,15 @@ class NormalizedUsage:
         return {name: value for name in FIGURES if (value := getattr(self, name)) is not None}
 
 
-FIGURES: Final = tuple(one.name for one in fields(NormalizedUsage))
+FIGURES: Final = tuple(figure.name for figure in fields(NormalizedUsage))
 _DIGITS: Final = 18  # no count has more; all of these fit into 64 bits
 _COUNTS: Final = range(10**_DIGITS)
 
-logger = logging.getLogger("threadkeep")
-
 
 def figure(value: object) -> int | None:
-    """A token count: whole numbers in any dress; None, which is unknown, for everything else.
+    """A token count: whole numbers of any type, or their texts; None, which is unknown, for everything else.
 
-    A number that counts nothing (below zero, beyond 18 digits) is logged.
+    A number that cannot be a count (below zero, beyond 18 digits) is logged.
     """
     if value.__class__ is int and value in _COUNTS:  # nearly always
         return value
@@ -59,12 +60,12 @@ def figure(value: object) -> int | None:
         return None
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
         return int(value)
-    if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
+    if not isinstance(value, int | float) or value % 1:  # which is true of NaN and infinities
         return None
-    if int(value) not in _COUNTS:
-        logger.warning("A provider counted %s tokens; the figure counts as unknown.", shown(value))
-        return None
-    return int(value)
+    if int(value) in _COUNTS:
+        return int(value)
+    logger.warning("A provider counted %s tokens; the figure counts as unknown.", shown(value))
+    return None
 
 
 @dataclass(frozen=True, init=False)
@@ -141,7 +142,7 @@ class Usage:
         )
 
     def to_dict(self) -> JsonObject:
-        """The figures by name; what the provider did not say is left out, and nothing is computed."""
+        """The figures by name; what the provider did not report is left out, and nothing is computed."""
         return {name: json_copy(value, name) for name in _WRITTEN if (value := getattr(self, name)) is not None}
 
     @classmethod
@@ -157,171 +158,128 @@ def _details(value: object) -> JsonObject | None:
     return json_copy(value, "the details of a usage") if isinstance(value, dict | Mapping) else None
 
 
-# What a report adds up
-SUMS: Final = ("attempts", *FIGURES, "cost_nano", "latency_ms", "cache_known_tokens", "costs", "latencies")
+NANO: Final = 10**9
+MAX_COST: Final = 10**15  # a million dollars: no answer costs that, and sums of these fit into 64 bits
+MAX_DIGITS: Final = 18  # before the point, of a number that is a cost or a price
 
+# How costs are computed, whatever the application has set for its own decimals
+ARITHMETIC: Final = Context(
+    prec=28, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, traps=[InvalidOperation, DivisionByZero, Overflow]
+)
 
-class _Sum(Generic[T]):
-    """A sum of a row, which lies behind its keys."""
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self._place = SUMS.index(name)
-
-    @overload
-    def __get__(self, row: None, owner: type[Any]) -> Self: ...
-    @overload
-    def __get__(self, row: UsageRow, owner: type[Any]) -> T: ...
-    def __get__(self, row: UsageRow | None, owner: type[Any]) -> Self | T:
-        if row is None:
-            return self
-        value: T = row._values[len(row._names) + self._place]  # noqa: SLF001 - a part of the row
-        return value
-
-
-class UsageRow:
-    """Sums over provider attempts; a sum is None where no attempt reported the figure, else that of those that did.
-
-    Attributes:
-        attempts: how many there were, failed ones included.
-        cost_nano: in nano-USD; `costs` says of how many attempts it is known.
-        latency_ms: the sum of all latencies; `latencies` says of how many attempts one is known.
-        cache_known_tokens: input of the attempts that say how much of it came from the cache.
-    """
-
-    __slots__ = ("_names", "_values")
-
-    attempts = _Sum[int]()
-    input_tokens = _Sum[int | None]()
-    cached_tokens = _Sum[int | None]()
-    cache_write_tokens = _Sum[int | None]()
-    output_tokens = _Sum[int | None]()
-    reasoning_tokens = _Sum[int | None]()
-    total_tokens = _Sum[int | None]()
-    cost_nano = _Sum[int | None]()
-    latency_ms = _Sum[int | None]()
-    cache_known_tokens = _Sum[int | None]()
-    costs = _Sum[int]()
-    latencies = _Sum[int]()
-
-    def __init__(
-        self,
-        keys: Mapping[str, Any],
-        *,
-        attempts: int = 0,
-        input_tokens: int | None = None,
-        cached_tokens: int | None = None,
-        cache_write_tokens: int | None = None,
-        output_tokens: int | None = None,
-        reasoning_tokens: int | None = None,
-        total_tokens: int | None = None,
-        cost_nano: int | None = None,
-        latency_ms: int | None = None,
-        cache_known_tokens: int | None = None,
-        costs: int = 0,
-        latencies: int = 0,
-    ) -> None:
-        self._names = tuple(keys)
-        self._values: Sequence[Any] = (
-            *keys.values(), attempts, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
-            total_tokens, cost_nano, latency_ms, cache_known_tokens, costs, latencies,
-        )  # fmt: skip
-
-    @classmethod
-    def each(cls, names: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
-        """Rows of values as a database gives them, thousands at once: keys, sums, and what does not count."""
-        found, new = [], cls.__new__
-        for values in rows:
-            row = new(cls)
-            row._names, row._values = names, values  # noqa: SLF001 - its own
-            found.append(row)
-        return found
-
-    @property
-    def keys(self) -> Mapping[str, Any]:
-        """What the attempts have in common, by the names that were asked for (``day``, ``model`` …).
-
-        Each is readable as an attribute, too.
-        """
-        return dict(zip(self._names, self._values, strict=False))
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._names:
-            return self._values[self._names.index(name)]
-        raise AttributeError(f"This usage row has no {name!r}. Its keys: {', '.join(self._names) or 'none'}.")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, UsageRow):
-            return NotImplemented
-        return self._sums() == other._sums() and self.keys == other.keys
-
-    def __hash__(self) -> int:
-        return hash(self._sums())
-
-    def __repr__(self) -> str:
-        sums = "".join(f", {name}={value}" for name, value in zip(SUMS, self._sums(), strict=True))
-        return f"UsageRow({self.keys!r}{sums})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(UsageRow, self.keys, **dict(zip(SUMS, self._sums(), strict=True))), ()
-
-    def _sums(self) -> tuple[Any, ...]:
-        return tuple(self._values[len(self._names) :][: len(SUMS)])
-
-    @property
-    def cost_usd(self) -> Decimal | None:
-        """The cost in US dollars, exactly."""
-        return None if self.cost_nano is None else ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
-
-    @property
-    def cache_hit_ratio(self) -> float | None:
-        """How much of the input came from the cache, 0 to 1, where providers tell; None where none does.
-
-        None also where more came from it than there was: some attempts say the one figure without the other.
-        """
-        if self.cached_tokens is None or not self.cache_known_tokens or self.cached_tokens > self.cache_known_tokens:
-            return None
-        return self.cached_tokens / self.cache_known_tokens
-
-    @property
-    def mean_latency_ms(self) -> float | None:
-        """The mean latency of the attempts that have one; None where none has."""
-        return None if self.latency_ms is None or not self.latencies else self.latency_ms / self.latencies
-
-    def to_dict(self) -> JsonObject:
-        """Keys and figures in one dict; unknown figures are None."""
-        return {**self.keys, **{name: getattr(self, name) for name in ROW_FIGURES}}
-
-
-# What a row tells beside its keys
-ROW_FIGURES: Final = (
-    "attempts", *FIGURES, "cost_nano", "costs", "cache_hit_ratio", "latency_ms", "latencies", "mean_latency_ms",
+# Where providers report what an answer cost, in their usage object -> the nano-USD of one unit
+REPORTED: Final = (
+    (("cost_in_usd_ticks",), Decimal("0.1")),   # xAI: ten thousand million ticks are a dollar
+    (("cost", "total_cost"), Decimal(NANO)),    # Perplexity
+    (("cost",), Decimal(NANO)),                 # OpenRouter: its credits are dollars
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
-    """How many days were summed up for the first time, and how many sums differed from the ledger and were mended."""
+class Cost:
+    """What an answer cost, and how that is known.
 
-    filled: int
-    mended: int
+    Attributes:
+        nano: nano-USD.
+        price: JSON text for the ledger: where the figure is from (`source`), and the prices it was computed with.
+    """
+
+    nano: int
+    price: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUsage:
-    """How often a tool was called.
+class Price:
+    """A price of your own, in USD for a million tokens.
 
     Attributes:
-        name: of the function; None where a call has none.
-        calls: how many calls there were.
-        unanswered: of these, calls without an output.
-        failed: of these, calls whose output has the status failed, incomplete or error.
+        model: the model as the ledger names it; ``*`` stands for any text.
+        input: for input tokens.
+        output: for output tokens, reasoning included.
+        cached: for input that came from the provider's cache; None: as `input`.
+        cache_write: for input that went into the provider's cache; None: as `input`.
+        provider: only for answers of this provider (`provider=` of `add_response`); None: of any.
+
+    Raises:
+        InvalidOption: a price is not a number from 0 on, or model or provider is not a name.
     """
 
-    name: str | None
-    calls: int
-    unanswered: int
-    failed: int
+    model: str
+    input: Amount
+    output: Amount
+    cached: Amount | None = None
+    cache_write: Amount | None = None
+    provider: str | None = None
 
-    def to_dict(self) -> JsonObject:
-        """The figures by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+    def __post_init__(self) -> None:
+        names: dict[str, object] = {"model": self.model, "provider": "any" if self.provider is None else self.provider}
+        for name, value in names.items():
+            if not isinstance(value, str) or not value:
+                raise InvalidOption(f"must be the name of a {name}, not {shown(value)}.", argument=name)
+        for price in fields(self):
+            value = getattr(self, price.name)
+            if price.name in names or (value is None and price.default is None):
+                continue
+            amount = decimal_of(value)
+            if amount is None:
+                raise InvalidOption(f"must be a number of dollars from 0 on, not {shown(value)}.", argument=price.name)
+            object.__setattr__(self, price.name, amount)
+
+    def is_for(self, provider: str | None, model: str) -> bool:
+        """Whether it is the price of that model there."""
+        return self.provider in {None, provider} and _pattern(self.model).fullmatch(model) is not None
+
+
+@lru_cache(maxsize=1024)
+def _pattern(model: str) -> re.Pattern[str]:
+    """Only ``*`` is special: there are models called ``claude-sonnet-4-5[1m]``.
+
+    The text between two of them is matched only once; backtracking would take for ever where there are many.
+    """
+    first, *rest = map(re.escape, model.split("*"))
+    between = "".join(f"(?>.*?{text})" for text in rest[:-1])
+    return re.compile(first + between + "".join(f".*{last}" for last in rest[-1:]), re.DOTALL)
+
+
+def decimal_of(value: object) -> Decimal | None:
+    """A number from 0 on that can be a cost, exactly as it is written; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        result = Decimal(str(value) if isinstance(value, float) else value)
+    except InvalidOperation:
+        return None
+    return result if result.is_finite() and result >= 0 and result.adjusted() < MAX_DIGITS else None
+
+
+def whole_nano(amount: Decimal) -> int | None:
+    """An amount of nano-USD as it is stored: a half goes to the even number; None, and logged, beyond any real cost."""
+    if amount < MAX_COST:
+        return int(amount.to_integral_value(ROUND_HALF_EVEN))
+    logger.warning("No answer costs %s USD; this figure is left out.", f"{amount / NANO:,.0f}")
+    return None
+
+
+def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
+    """The nano-USD that the provider itself reports in its usage object; None where it reports none."""
+    if not usage:
+        return None
+    for keys, unit in REPORTED:
+        value: Any = usage
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None and (amount := decimal_of(value)) is not None:
+            upstream = _billed_elsewhere(usage)
+            return None if upstream is None else whole_nano(amount * unit + upstream * NANO)
+    return None
+
+
+def _billed_elsewhere(usage: Mapping[str, Any]) -> Decimal | None:
+    """What another provider bills besides the reported cost, in dollars; None where that is unknown.
+
+    OpenRouter's `cost` is its fee only where the application brings its own key for the provider behind it.
+    """
+    if usage.get("is_byok") is not True:
+        return Decimal(0)
+    details = usage.get("cost_details")
+    return decimal_of(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None

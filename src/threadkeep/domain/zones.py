@@ -15,9 +15,9 @@ def offset_at(zone: tzinfo, at: datetime) -> int:
 
 
 def changes_of(zone: tzinfo, since: datetime, until: datetime) -> tuple[list[datetime], tuple[int, ...]]:
-    """The moments in a time at which the clocks change, and the offsets before, between and after them.
+    """The moments in a span of time at which the clocks change, and the offsets before, between and after them.
 
-    Two changes within a day and a half that take each other back would be missed; no zone has them.
+    Two changes within a day and a half that cancel each other would be missed; no zone has them.
     """
     at, end = since.astimezone(UTC).replace(microsecond=0), until.astimezone(UTC).replace(microsecond=0) + _SECOND
     offsets, changes = [offset_at(zone, at)], list[datetime]()
@@ -45,26 +45,26 @@ def _change(zone: tzinfo, before: datetime, after: datetime) -> datetime:
 
 
 def midnight(day: date, zone: tzinfo) -> datetime:
-    """The moment at which a day begins there."""
+    """The moment at which a day begins in a time zone."""
     return datetime(day.year, day.month, day.day, tzinfo=zone)
 
 
 def ranges_of(days: Sequence[date]) -> list[tuple[date, date]]:
     """Days, in order, as ranges without gaps."""
-    found: list[tuple[date, date]] = []
+    ranges: list[tuple[date, date]] = []
     for day in days:
-        if found and day - found[-1][1] == _DAY:
-            found[-1] = found[-1][0], day
+        if ranges and day - ranges[-1][1] == _DAY:
+            ranges[-1] = ranges[-1][0], day
         else:
-            found.append((day, day))
-    return found
+            ranges.append((day, day))
+    return ranges
 
 
 def gaps_of(ranges: Sequence[tuple[date, date]], first: date, last: date) -> list[tuple[date, date]]:
     """The days from `first` to `last` that are in none of these ranges, as ranges."""
-    found, day = [], first
+    gaps, day = [], first
     for start, end in ranges:
         if day < start:
-            found.append((day, start - _DAY))
+            gaps.append((day, start - _DAY))
         day = end + _DAY
-    return [*found, (day, last)] if day <= last else found
+    return [*gaps, (day, last)] if day <= last else gaps

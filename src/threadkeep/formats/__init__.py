@@ -6,13 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from threadkeep.domain.formats import Format
+from threadkeep.formats.registry import NAMES, FormatName, get_format
 
-from threadkeep.domain.wire import FORMATS, Format, get_format
-from threadkeep.formats.wire_format import WireFormat
-
-__all__ = ["FORMATS", "NAMES", "Format", "WireFormat", "get_format"]
-
-NAMES: Final = ("open_responses", "chat_completion", "messages", "converse", "gemini")
-
-FORMATS.update({name: WireFormat(name) for name in NAMES})
+__all__ = ["NAMES", "Format", "FormatName", "get_format"]

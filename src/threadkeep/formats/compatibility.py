@@ -14,9 +14,9 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender
-from threadkeep.formats import NAMES, get_format
-from threadkeep.formats.fields import Dropped, Elsewhere, Field, Row, Spread
-from threadkeep.formats.reports import LOSSES, REPAIRS
+from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField
+from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 _INTRODUCTION: Final = """# Compatibility
 
@@ -27,10 +27,10 @@ What came in from the wire of a format goes back to that format as it came, also
 out: unknown items, parts, keys and tools are kept. This page is about what you build yourself, and about what goes from
 one format to another.
 """
-_CELLS: Final = """## What the cells say
+_CELLS: Final = """## What the cells mean
 
-`sent` means that it is in the request, a code behind it that it was mended; `left out` that it is not; `a note` that a
-text stands in its place. The codes are those of [losses](#losses) and [repairs](#repairs).
+`sent` means that it is in the request, a code behind it that it was repaired; `left out` that it is not; `a note` that
+a text stands in its place. The codes are those of [losses](#losses) and [repairs](#repairs).
 """
 _PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
 _VIDEO: Final = "data:video/mp4;base64,AAAAGGZ0eXA="
@@ -127,17 +127,17 @@ def page() -> str:
             _table("Tool", {what: [_tool(tool, name) for name in NAMES] for what, tool in TOOLS.items()}),
             "## Losses\n\nWhat is missing from a request, by the `code` of the loss.\n",
             _list("Code", "What is missing", LOSSES.items()),
-            "## Repairs\n\nWhat was mended so that the provider takes the request, by the `code` of the repair.\n",
+            "## Repairs\n\nWhat was repaired so that the provider takes the request, by the `code` of the repair.\n",
             _list("Code", "What was done", REPAIRS.items()).rstrip("\n"),
             "",
         ]
     )
 
 
-def _options(name: str) -> str:
+def _options(name: FormatName) -> str:
     rows: tuple[Row, ...] = import_module(f"threadkeep.formats.{name}.fields").FIELDS
-    found = sorted((row.option, _target(row)) for row in rows)
-    return f"### `{name}`\n\n{_list('Option', 'In the request', found)}"
+    cells = sorted((row.option, _target(row)) for row in rows)
+    return f"### `{name}`\n\n{_list('Option', 'In the request', cells)}"
 
 
 def _target(row: Row) -> str:
@@ -145,11 +145,11 @@ def _target(row: Row) -> str:
     match row:
         case Field(target=target, how=how):
             return f"`{target}`" + ("" if how is None else ", in the words of the format")
-        case Spread(targets=targets):
+        case FieldGroup(targets=targets):
             return ", ".join(f"`{target}`" for target in targets)
-        case Elsewhere(what=what):
+        case SpecialField(what=what):
             return what
-        case Dropped(reason=reason, silent=silent):
+        case NoField(reason=reason, silent=silent):
             quiet = f" (no loss where it is {', '.join(f'`{value}`' for value in silent)})" if silent else ""
             return f"left out: {reason}{quiet}"
 
@@ -163,15 +163,15 @@ def _parts(place: str) -> str:
     return f"### In {place}\n\n{_table('Part', rows)}"
 
 
-def _item(items: Sequence[JsonObject], name: str) -> str:
+def _item(items: Sequence[JsonObject], name: FormatName) -> str:
     return _outcome([_USER, *items, _ANSWER, _USER], [_TOOL], name)
 
 
-def _tool(tool: JsonObject, name: str) -> str:
+def _tool(tool: JsonObject, name: FormatName) -> str:
     return _outcome([_USER], [tool], name)
 
 
-def _outcome(items: Sequence[JsonObject], tools: Sequence[JsonObject], name: str) -> str:
+def _outcome(items: Sequence[JsonObject], tools: Sequence[JsonObject], name: FormatName) -> str:
     """What becomes of items and tools in a format."""
     session = Session(model="any", tools=tools)
     for item in items:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import Dialect
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine, async_scoped_session, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session, create_async_engine
+from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import shown
 from threadkeep.errors import InvalidOption, MissingExtra
 
@@ -39,16 +43,17 @@ def engine_for(url: str | URL | Engine) -> Engine:
     if isinstance(url, AsyncEngine):
         raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
     if isinstance(url, Engine):
-        found = url
-    else:
-        target, extra = _resolved(url, is_async=False)
-        try:
-            found = create_engine(target, **_options(target))
-        except ImportError as error:
-            raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
-    if found.dialect.name == "sqlite":
-        _prepare_sqlite(found)
-    return found
+        if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
+            event.listen(url, "checkout", _on_checkout)  # it may have connections already
+        return url
+    target, extra = _resolved(url, is_async=False)
+    try:
+        engine = create_engine(target, **_options(target))
+    except ImportError as error:
+        raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+    return engine
 
 
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
@@ -62,17 +67,43 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
 
 
-def host_of(host: object, *kinds: type) -> Any:
-    """The connection or session, of one of these kinds, in whose transaction a store works.
+def host_connection(host: object) -> Connection | OrmSession:
+    """The connection or session in whose transaction a store works.
 
     Raises:
-        InvalidOption: it is none of them, and no scoped session that stands for one.
+        InvalidOption: it is neither, and not a scoped session that stands for one.
     """
-    found = host() if isinstance(host, scoped_session | async_scoped_session) else host
-    if not isinstance(found, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise InvalidOption(f"within takes the {names} whose transaction the store works in, not {shown(host)}.")
-    return found
+    target = host() if isinstance(host, scoped_session) else host
+    if isinstance(target, Connection | OrmSession):
+        return target
+    raise InvalidOption(f"`within` takes the Connection or Session whose transaction it works in, not {shown(host)}.")
+
+
+def async_host_connection(host: object) -> Connection | OrmSession:
+    """The blocking connection or session inside that of an application that uses asyncio; errors as above."""
+    target = host() if isinstance(host, async_scoped_session) else host
+    if isinstance(target, AsyncSession):
+        return target.sync_session
+    if isinstance(target, AsyncConnection):
+        if target.sync_connection is not None:
+            return target.sync_connection
+        raise InvalidOption("The connection that `within` was given is not open: it is closed, or was not awaited.")
+    raise InvalidOption(
+        f"`within` takes the AsyncConnection or AsyncSession whose transaction it works in, not {shown(host)}."
+    )
+
+
+def isolation_levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLevel | None, IsolationLevel | None]:
+    """The isolation levels of reading and writing, where they are not what the engine does anyway.
+
+    Single statements need no transaction: on PostgreSQL autocommit saves BEGIN and ROLLBACK. On MySQL every statement
+    must see what is committed. Engines that are made here are set up so already, because switching takes time.
+    """
+    if is_owned:
+        return None, None
+    if dialect.name == "postgresql":
+        return "AUTOCOMMIT", None
+    return ("READ COMMITTED", "READ COMMITTED") if is_mysql(dialect) else (None, None)
 
 
 def is_sqlite(url: object) -> bool:
@@ -164,19 +195,17 @@ def is_sqlite_file(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
 
 
-def _prepare_sqlite(engine: Engine) -> None:
-    """Foreign keys, write-ahead log and patience, on every connection that is handed out."""
-    if not event.contains(engine, "checkout", _on_checkout):
-        event.listen(engine, "checkout", _on_checkout)
-
-
 def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
-    if _READY in record.info:
-        return
+    if _READY not in record.info:
+        _prepare_sqlite(connection, record)
+        record.info[_READY] = True
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
+    """Foreign keys, write-ahead log and patience."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
     if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         cursor.execute("PRAGMA journal_mode=WAL")
     cursor.close()
-    record.info[_READY] = True

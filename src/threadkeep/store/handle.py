@@ -1,56 +1,199 @@
-"""What a conversation knows of itself, whichever face it has."""
+"""Handles: one opened conversation, on one of its branches, with what was read of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from threading import Lock
+from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import json_copy
 from threadkeep.domain.options import OptionAttributes
 from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
-from threadkeep.store.actions.opening import Opened
-from threadkeep.store.contents import Contents
-from threadkeep.store.endings import LeftBehind
-from threadkeep.store.place import Place
-from threadkeep.store.plans import Plan, as_it_is
-from threadkeep.store.state import State
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.store.config_cache import ConfigCache
+from threadkeep.store.history import HistoryPage, read_history
+from threadkeep.store.history_cache import CachedHistory, HistoryCache, size_of
+from threadkeep.store.item_rows import ItemRecord
+from threadkeep.store.lineage import ConversationState
+from threadkeep.store.prices import PriceBook
+from threadkeep.store.refs import BranchRef
+from threadkeep.store.search.index import IndexTrigger
+from threadkeep.store.transactions import Transactions
 
-T = TypeVar("T")
-KEPT_ASIDE: Final = frozenset({"response_boundary", "imported"})  # kept with the options, and none of them
+_NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # kept among the options
 
 
-class Handle(OptionAttributes):
-    """A conversation, pinned to one of its branches. Best one per thread or task; a shared one may read things twice.
+@dataclass(frozen=True, slots=True)
+class StoreResources:
+    """What all handles of a store share; `index_trigger`: None for a store that does not search."""
+
+    configs: ConfigCache
+    histories: HistoryCache
+    prices: PriceBook
+    index_trigger: IndexTrigger | None
+
+
+class Handle:
+    """An opened conversation: where it is, how it is reached, and what was read of it. What use cases work with."""
+
+    __slots__ = ("_cache", "_ref", "conversation", "resources", "transactions")
+
+    def __init__(self, resources: StoreResources, transactions: Transactions, conversation: ConversationState) -> None:
+        self.resources, self.transactions, self.conversation = resources, transactions, conversation
+        self._ref: BranchRef | None = None
+        self._cache: list[HandleCache] = []
+
+    @property
+    def ref(self) -> BranchRef:
+        """Where the conversation is, and on which branch."""
+        ref = self._ref
+        if ref is None:  # most of those in a list are never asked
+            ref = self._ref = self.conversation.ref()
+        return ref
+
+    @property
+    def cache(self) -> HandleCache:
+        """What was read of it; when several threads ask at once, the first one makes it."""
+        if not self._cache:
+            histories = self.resources.histories if self.transactions.keeps_history else None
+            self._cache.append(HandleCache(self.conversation, histories))
+        return self._cache[0]
+
+    def on(self, conversation: ConversationState) -> Handle:
+        """A handle on another conversation or branch of the same store."""
+        return Handle(self.resources, self.transactions, conversation)
+
+    def read_snapshot(self) -> Snapshot:
+        """Read what is new; returns what a request is rendered from.
+
+        Raises:
+            NotFound: the conversation does not exist any more.
+        """
+        cache = self.cache
+        conversation, since = cache.conversation, cache.next_position
+        return cache.update(
+            self.transactions.read(
+                lambda connection: read_history(connection, self.ref, self.resources.configs, conversation, since)
+            )
+        )
+
+    def after_write(self) -> None:
+        """To be called after each write to the conversation: now and then the search index catches up."""
+        trigger = self.resources.index_trigger
+        if trigger is not None and self.transactions.keeps_history:
+            trigger.after_write(self.transactions, self.ref.scope.tenant)
+
+
+class HandleCache:
+    """What was read of a conversation: row, options, tools, and items. Only what is new is read again.
+
+    Another revision makes it read everything again. Tasks and threads may share a handle: what one of them reads while
+    another one has read it already is not added twice, and a list of items that was handed out never changes.
+    """
+
+    def __init__(self, conversation: ConversationState, histories: HistoryCache | None) -> None:
+        self.conversation = conversation
+        self.head = conversation.lineage.head
+        self._key = (conversation.scope.tenant, conversation.row.id, conversation.branch)
+        self._histories = histories  # none inside the caller's transaction, which may take items back
+        self._lock = Lock()  # held for moments: never over a statement
+        history = None if histories is None else histories.find(self._key, conversation.row.revision)
+        self._size = 0 if history is None else history.size
+        self._entries: list[Entry] = [] if history is None else history.entries
+        self._new: list[Entry] = []  # behind these: written by this handle since they were last looked at
+        self.next_position = 0 if history is None else history.next_position  # everything below it has been read
+        # what formats remember of these items; anew when they are read anew
+        self._format_cache: dict[str, Any] = {} if history is None else history.format_cache
+
+    def history(self) -> tuple[ConversationState, list[Entry], int]:
+        """The conversation, its items that were read, and the position below which all of them are."""
+        with self._lock:
+            return self.conversation, self._all(), self.next_position
+
+    def update(self, page: HistoryPage) -> Snapshot:
+        """Take in what was read; returns what a request is rendered from."""
+        with self._lock:
+            before = self.next_position
+            if page.since == 0:
+                self._replace(page)
+            elif page.next_position > before:
+                self._new += [entry for entry in page.entries if entry.position >= before]
+                self.next_position = page.next_position
+            entries = self._all()
+            self.head = entries[-1].position if entries else -1
+            conversation, format_cache = self.conversation, self._format_cache
+            if self._histories is None:
+                self._entries, self.next_position, self._format_cache = [], 0, {}
+            elif self._histories.limit and (self.next_position != before or not self._size):
+                self._size = self._histories.keep(self._key, self._cached(), self._size, page.entries)
+        return Snapshot(
+            conversation.settings, conversation.tools, entries, page.server_state, conversation.imported,
+            format_cache, conversation.format_cache,
+        )  # fmt: skip
+
+    def change(self, conversation: ConversationState) -> None:
+        """Take in the row, options and tools as they are after a change."""
+        with self._lock:
+            self.conversation = conversation
+            self._format_cache = {}
+
+    def append(
+        self,
+        records: Sequence[ItemRecord],
+        first: int,
+        revision: int,
+        *,
+        turn: int | None = None,
+        seen: int | None = None,
+    ) -> None:
+        """Take in items that this handle wrote itself, so that they need not be read."""
+        if not records:
+            return
+        with self._lock:
+            self.head = first + len(records) - 1
+            is_next = first == self.next_position and first > 0
+            if self._histories is not None and is_next and revision == self.conversation.row.revision:
+                entries = [record.entry(first + offset, turn, seen) for offset, record in enumerate(records)]
+                self._new += entries
+                self.next_position = first + len(records)
+                if self._size:  # it is kept already; these count when it is kept again
+                    self._size += size_of(entries)
+
+    def _all(self) -> list[Entry]:
+        """The items below `next_position`; a new list where there are new ones."""
+        if self._new:
+            self._entries, self._new = [*self._entries, *self._new], []
+        return self._entries
+
+    def _cached(self) -> CachedHistory:
+        return CachedHistory(self.conversation.row.revision, self._all(), self.next_position, self._format_cache)
+
+    def _replace(self, page: HistoryPage) -> None:
+        """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""
+        is_older = page.next_position < self.next_position
+        if is_older and page.conversation.row.revision == self.conversation.row.revision:
+            return
+        self.conversation = page.conversation
+        self._entries, self._new = list(page.entries), []
+        self.next_position = page.next_position
+        self._format_cache = {}
+        self._size = 0
+
+
+class ConversationAttributes(OptionAttributes):
+    """What can be read of a Conversation and an AsyncConversation without asking the database.
 
     Session options can be read as attributes (``conversation.temperature``); `update` changes them. `replayed` is True
     when an earlier call with the same idempotency key had created it.
     """
 
     replayed: bool = False
-    _remembers = True  # whether what was read stays true: not inside the caller's transaction
-
-    def __init__(self, found: Opened, contents: Contents) -> None:
-        self._found = found
-        self._contents = contents
-        self._place_found: Place | None = None
-        self._remembered: list[State] = []
-
-    @property
-    def _place(self) -> Place:
-        place = self._place_found
-        if place is None:  # most of those in a list are never asked
-            place = self._place_found = self._found.place()
-        return place
-
-    @property
-    def _state(self) -> State:
-        """What it remembers, once that is asked for; of threads that ask at once, the first one makes it."""
-        if not self._remembered:
-            self._remembered.append(State(self._found, self._contents.memories if self._remembers else None))
-        return self._remembered[0]
+    _handle: Handle
 
     def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
         """Refuse an assignment, which would store nothing.
@@ -58,7 +201,9 @@ class Handle(OptionAttributes):
         Raises:
             InvalidOption: always.
         """
-        raise InvalidOption(f"{name} cannot be assigned, which would store nothing. Call update({name}=...).")
+        raise InvalidOption(
+            "cannot be assigned, which would store nothing.", argument=name, hint=f"Call update({name}=...)."
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} branch {self.branch}>"
@@ -66,87 +211,77 @@ class Handle(OptionAttributes):
     @property
     def id(self) -> str:
         """The id to keep: ``conv_`` and 32 hexadecimal digits."""
-        return self._place.public_id
+        return self._handle.ref.public_id
 
     @property
     def branch(self) -> int:
         """The number of the branch this handle is on."""
-        return self._place.branch
+        return self._handle.ref.branch
 
     @property
     def head(self) -> int:
         """The position of the last item on this branch that the handle knows of; -1 when there is none."""
-        return self._state.head
+        return self._handle.cache.head
 
     @property
     def external_id(self) -> str | None:
         """The application's own id."""
-        found: str | None = self._state.found.facts.external_id
-        return found
+        external_id: str | None = self._row.external_id
+        return external_id
 
     @property
     def user_id(self) -> str | None:
         """Whose conversation it is."""
-        found: str | None = self._state.found.facts.user_id
-        return found
+        user_id: str | None = self._row.user_id
+        return user_id
 
     @property
     def title(self) -> str | None:
         """A title for people."""
-        found: str | None = self._state.found.facts.title
-        return found
+        title: str | None = self._row.title
+        return title
 
     @property
     def labels(self) -> dict[str, str]:
         """The application's own labels; never sent to a provider."""
-        text = self._state.found.facts.labels
+        text = self._row.labels
         return {} if text is None else loads(text)
 
     @property
     def status(self) -> str:
         """``active`` or ``archived``."""
-        found: str = self._state.found.facts.status
-        return found
+        status: str = self._row.status
+        return status
 
     @property
     def created_at(self) -> datetime:
         """When it was created, aware, in UTC."""
-        found: datetime = self._state.found.facts.created_at
-        return found
+        created_at: datetime = self._row.created_at
+        return created_at
 
     @property
     def last_activity_at(self) -> datetime:
         """When it was last appended to, as far as this handle has read, aware, in UTC."""
-        found: datetime = self._state.found.facts.last_activity_at
-        return found
+        last_activity_at: datetime = self._row.last_activity_at
+        return last_activity_at
 
     @property
     def settings(self) -> JsonObject:
         """A copy of the session options that are set."""
-        found = self._state.found.settings
-        return {name: json_copy(value, name) for name, value in found.items() if name not in KEPT_ASIDE}
-
-    @property
-    def _model(self) -> str | None:
-        """The model that is asked, without a copy of all options."""
-        found: str | None = self._state.found.settings.get("model")
-        return found
+        settings = self._handle.cache.conversation.settings
+        return {name: json_copy(value, name) for name, value in settings.items() if name not in _NOT_OPTIONS}
 
     @property
     def tool_definitions(self) -> list[Tool]:
         """The tools, as values."""
-        return tools_from(self._state.found.tools)
+        return tools_from(self._handle.cache.conversation.tools)
 
     @property
     def tools(self) -> list[JsonObject]:
         """A copy of the tool definitions, in order."""
-        return [{key: json_copy(value, key) for key, value in tool.items()} for tool in self._state.found.tools]
+        tools = self._handle.cache.conversation.tools
+        return [{key: json_copy(value, key) for key, value in tool.items()} for tool in tools]
 
-    def _reading(self, action: Callable[..., Any], *arguments: Any, finish: Callable[[Any], T] = as_it_is) -> Plan[T]:
-        return Plan(action, (self._place, *arguments), finish)
-
-    def _writing(
-        self, action: Callable[..., Any], *arguments: Any, finish: Callable[[Any], T] = as_it_is, is_keyed: bool = False
-    ) -> Plan[T]:
-        endings = LeftBehind(self._contents.prices)
-        return Plan(action, (self._place, *arguments), finish, is_write=True, is_keyed=is_keyed, endings=endings)
+    @property
+    def _row(self) -> Any:
+        return self._handle.cache.conversation.row

@@ -5,40 +5,76 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, Self, Unpack
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session
 
 from threadkeep.db import schema
-from threadkeep.domain.cost import Price
-from threadkeep.domain.option_types import ImportOptions, NewOptions
+from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.options import ImportOptions, NewOptions
+from threadkeep.domain.reports import (
+    ReconciliationReport,
+    Statistics,
+    ToolUsage,
+    UsageFilters,
+    UsageKey,
+    UsageRow,
+    UsageSum,
+)
 from threadkeep.domain.session import Session
-from threadkeep.domain.statistics import Statistics
-from threadkeep.domain.stored import Page
-from threadkeep.domain.usage import Reconciled, ToolUsage, UsageRow
+from threadkeep.domain.stored import Page, SearchResult
+from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
-from threadkeep.store.actions.opening import Opened
-from threadkeep.store.actions.tenants import create_tenant, find_tenant, get_tenant
-from threadkeep.store.contents import Contents
+from threadkeep.formats.registry import FormatName
+from threadkeep.store import conversations, importing, retention, rollups, tenants, usage
+from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.database import Database, HostDatabase, SyncRunner
-from threadkeep.store.engines import engine_for
-from threadkeep.store.memory import DEFAULT_BYTES
-from threadkeep.store.place import MAX_POSITION, Scope, identifier, whole
-from threadkeep.store.plans import Plan, Steps, Work
+from threadkeep.store.conversations import ConversationFilter, ConversationInfo
+from threadkeep.store.engines import engine_for, host_connection
+from threadkeep.store.handle import Handle, StoreResources
+from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
+from threadkeep.store.lineage import ConversationState
 from threadkeep.store.prices import PriceBook
-from threadkeep.store.requests import About
-from threadkeep.store.search_faces import Searches
-from threadkeep.store.shelf import DEFAULT_TENANT, in_batches, must_be_set_up
-from threadkeep.store.sweeping import Erased, Progress, Retained
-from threadkeep.store.upkeep import Upkeep
+from threadkeep.store.refs import Scope
+from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
+from threadkeep.store.search import index, query
+from threadkeep.store.search.index import IndexTrigger
+from threadkeep.store.search.query import SearchFilters
+from threadkeep.store.statistics import statistics
+from threadkeep.store.streaming.recovery import StreamRecovery
+from threadkeep.store.tool_usage import tool_usage
+from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
+from threadkeep.store.validation import MAX_POSITION, identifier, whole_number
 
-T = TypeVar("T")
+CHOOSE_TENANT: Final = "Choose one with for_tenant(name), or create one with create_tenant(name)."
 
 
-class Store(Searches):
+class StoreRoot:
+    """The database of a store and of those made of it, which is opened once."""
+
+    def __init__(self, engine: Engine, transactions: Transactions, *, has_tenants: bool) -> None:
+        self._engine, self._transactions, self._has_tenants = engine, transactions, has_tenants
+        self.is_open = False
+        self._default_tenant = 0
+
+    def open(self) -> int:
+        """Check the schema, set up an empty SQLite database; returns the default tenant (0 for a store with tenants).
+
+        Raises:
+            SchemaError: the tables are missing or of another release.
+        """
+        if not self.is_open:
+            if self._transactions.read(schema.needs_set_up):
+                schema.upgrade(self._engine)
+            if not self._has_tenants:
+                self._default_tenant = tenants.default_tenant(self._transactions)
+            self.is_open = True
+        return self._default_tenant
+
+
+class Store:
     """Conversations in a database.
 
     Args:
@@ -66,29 +102,45 @@ class Store(Searches):
         prices: Iterable[Price] | None = None,
         search: bool = True,
     ) -> None:
-        database = Database(engine_for(url), is_owned=not isinstance(url, Engine))
-        self._runner: SyncRunner = database
-        self._contents = Contents(whole("memory_bytes", memory_bytes, MAX_POSITION), PriceBook(prices))
-        self._has_tenants, self._searches = tenants, search
-        self._scope_found = None
-        database.upkeep = Upkeep() if search else None
+        self._connect(
+            engine_for(url), is_owned=not isinstance(url, Engine),
+            tenants=tenants, memory_bytes=memory_bytes, prices=prices, search=search,
+        )  # fmt: skip
         try:
-            if database.read(must_be_set_up):
-                schema.upgrade(database.engine)
-            if not tenants:
-                self._scope_found = Scope(self._default_tenant())
+            self._root.open()
         except BaseException:
-            database.close()
+            self.close()
             raise
 
-    def _default_tenant(self) -> int:
-        found = self._runner.read(find_tenant, DEFAULT_TENANT)
-        if found is not None:
-            return found
-        try:
-            return self._runner.write(create_tenant, DEFAULT_TENANT, is_keyed=True)
-        except InvalidOption:  # somebody else was faster
-            return self._runner.read(get_tenant, DEFAULT_TENANT)
+    @classmethod
+    def _unopened(cls, engine: Engine, **options: Any) -> Self:
+        """A store whose database was not looked at yet: what an AsyncStore works with."""
+        store = object.__new__(cls)
+        store._connect(engine, **options)
+        return store
+
+    def _connect(
+        self,
+        engine: Engine,
+        *,
+        is_owned: bool,
+        tenants: bool,
+        memory_bytes: int,
+        prices: Iterable[Price] | None,
+        search: bool,
+    ) -> None:
+        """Prepare the store; no statement is run. An AsyncStore opens it later."""
+        book = PriceBook(prices)
+        self._recovery = StreamRecovery(book)
+        self._transactions: Transactions = EngineTransactions(engine, is_owned=is_owned, end_stream=self._recovery.end)
+        self._resources = StoreResources(
+            ConfigCache(), HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
+            IndexTrigger() if search else None,
+        )  # fmt: skip
+        self._root = StoreRoot(engine, self._transactions, has_tenants=tenants)
+        self._has_tenants = tenants
+        self._tenant: int | None = None  # None: the default one, which is looked up on opening
+        self._user: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +152,7 @@ class Store(Searches):
 
     def close(self) -> None:
         """Close the connections that this store opened."""
-        self._runner.close()
+        self._transactions.close()
 
     def create_conversation(
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
@@ -112,11 +164,11 @@ class Store(Searches):
             InvalidOption, InvalidItem: an option cannot be used, or another conversation has the external_id.
             IdempotencyConflict: the key was used with other content.
         """
-        about: About = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
-        return self._created(self._creating(Session(**options), about, idempotency_key))
+        info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        return self.save(Session(**options), idempotency_key=idempotency_key, **info)
 
     def import_request(
-        self, payload: Any, format: str, *, model: str | None = None, stream: bool | None = None,
+        self, payload: Any, format: FormatName, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[ImportOptions],
     ) -> Conversation:  # fmt: skip
@@ -128,27 +180,33 @@ class Store(Searches):
         Raises:
             UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
         """
-        about: About = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
-        plan = self._importing_request(payload, format, (model, stream), about, idempotency_key, options)
-        return self._created(plan)
+        info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        return self._created(
+            importing.import_request(
+                self._transactions, self._scope, self._resources.configs, payload, format,
+                model=model, stream=stream, options=options, info=info, key=idempotency_key,
+            )
+        )  # fmt: skip
 
-    def save(self, session: Session, *, idempotency_key: str | None = None, **about: Unpack[About]) -> Conversation:
+    def save(
+        self, session: Session, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
+    ) -> Conversation:
         """Create a conversation of a detached session. Errors as `create_conversation`."""
-        return self._created(self._creating(session, about, idempotency_key))
+        return self._created(
+            importing.save_session(
+                self._transactions, self._scope, self._resources.configs, session, info, idempotency_key
+            )
+        )
 
     def save_many(
-        self, sessions: Iterable[Session], *, idempotency_key: str | None = None, **about: Unpack[About]
+        self, sessions: Iterable[Session], *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> list[str]:
         """Create conversations of many sessions, a few hundred in each transaction; returns their ids.
 
         With an idempotency key, a repeated call goes on where an interrupted one ended. What earlier transactions
         wrote stays. Errors as `create_conversation`.
         """
-        return [
-            made
-            for number, batch in enumerate(in_batches(sessions))
-            for made in self._run(self._importing(batch, about, idempotency_key, number))
-        ]
+        return importing.save_sessions(self._transactions, self._scope, sessions, info, idempotency_key)
 
     def get_conversation(self, id: str, *, branch: int | None = None) -> Conversation:
         """Resume a conversation, on its active branch or another.
@@ -156,12 +214,23 @@ class Store(Searches):
         Raises:
             NotFound: there is none of that id here, or it has no such branch.
         """
-        return self._handle(self._run(self._getting(id, branch)))
+        number = None if branch is None else whole_number("branch", branch)
+        scope, configs, public_id = self._scope, self._resources.configs, public_id_bytes(id)
+        return self._conversation(
+            self._transactions.read(
+                lambda connection: conversations.open_conversation(
+                    connection, scope, "public_id", public_id, configs, number
+                )
+            )
+        )
 
     def find_conversation(self, *, external_id: str) -> Conversation | None:
         """The conversation with the application's own id; None when there is none."""
-        found = self._run(self._finding(external_id))
-        return None if found is None else self._handle(found)
+        scope, configs, name = self._scope, self._resources.configs, identifier("external_id", external_id)
+        conversation = self._transactions.read(
+            lambda connection: conversations.find_conversation(connection, scope, "external_id", name, configs)
+        )
+        return None if conversation is None else self._conversation(conversation)
 
     def list_conversations(
         self,
@@ -177,17 +246,24 @@ class Store(Searches):
         Raises:
             InvalidOption: a filter cannot be used, or `after` is not the `next` of a page.
         """
-        page = self._run(self._listing(user_id, labels, status, after, limit))
-        return Page([self._handle(found) for found in page], page.next)
+        wanted = ConversationFilter.of(user_id, labels, status, after, limit)
+        page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
+        return Page([self._conversation(conversation) for conversation in page], page.next)
 
-    def copy_conversation(self, id: str, *, idempotency_key: str | None = None, **about: Unpack[About]) -> Conversation:
+    def copy_conversation(
+        self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
+    ) -> Conversation:
         """A new conversation with the options, tools and items of another one's active branch.
 
         Raises:
             NotFound: there is none of that id here.
         """
         session = self.get_conversation(id).session()
-        return self._created(self._copying(id, session, about, idempotency_key))
+        return self._created(
+            importing.copy_conversation(
+                self._transactions, self._scope, self._resources.configs, id, session, info, idempotency_key
+            )
+        )
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation: it is gone at once, then its rows are removed in batches. Its ledger rows stay.
@@ -195,13 +271,13 @@ class Store(Searches):
         Raises:
             NotFound: there is none of that id here.
         """
-        self._purge(self._run(self._hiding(id, idempotency_key)))
+        retention.delete_conversation(self._transactions, self._scope, self._resources, id, idempotency_key)
 
     def purge_deleted(self) -> int:
         """Remove the rows of deleted conversations that an interrupted deletion left; returns how many there were."""
-        return self._follow(self._purging_deleted())
+        return retention.purge_deleted(self._transactions, self._scope, self._resources)
 
-    def erase_user(self, user_id: str, *, progress: Progress | None = None) -> Erased:
+    def erase_user(self, user_id: str, *, progress: Progress | None = None) -> ErasureReport:
         """Remove every trace of a user's content, in bounded transactions; an interrupted call can be repeated.
 
         Gone are the user's conversations with all that belongs to them (items, responses, raw bodies, media, labels,
@@ -212,7 +288,7 @@ class Store(Searches):
         Raises:
             InvalidOption: the store is for another user.
         """
-        return self._follow(self._erasing(user_id, progress, scrubs=self._runner.remembers))
+        return retention.erase_user(self._transactions, self._scope, self._resources, user_id, progress)
 
     def retain(
         self,
@@ -221,7 +297,7 @@ class Store(Searches):
         content: timedelta | int | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
-    ) -> Retained:
+    ) -> RetentionReport:
         """Remove what is older than it is to be kept, in bounded transactions; an interrupted call can be repeated.
 
         `raw_bodies`: days (or a timedelta) after which the raw bodies of answers go. `content`: days without activity
@@ -230,18 +306,63 @@ class Store(Searches):
         Raises:
             InvalidOption: neither is given, or one of them is no length of time.
         """
-        return self._follow(self._retaining(raw_bodies, content, progress, is_dry=dry_run))
+        return retention.retain(
+            self._transactions, self._scope, self._resources,
+            raw_bodies=raw_bodies, content=content, dry_run=dry_run, progress=progress,
+        )  # fmt: skip
+
+    def search(
+        self,
+        text: str,
+        *,
+        user_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        status: Literal["active", "archived"] | None = "active",
+        conversation_id: str | None = None,
+        type: str | None = None,
+        role: str | None = None,
+        since: date | None = None,
+        until: date | None = None,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> Page[SearchResult]:
+        """Messages, calls and outputs of tools, and titles, in which all words of a text are; the best first.
+
+        ``"several words"`` must stand side by side, ``wor*`` is a beginning, ``-word`` must not be there. `user_id`,
+        `labels` and `status` are as for `list_conversations`; `type` is that of an item, or ``title``; `role` that of a
+        message; `since` and `until` (exclusive) are dates in UTC, or aware datetimes. What was appended up to now is
+        found, on all branches, of long items the beginning; in the caller's transaction only what was seen before.
+
+        Raises:
+            InvalidOption: there is no word to look for, a filter or page cannot be used, or this store does not search.
+            NotFound: `conversation_id` is not the id of any conversation.
+            SchemaError: the index is missing or broken.
+        """
+        filters = SearchFilters(user_id, labels, status, conversation_id, type, role, since, until, after, limit)
+        return query.search(self._transactions, self._searched_scope, text, filters)
+
+    def reindex(self, *, rebuild: bool = False) -> int:
+        """Let the search see everything that it has not seen yet; returns how many items and titles it found text in.
+
+        That is what was stored while it was off, by an older release, or in a large import: the next questions see it,
+        too, and take longer. `rebuild` forgets everything first, for an index that is broken.
+
+        Raises:
+            InvalidOption: this store is for one user, or does not search.
+        """
+        return index.reindex(self._transactions, self._searched_scope, rebuild=rebuild)
 
     def usage(
         self,
+        /,
         *,
-        by: Sequence[str] | str = (),
+        by: Sequence[UsageKey] | UsageKey = (),
         since: date | None = None,
         until: date | None = None,
         tz: str = "UTC",
-        order_by: str | None = None,
+        order_by: UsageSum | None = None,
         limit: int | None = None,
-        **filters: Any,
+        **filters: Unpack[UsageFilters],
     ) -> list[UsageRow]:
         """What was used: attempts, tokens and costs, summed.
 
@@ -254,7 +375,10 @@ class Store(Searches):
         Raises:
             InvalidOption: it cannot be grouped, filtered or ordered like that.
         """
-        return self._run(self._reporting(by, since, until, tz, order_by, limit, filters))
+        return usage.usage(
+            self._transactions, self._scope, by=by, since=since, until=until, tz=tz, order_by=order_by, limit=limit,
+            filters=filters,
+        )  # fmt: skip
 
     def tool_usage(
         self,
@@ -273,7 +397,9 @@ class Store(Searches):
         Raises:
             InvalidOption: it cannot be asked like that.
         """
-        return self._run(self._counting_calls(since, until, tz, user_id, limit))
+        return tool_usage(
+            self._transactions, self._scope, since=since, until=until, tz=tz, user_id=user_id, limit=limit
+        )
 
     def statistics(self, *, largest: int = 10) -> Statistics:
         """How much is stored: counts, bytes, and the largest conversations. It looks at every row, which takes long.
@@ -281,7 +407,7 @@ class Store(Searches):
         Raises:
             InvalidOption: `largest` is no number from 1 on.
         """
-        return self._run(self._measuring(largest))
+        return statistics(self._transactions, self._scope, largest)
 
     def fill_usage_days(self) -> int:
         """Sum up the days that ended an hour ago or earlier, a few in each transaction; returns how many there were.
@@ -291,27 +417,24 @@ class Store(Searches):
         Raises:
             InvalidOption: this store is for one user.
         """
-        count = 0
-        while filled := self._run(self._filling()):
-            count += filled
-        return count
+        return rollups.roll_up_days(self._transactions, self._scope)
 
-    def reconcile_usage(self) -> Reconciled:
+    def reconcile_usage(self) -> ReconciliationReport:
         """Compare the sums of filled days with the ledger and mend those that differ; then `fill_usage_days`.
 
         Nothing differs unless a transaction was open for more than an hour after midnight, a clock was wrong, or rows
         of the ledger were changed by hand. Errors as `fill_usage_days`.
         """
-        mended, day = 0, None
-        while True:
-            day, count = self._run(self._mending(day))
-            if day is None:
-                return Reconciled(filled=self.fill_usage_days(), mended=mended)
-            mended += count
+        return rollups.reconcile(self._transactions, self._scope)
 
     def for_user(self, user_id: str) -> Store:
         """This store, for the conversations of one user only."""
-        return self._sibling(self._user_scope(user_id), self._runner)
+        user = identifier("user_id", user_id)
+        if self._has_tenants:
+            raise self._needs_tenant()
+        if self._user not in {None, user}:
+            raise InvalidOption(f"This store is for the user {self._user!r}, it cannot be for {user!r} as well.")
+        return self._sibling(self._tenant, user)
 
     def within(self, host: Connection | OrmSession | scoped_session[Any]) -> Store:
         """This store, inside the caller's transaction: each method happens whole or not at all, and none commits.
@@ -319,7 +442,7 @@ class Store(Searches):
         Raises:
             InvalidOption: it is no connection and no session.
         """
-        return self._sibling(self._scope, HostDatabase(host))
+        return self._within(host_connection(host))
 
     def for_tenant(self, name: str) -> Store:
         """The store of a tenant.
@@ -327,9 +450,8 @@ class Store(Searches):
         Raises:
             NotFound: there is none of that name.
         """
-        self._only_with_tenants()
-        tenant = self._runner.read(get_tenant, identifier("tenant", name))
-        return self._sibling(Scope(tenant), self._runner)
+        self._check_tenants()
+        return self._sibling(tenants.get_tenant(self._transactions, name))
 
     def create_tenant(self, name: str) -> Store:
         """Make a tenant; returns its store.
@@ -337,9 +459,8 @@ class Store(Searches):
         Raises:
             InvalidOption: there is one of that name.
         """
-        self._only_with_tenants()
-        tenant = self._runner.write(create_tenant, identifier("tenant", name))
-        return self._sibling(Scope(tenant), self._runner)
+        self._check_tenants()
+        return self._sibling(tenants.create_tenant(self._transactions, name))
 
     def delete_tenant(self, name: str) -> None:
         """Delete a tenant with all its conversations and its ledger.
@@ -348,28 +469,52 @@ class Store(Searches):
             NotFound: there is none of that name.
             Conflict: somebody goes on making conversations of it.
         """
-        self._follow(self.for_tenant(name)._deleting_tenant())  # noqa: SLF001 - a store of this class
+        self._check_tenants()
+        tenant = tenants.get_tenant(self._transactions, name)
+        tenants.delete_tenant(self._transactions, tenant, self._resources)
 
-    def _purge(self, key: int) -> None:
-        self._follow(self._purging(key))
+    @property
+    def _scope(self) -> Scope:
+        """Whose data this store may see.
 
-    def _follow(self, steps: Steps[T]) -> T:
-        return Work(steps).run(self._runner)
+        Raises:
+            InvalidOption: the store was opened with tenants, and none was chosen.
+        """
+        if self._has_tenants:
+            raise self._needs_tenant()
+        return Scope(self._root.open() if self._tenant is None else self._tenant, self._user)
 
-    def _sibling(self, scope: Scope | None, runner: SyncRunner) -> Store:
-        made = object.__new__(type(self))
-        made._runner, made._contents, made._has_tenants, made._scope_found = runner, self._contents, False, scope
-        made._searches = self._searches
-        return made
+    @property
+    def _searched_scope(self) -> Scope:
+        if self._resources.index_trigger is None:
+            raise InvalidOption(
+                "This store was opened with search=False.", hint="Open it without, and everything stored is found."
+            )
+        return self._scope
 
-    def _created(self, plan: Plan[tuple[Opened, bool]]) -> Conversation:
-        found, is_replayed = self._run(plan)
-        made = self._handle(found)
-        made.replayed = is_replayed
-        return made
+    def _needs_tenant(self) -> InvalidOption:
+        return InvalidOption("This store has tenants.", hint=CHOOSE_TENANT)
 
-    def _handle(self, found: Opened) -> Conversation:
-        return Conversation(found, self._contents, self._runner)
+    def _check_tenants(self) -> None:
+        if not self._has_tenants:
+            raise InvalidOption("Tenants are for a store that was opened with tenants=True.")
+        self._root.open()
 
-    def _run(self, plan: Plan[T]) -> T:
-        return plan.run(self._runner)
+    def _within(self, host: Connection | OrmSession) -> Store:
+        return self._sibling(self._tenant, self._user, HostTransactions(host, end_stream=self._recovery.end))
+
+    def _sibling(self, tenant: int | None, user: str | None = None, transactions: Transactions | None = None) -> Store:
+        """A store over the same database: for one tenant, and one user of it if given."""
+        store = object.__new__(type(self))
+        store.__dict__ = {
+            **self.__dict__, "_has_tenants": False, "_tenant": tenant, "_user": user,
+            "_transactions": transactions or self._transactions,
+        }  # fmt: skip
+        return store
+
+    def _created(self, result: tuple[ConversationState, bool]) -> Conversation:
+        conversation, is_replayed = result
+        return self._conversation(conversation, replayed=is_replayed)
+
+    def _conversation(self, conversation: ConversationState, *, replayed: bool = False) -> Conversation:
+        return Conversation(Handle(self._resources, self._transactions, conversation), replayed=replayed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, UniqueConstraint, text
+from sqlalchemy import BigInteger, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from threadkeep.db.base import (
@@ -19,6 +19,9 @@ from threadkeep.db.base import (
     Number,
     ShortDigest,
     Tenant,
+    partial_index,
+    references,
+    to_conversation,
 )
 
 
@@ -26,7 +29,7 @@ class TenantRow(Base):
     """A customer of the application; the first part of every other key."""
 
     __tablename__ = "tenants"
-    __table_args__ = (UniqueConstraint("name", name="uq_tenants_name"),)
+    __table_args__ = (UniqueConstraint("name", name="name"),)
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     name: Mapped[Name]
@@ -37,7 +40,7 @@ class ConfigRow(Base):
     """Session options (model, instructions, settings, extra) as one JSON text, once per content."""
 
     __tablename__ = "configs"
-    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+    __table_args__ = (references("tenants", tenant_id="id"),)
 
     tenant_id: Mapped[Tenant]
     hash: Mapped[HashKey]
@@ -53,23 +56,14 @@ class ConversationRow(Base):
 
     __tablename__ = "conversations"
     __table_args__ = (
-        ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),
-        ForeignKeyConstraint(["tenant_id", "config_hash"], ["configs.tenant_id", "configs.hash"], ondelete="RESTRICT"),
-        ForeignKeyConstraint(
-            ["tenant_id", "tool_set_hash"], ["tool_sets.tenant_id", "tool_sets.hash"], ondelete="RESTRICT"
-        ),
-        UniqueConstraint("tenant_id", "public_id"),
-        UniqueConstraint("tenant_id", "external_id"),
-        Index("ix_conversations_activity", "tenant_id", "status", "last_activity_at", "id"),
-        Index("ix_conversations_user_activity", "tenant_id", "user_id", "status", "last_activity_at", "id"),
-        Index(
-            "ix_conversations_search",
-            "tenant_id",
-            "search_from",
-            "id",
-            postgresql_where=text("search_from IS NOT NULL"),
-            sqlite_where=text("search_from IS NOT NULL"),
-        ),
+        references("tenants", tenant_id="id"),
+        references("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
+        references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
+        UniqueConstraint("tenant_id", "public_id", name="public_id"),
+        UniqueConstraint("tenant_id", "external_id", name="external_id"),
+        Index("activity", "tenant_id", "status", "last_activity_at", "id"),
+        Index("user_activity", "tenant_id", "user_id", "status", "last_activity_at", "id"),
+        partial_index("search", "search_from IS NOT NULL", "tenant_id", "search_from", "id"),
     )
 
     tenant_id: Mapped[Tenant]
@@ -91,7 +85,7 @@ class ConversationRow(Base):
     created_at: Mapped[Moment]
     last_activity_at: Mapped[Moment]
     streams: Mapped[Count | None]  # how many responses are in progress, on all branches; NULL for none
-    search_from: Mapped[BigNumber | None]  # first position that the search has not seen; NULL when it has seen all
+    search_from: Mapped[BigNumber | None]  # first position that is not indexed; NULL when all are
 
 
 class ConversationLabelRow(Base):
@@ -99,10 +93,8 @@ class ConversationLabelRow(Base):
 
     __tablename__ = "conversation_labels"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"], ondelete="CASCADE"
-        ),
-        Index("ix_conversation_labels_value", "tenant_id", "key", "value", "conversation_id"),
+        to_conversation(),
+        Index("value", "tenant_id", "key", "value", "conversation_id"),
     )
 
     tenant_id: Mapped[Tenant]
@@ -115,11 +107,7 @@ class BranchRow(Base):
     """A branch that was forked off; branch 0 is the conversation itself and has no row."""
 
     __tablename__ = "branches"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"], ondelete="CASCADE"
-        ),
-    )
+    __table_args__ = (to_conversation(),)
 
     tenant_id: Mapped[Tenant]
     conversation_id: Mapped[Key]

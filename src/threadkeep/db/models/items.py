@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, SmallInteger, text
+from sqlalchemy import BigInteger, Index, SmallInteger
 from sqlalchemy.orm import Mapped, mapped_column
 
 from threadkeep.db.base import (
@@ -19,6 +19,9 @@ from threadkeep.db.base import (
     Name,
     ShortDigest,
     Tenant,
+    partial_index,
+    references,
+    to_conversation,
 )
 from threadkeep.db.types import EscapedText
 
@@ -28,23 +31,9 @@ class ItemRow(Base):
 
     __tablename__ = "items"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"], ondelete="CASCADE"
-        ),
-        Index(
-            "ix_items_call",
-            "tenant_id",
-            "call_hash",
-            postgresql_where=text("call_hash IS NOT NULL"),
-            sqlite_where=text("call_hash IS NOT NULL"),
-        ),
-        Index(
-            "ix_items_item",
-            "tenant_id",
-            "item_hash",
-            postgresql_where=text("item_hash IS NOT NULL"),
-            sqlite_where=text("item_hash IS NOT NULL"),
-        ),
+        to_conversation(),
+        partial_index("call", "call_hash IS NOT NULL", "tenant_id", "call_hash"),
+        partial_index("item", "item_hash IS NOT NULL", "tenant_id", "item_hash"),
     )
 
     tenant_id: Mapped[Tenant]
@@ -74,7 +63,7 @@ class BlobRow(Base):
     """Base64 media of a conversation's items, decoded, once per content."""
 
     __tablename__ = "blobs"
-    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+    __table_args__ = (references("tenants", tenant_id="id"),)
 
     tenant_id: Mapped[Tenant]
     hash: Mapped[HashKey]
@@ -87,13 +76,9 @@ class ItemBlobRow(Base):
 
     __tablename__ = "item_blobs"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id", "position"],
-            ["items.tenant_id", "items.conversation_id", "items.position"],
-            ondelete="CASCADE",
-        ),
-        ForeignKeyConstraint(["tenant_id", "hash"], ["blobs.tenant_id", "blobs.hash"], ondelete="RESTRICT"),
-        Index("ix_item_blobs_hash", "tenant_id", "hash"),
+        references("items", tenant_id="tenant_id", conversation_id="conversation_id", position="position"),
+        references("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash"),
+        Index("hash", "tenant_id", "hash"),
     )
 
     tenant_id: Mapped[Tenant]

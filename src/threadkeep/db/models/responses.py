@@ -1,8 +1,8 @@
-"""Responses, their raw bodies, what came of those in progress, and what was appended under which idempotency key."""
+"""Responses, their raw bodies, the parts of those in progress, and what was appended under which idempotency key."""
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKeyConstraint, Index
+from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from threadkeep.db.base import (
@@ -20,6 +20,8 @@ from threadkeep.db.base import (
     Number,
     ShortDigest,
     Tenant,
+    references,
+    to_conversation,
 )
 from threadkeep.db.types import EscapedText
 
@@ -27,19 +29,15 @@ from threadkeep.db.types import EscapedText
 class ResponseRow(Base):
     """A provider's answer: a range of items, and what the request showed.
 
-    While it is being streamed it has no items yet; `open_branch` is its branch then, of which there is one at a time.
+    While it is being streamed it has no items; `open_branch` is its branch then, and a branch has one at a time.
     """
 
     __tablename__ = "responses"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"], ondelete="CASCADE"
-        ),
-        ForeignKeyConstraint(["tenant_id", "config_hash"], ["configs.tenant_id", "configs.hash"], ondelete="RESTRICT"),
-        ForeignKeyConstraint(
-            ["tenant_id", "tool_set_hash"], ["tool_sets.tenant_id", "tool_sets.hash"], ondelete="RESTRICT"
-        ),
-        Index("uq_responses_open_branch", "tenant_id", "conversation_id", "open_branch", unique=True),
+        to_conversation(),
+        references("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
+        references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
+        Index("open_branch", "tenant_id", "conversation_id", "open_branch", unique=True),
     )
 
     tenant_id: Mapped[Tenant]
@@ -68,41 +66,33 @@ class ResponseRow(Base):
 
 
 class StreamPartRow(Base):
-    """A piece of what has come of a response in progress, append-only; gone when its items are written."""
+    """A piece of a response in progress, append-only; deleted when its items are written."""
 
     __tablename__ = "stream_parts"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id", "number"],
-            ["responses.tenant_id", "responses.conversation_id", "responses.number"],
-            ondelete="CASCADE",
-        ),
+        references("responses", tenant_id="tenant_id", conversation_id="conversation_id", number="number"),
     )
 
     tenant_id: Mapped[Tenant]
     conversation_id: Mapped[Key]
     number: Mapped[Number]
     part: Mapped[Number]
-    content: Mapped[LongText]  # JSON: an array of events, or (part 0) an object with what the recorder was told
+    content: Mapped[LongText]  # part 0: an object with the recorder's arguments; then pieces of the events, JSON lines
     created_at: Mapped[Moment]
 
 
 class ResponseBodyRow(Base):
-    """The provider's body as it came; expires on its own."""
+    """The provider's body as received; expires on its own."""
 
     __tablename__ = "response_bodies"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id", "number"],
-            ["responses.tenant_id", "responses.conversation_id", "responses.number"],
-            ondelete="CASCADE",
-        ),
+        references("responses", tenant_id="tenant_id", conversation_id="conversation_id", number="number"),
     )
 
     tenant_id: Mapped[Tenant]
     conversation_id: Mapped[Key]
     number: Mapped[Number]
-    codec: Mapped[Flag]  # 0: as it came, 1: zlib
+    codec: Mapped[Flag]  # 0: as received, 1: zlib
     body: Mapped[LongBytes]
     created_at: Mapped[Moment]
 
@@ -111,11 +101,11 @@ class AppendRow(Base):
     """What was done under an idempotency key. Conversation 0 stands for the tenant: no foreign key to conversations."""
 
     __tablename__ = "appends"
-    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+    __table_args__ = (references("tenants", tenant_id="id"),)
 
     tenant_id: Mapped[Tenant]
     conversation_id: Mapped[Key]
     key: Mapped[NameKey]
     request_hash: Mapped[Digest]
-    outcome: Mapped[LongText]  # JSON: what was made (positions, response, branch, ledger row) or which error was raised
+    outcome: Mapped[LongText]  # JSON: what was created (positions, response, branch, ledger row), or which error
     created_at: Mapped[Moment]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy import Index, Text, UniqueConstraint, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.orm import Mapped, mapped_column
 
-from threadkeep.db.base import Base, BigNumber, Count, Key, LongText, Moment, Name, Tenant
+from threadkeep.db.base import Base, BigNumber, Count, Key, LongText, Moment, Name, Tenant, to_conversation
 from threadkeep.db.types import MYSQL
 
 # The words of a text as the database's index takes them: folded already, so that MySQL compares them byte for byte.
@@ -28,13 +28,11 @@ class SearchDocumentRow(Base):
 
     __tablename__ = "search_documents"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"], ondelete="CASCADE"
-        ),
-        UniqueConstraint("tenant_id", "conversation_id", "position"),
+        to_conversation(),
+        UniqueConstraint("tenant_id", "conversation_id", "position", name="position"),
         # GIN or FULLTEXT; SQLite has a table of its own instead, and this index is empty there
         Index(
-            "ix_search_documents_words",
+            "words",
             "words",
             postgresql_using="gin",
             mysql_prefix="FULLTEXT",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKeyConstraint
 from sqlalchemy.orm import Mapped
 
-from threadkeep.db.base import Base, HashKey, LongText, Moment, Name, Tenant
+from threadkeep.db.base import Base, HashKey, LongText, Moment, Name, Tenant, references
 
 
 class ToolDefinitionRow(Base):
     """A tool as JSON text."""
 
     __tablename__ = "tool_definitions"
-    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+    __table_args__ = (references("tenants", tenant_id="id"),)
 
     tenant_id: Mapped[Tenant]
     hash: Mapped[HashKey]
@@ -26,7 +25,7 @@ class ToolSetRow(Base):
     """An ordered list of tools: a JSON array of the hashes of their definitions, in hexadecimal."""
 
     __tablename__ = "tool_sets"
-    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+    __table_args__ = (references("tenants", tenant_id="id"),)
 
     tenant_id: Mapped[Tenant]
     hash: Mapped[HashKey]

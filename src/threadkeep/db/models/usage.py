@@ -7,7 +7,7 @@ from datetime import date
 from sqlalchemy import Date, ForeignKeyConstraint, Index
 from sqlalchemy.orm import Mapped, declared_attr, mapped_column
 
-from threadkeep.db.base import Base, BigNumber, Count, Digest, Key, LongText, Moment, Name, Number, Tenant
+from threadkeep.db.base import Base, BigNumber, Count, Digest, Key, LongText, Moment, Name, Number, Tenant, references
 
 _FIGURES = (
     "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
@@ -26,15 +26,15 @@ class UsageRecordRow(Base):
     __tablename__ = "usage_records"
     __table_args__ = (
         Index(
-            "ix_usage_records_by_day",
+            "by_day",
             "tenant_id", "day", "model", "provider", "format", "status", "user_id", "conversation_id", *_FIGURES,
         ),
         Index(
-            "ix_usage_records_by_user",
+            "by_user",
             "tenant_id", "user_id", "day", "model", "provider", "format", "status", *_FIGURES,
         ),
         Index(
-            "ix_usage_records_by_conversation", "tenant_id", "conversation_id", "response", "day", "model", *_FIGURES
+            "by_conversation", "tenant_id", "conversation_id", "response", "day", "model", *_FIGURES
         ),
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ class UsageDayRow(Base):
     """A UTC day. Its row is locked by whoever fills it, and by writers who come after its end."""
 
     __tablename__ = "usage_days"
-    __table_args__ = (ForeignKeyConstraint(["tenant_id"], ["tenants.id"], ondelete="CASCADE"),)
+    __table_args__ = (references("tenants", tenant_id="id"),)
 
     tenant_id: Mapped[Tenant]
     day: Mapped[date] = mapped_column(Date, primary_key=True)
@@ -81,8 +81,7 @@ class _SumsOfDay:
     @classmethod
     def __table_args__(cls) -> tuple[ForeignKeyConstraint]:
         """A day that is gone takes its sums along."""
-        day = ["usage_days.tenant_id", "usage_days.day"]
-        return (ForeignKeyConstraint(["tenant_id", "day"], day, ondelete="CASCADE"),)
+        return (references("usage_days", tenant_id="tenant_id", day="day"),)
 
     # before what the attempts have in common, the sums after it
     tenant_id: Mapped[Tenant] = mapped_column(sort_order=-1)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Delete, Select, Update, and_, bindparam, delete, false, or_, select, update
 
+from threadkeep.db.clock import from_now
 from threadkeep.db.queries.conversations import visible
 from threadkeep.db.tables import context_caches, conversations, responses, usage_records
 
@@ -22,14 +23,14 @@ def _named(table: Any) -> list[Any]:
 
 @cache
 def caches_of() -> Select[Any]:
-    """The caches of these hashes, made or being made."""
+    """The caches of these hashes, those that are being created included, with the time of the database as `now`."""
     hashes = context_caches.c.hash.in_(bindparam("hashes", expanding=True))
-    return select(context_caches).where(*_named(context_caches), hashes)
+    return select(context_caches, from_now().label("now")).where(*_named(context_caches), hashes)
 
 
 @cache
 def caches_made_by() -> Select[Any]:
-    """The caches that a conversation made for an account, of all models."""
+    """The caches that a conversation created for an account, of all models."""
     table = context_caches.c
     return (
         select(context_caches)
@@ -44,7 +45,7 @@ def caches_made_by() -> Select[Any]:
 
 @cache
 def locked_cache() -> Select[Any]:
-    """One cache, which nobody else changes meanwhile."""
+    """One cache, locked."""
     return select(context_caches).where(*_one()).with_for_update()
 
 
@@ -60,13 +61,13 @@ def cache_change() -> Update:
 
 @cache
 def cache_sharing() -> Update:
-    """Notes that others use a cache, if it is still the one of that claim."""
+    """Marks a cache as used by others, if it still belongs to that claim."""
     return update(context_caches).where(*_one(), *_claimed()).values(is_shared=1)
 
 
 @cache
 def cache_removal(*, unshared: bool = False) -> Delete:
-    """Removes one cache, if it is still the one of that claim, and (`unshared`) nobody else uses it."""
+    """Removes one cache, if it still belongs to that claim, and with `unshared` only if nobody else uses it."""
     where = [context_caches.c.is_shared == 0] if unshared else []
     return delete(context_caches).where(*_one(), *_claimed(), *where)
 
@@ -77,14 +78,14 @@ def _claimed() -> list[Any]:
 
 @cache
 def locked_conversation(*, scoped: bool) -> Select[Any]:
-    """A conversation, whose other planners of caches wait meanwhile."""
+    """A conversation, locked: others who plan caches for it wait."""
     table = conversations.c
     where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
     return select(table.id).where(*where).with_for_update()
 
 
 def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
-    """The newest answer in one format on these parts of a conversation, as (branch, after, up to), and what it used."""
+    """The newest answer in one format on these parts of a conversation, as (branch, after, up to), and its usage."""
     answer, used = responses.c, usage_records.c
     joined = responses.join(
         usage_records,

@@ -20,15 +20,15 @@ from sqlalchemy import (
     update,
 )
 
-from threadkeep.db.prepared import Prepared, Reader
+from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
 
 ACTIVE: Final = "active"
 ARCHIVED: Final = "archived"
 DELETED: Final = "deleted"
 
-# What a handle knows of its conversation.
-FACTS: Final = (
+# What a handle reads of its conversation.
+CONVERSATION_COLUMNS: Final = (
     conversations.c.id,
     conversations.c.public_id,
     conversations.c.external_id,
@@ -48,8 +48,8 @@ FACTS: Final = (
     conversations.c.last_activity_at,
 )
 
-# What an append needs to know of it after having taken its numbers.
-TAKEN: Final = (
+# What an append needs to know of it after the reservation.
+COUNTER_COLUMNS: Final = (
     conversations.c.next_position,
     conversations.c.next_response,
     conversations.c.next_branch,
@@ -59,28 +59,28 @@ TAKEN: Final = (
     conversations.c.tool_set_hash,
 )
 
-# Where the search goes on: at the first item that it has not seen; also for a new title.
-UNSEARCHED: Final = func.coalesce(conversations.c.search_from, conversations.c.next_position)
+# The first position that the search index lacks, also for a new title.
+_SEARCH_FROM: Final = func.coalesce(conversations.c.search_from, conversations.c.next_position)
 
-FACTS_READER: Final = Reader(FACTS)
-TAKEN_READER: Final = Reader(TAKEN)
+CONVERSATION_READER: Final = RowReader(CONVERSATION_COLUMNS)
+COUNTER_READER: Final = RowReader(COUNTER_COLUMNS)
 
 
 @cache
-def conversation_by(column: str, *, scoped: bool, kept: bool = False) -> Prepared:
+def conversation_by(column: str, *, scoped: bool, locked: bool = False) -> Statement:
     """One conversation by `id`, `public_id` or `external_id`; parameters: tenant, value and (scoped) user.
 
-    `kept`: nobody changes or hides it before the end of the transaction.
+    `locked`: it is neither changed nor hidden before the end of the transaction.
     """
     value = bindparam("value", type_=conversations.c[column].type)
     where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c[column] == value]
-    statement = select(*FACTS).where(*where, *visible(scoped=scoped))
-    return Prepared(statement.with_for_update(read=True) if kept else statement)
+    statement = select(*CONVERSATION_COLUMNS).where(*where, *visible(scoped=scoped))
+    return Statement(statement.with_for_update(read=True) if locked else statement)
 
 
 @cache
 def owner_of() -> Select[Any]:
-    """Whose conversation it is, also of one that is deleted."""
+    """The user of a conversation, even of a deleted one."""
     table = conversations.c
     return select(table.user_id).where(table.tenant_id == bindparam("tenant"), table.id == bindparam("key"))
 
@@ -88,12 +88,13 @@ def owner_of() -> Select[Any]:
 @cache
 def reservation(
     *, root: bool, scoped: bool, expected: bool, returning: bool, free: bool = False, streams: bool = False
-) -> Prepared:
-    """The UPDATE that starts every append, response and fork: takes numbers and locks the conversation.
+) -> Statement:
+    """The UPDATE that starts every append, response and fork: it reserves numbers and locks the conversation.
 
     Parameters: tenant, key, items, responses, branches, now; user where scoped, head where expected. `root` moves the
     head of branch 0; it is assigned first, because MySQL shows later assignments the new values of earlier ones.
-    `free` meets no conversation with a response in progress; `streams` counts those by the parameter of that name.
+    `free` does not match a conversation with a response in progress; `streams` adds the parameter of that name to their
+    number.
     """
     table = conversations
     where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
@@ -111,38 +112,38 @@ def reservation(
         zero: ColumnElement[int] = literal_column("0", Integer)
         count = func.coalesce(table.c.streams, zero) + bindparam("streams")
         values.append((table.c.streams, func.nullif(count, zero)))
-    values.insert(0, (table.c.search_from, UNSEARCHED))
+    values.insert(0, (table.c.search_from, _SEARCH_FROM))
     if root:
         values.insert(0, (table.c.head_position, table.c.next_position + bindparam("items") - 1))
     statement = update(table).where(*where).ordered_values(*values)
-    return Prepared(statement.returning(*TAKEN) if returning else statement)
+    return Statement(statement.returning(*COUNTER_COLUMNS) if returning else statement)
 
 
 @cache
-def changing(*columns: str, scoped: bool, returning: bool) -> Prepared:
+def conversation_update(*columns: str, scoped: bool, returning: bool) -> Statement:
     """An UPDATE that is not an append: sets the columns, and the revision grows."""
     table = conversations
     where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
     if "title" in columns:
-        values["search_from"] = UNSEARCHED
+        values["search_from"] = _SEARCH_FROM
     statement = update(table).where(*where).values(revision=table.c.revision + 1, **values)
-    return Prepared(statement.returning(*FACTS) if returning else statement)
+    return Statement(statement.returning(*CONVERSATION_COLUMNS) if returning else statement)
 
 
 @cache
-def taken(*, scoped: bool) -> Prepared:
-    """What the reservation took, for databases without RETURNING."""
+def counters_of(*, scoped: bool) -> Statement:
+    """What the reservation returns, for databases without RETURNING."""
     where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c.id == bindparam("key")]
-    return Prepared(select(*TAKEN).where(*where, *visible(scoped=scoped)))
+    return Statement(select(*COUNTER_COLUMNS).where(*where, *visible(scoped=scoped)))
 
 
 @cache
-def listing(*, user: bool, statuses: bool, labels: int, after: bool) -> Prepared:
+def conversation_page(*, user: bool, statuses: bool, labels: int, after: bool) -> Statement:
     """A page of conversations, newest activity first.
 
-    Parameters: tenant, limit; user; status; key_0, value_0 …; after_at, after_id. The page key is spelled so that all
-    three databases start in the middle of the index.
+    Parameters: tenant, limit; user; status; key_0, value_0 …; after_at, after_id. The condition for a page is written
+    so that all three databases start in the middle of the index.
     """
     table = conversations
     where = [table.c.tenant_id == bindparam("tenant")]
@@ -152,14 +153,14 @@ def listing(*, user: bool, statuses: bool, labels: int, after: bool) -> Prepared
         table.c.status == bindparam("status") if statuses else or_(table.c.status == ACTIVE, table.c.status == ARCHIVED)
     )
     where += [
-        table.c.id.in_(labelled(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}")))
+        table.c.id.in_(with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}")))
         for number in range(labels)
     ]
     if after:
         at, key = table.c.last_activity_at, table.c.id
         where.append(and_(at <= bindparam("after_at"), or_(at < bindparam("after_at"), key < bindparam("after_id"))))
     order = (table.c.last_activity_at.desc(), table.c.id.desc())
-    return Prepared(select(*FACTS).where(*where).order_by(*order).limit(bindparam("limit")))
+    return Statement(select(*CONVERSATION_COLUMNS).where(*where).order_by(*order).limit(bindparam("limit")))
 
 
 @cache
@@ -180,7 +181,7 @@ def configs_of() -> Select[Any]:
 
 @cache
 def tool_set_of() -> Select[Any]:
-    """The definitions that a tool set names."""
+    """The definitions of a tool set."""
     return select(tool_sets.c.definitions).where(
         tool_sets.c.tenant_id == bindparam("tenant"), tool_sets.c.hash == bindparam("hash")
     )
@@ -196,8 +197,8 @@ def tool_definitions_of() -> Select[Any]:
 
 
 @cache
-def kept_definitions() -> Select[Any]:
-    """Those of several hashes that are there, and stay there until the end of the transaction."""
+def locked_definitions() -> Select[Any]:
+    """The hashes that exist, locked so that their rows stay until the end of the transaction."""
     table = tool_definitions.c
     where = [table.tenant_id == bindparam("tenant"), table.hash.in_(bindparam("hashes", expanding=True))]
     return select(table.hash).where(*where).order_by(table.hash).with_for_update(read=True, key_share=True)
@@ -229,7 +230,7 @@ def branches_of() -> Select[Any]:
 
 
 @cache
-def branch_head(*, expected: bool) -> Prepared:
+def branch_head(*, expected: bool) -> Statement:
     """Move the head of a forked branch to `last` when `count` items were added; where expected, only from `head`."""
     where = [
         branches.c.tenant_id == bindparam("tenant"),
@@ -241,17 +242,17 @@ def branch_head(*, expected: bool) -> Prepared:
     moved = case(
         (bindparam("count", type_=Integer) > 0, bindparam("last", type_=BigInteger)), else_=branches.c.head_position
     )
-    return Prepared(update(branches).where(*where).values(head_position=moved))
+    return Statement(update(branches).where(*where).values(head_position=moved))
 
 
-def labelled(tenant: Any, key: Any, value: Any) -> Select[Any]:
+def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:
     """The conversations with one label."""
     label = conversation_labels.c
     return select(label.conversation_id).where(label.tenant_id == tenant, label.key == key, label.value == value)
 
 
 def visible(*, scoped: bool) -> list[ColumnElement[bool]]:
-    """Deleted conversations are gone for everybody, those of other users for a scoped store."""
+    """Conditions that hide deleted conversations, and from a scoped store those of other users."""
     where = [conversations.c.status != DELETED]
     if scoped:
         where.append(conversations.c.user_id == bindparam("user"))

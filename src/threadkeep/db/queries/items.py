@@ -8,30 +8,30 @@ from typing import Any, Final
 from sqlalchemy import Column, Select, and_, bindparam, literal_column, select
 from sqlalchemy.types import NullType
 
-from threadkeep.db.prepared import Prepared, Reader
+from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries.conversations import visible
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
-# The columns of domain.wire.Entry, in its order; the texts are read as bytes where the database can.
+# The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
 _ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec")
 _TEXTS: Final = frozenset({"payload", "rest"})
 # Columns whose values are never escaped: their column type would only cost time (not on MySQL, where it decodes).
 _PLAIN: Final = frozenset({"type", "role", "origin"})
 
-# What a StoredItem shows beside the item itself.
+# What a StoredItem has beside the item itself.
 _STORED: Final = (items.c.branch, items.c.author_id, items.c.created_at)
-STORED_READER: Final = Reader(_STORED)
+STORED_READER: Final = RowReader(_STORED)
 
 
 def _column(name: str, dialect: str) -> Any:
     column: Column[Any] = items.c[name]
     if dialect == "sqlite" and name in _TEXTS:
-        return literal_column(f"CAST(items.{name} AS BLOB)", NullType()).label(name)
-    if dialect == "postgresql" and name == "call_id":  # VARCHAR comes as text
-        return literal_column(f"CAST(items.{name} AS VARCHAR)", NullType()).label(name)
+        return literal_column(f"CAST({items.name}.{name} AS BLOB)", NullType()).label(name)
+    if dialect == "postgresql" and name == "call_id":  # VARCHAR is returned as text
+        return literal_column(f"CAST({items.name}.{name} AS VARCHAR)", NullType()).label(name)
     if dialect in {"sqlite", "postgresql"} and name in _PLAIN:
-        return literal_column(f"items.{name}", NullType()).label(name)
+        return literal_column(f"{items.name}.{name}", NullType()).label(name)
     return column
 
 
@@ -48,16 +48,16 @@ def _of_branch() -> list[Any]:
 
 
 def _latest(statement: Select[Any], dialect: str) -> Select[Any]:
-    """What is committed now, for who holds the lock of the conversation.
+    """Read what is committed now, in a transaction that has locked the conversation.
 
-    Where the caller's transaction is one of REPEATABLE READ, MySQL shows the state of its first statement to all
-    statements but those that lock; PostgreSQL refuses to take the lock then.
+    Under REPEATABLE READ, MySQL shows the state of the first statement to all statements but those that lock;
+    PostgreSQL refuses to lock the conversation then.
     """
     return statement.with_for_update(read=True) if dialect in MYSQL else statement
 
 
 @cache
-def news_of(dialect: str, *, scoped: bool, latest: bool = False) -> Prepared:
+def history_after(dialect: str, *, scoped: bool, latest: bool = False) -> Statement:
     """A conversation's revision and next position, with its items on one branch after a position; one row without any.
 
     One statement sees one state of the database: no item is missed below the next position. `latest`: see `_latest`.
@@ -75,46 +75,46 @@ def news_of(dialect: str, *, scoped: bool, latest: bool = False) -> Prepared:
     where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
     columns = [*_entry_columns(dialect), table.revision, table.next_position]
     statement = select(*columns).select_from(joined).where(*where).order_by(items.c.position)
-    return Prepared(_latest(statement, dialect) if latest else statement, gives_bytes=True)
+    return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)
 
 
 @cache
-def entries_of(dialect: str, *, latest: bool = False) -> Prepared:
+def entries_of(dialect: str, *, latest: bool = False) -> Statement:
     """The items of one branch after one position and up to another, as the formats read them."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
     statement = select(*_entry_columns(dialect)).where(*where).order_by(items.c.position)
-    return Prepared(_latest(statement, dialect) if latest else statement, gives_bytes=True)
+    return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)
 
 
 @cache
-def stored_items_of(dialect: str, *, descending: bool) -> Prepared:
-    """A page of one branch's items between two positions (exclusive, inclusive), with what people ask for."""
+def stored_items_of(dialect: str, *, descending: bool) -> Statement:
+    """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
     where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
     order = items.c.position.desc() if descending else items.c.position
     chosen = select(*_entry_columns(dialect), *_STORED).where(*where)
-    return Prepared(chosen.order_by(order).limit(bindparam("limit")), gives_bytes=True)
+    return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
-def stored_item_of(dialect: str) -> Prepared:
+def stored_item_of(dialect: str) -> Statement:
     """One item by its position."""
     where = [
         items.c.tenant_id == bindparam("tenant"),
         items.c.conversation_id == bindparam("key"),
         items.c.position == bindparam("position"),
     ]
-    return Prepared(select(*_entry_columns(dialect), *_STORED).where(*where), gives_bytes=True)
+    return Statement(select(*_entry_columns(dialect), *_STORED).where(*where), text_as_bytes=True)
 
 
 @cache
 def position_of() -> Select[Any]:
-    """Whether a branch has an item of its own at a position."""
+    """An item of a branch itself at a position, if there is one."""
     return select(items.c.position).where(*_of_branch(), items.c.position == bindparam("position"))
 
 
 @cache
 def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
-    """The media of items in a range of positions, in the order in which it is spliced in."""
+    """The media of items in a range of positions, in the order in which it is put back."""
     joined = item_blobs.join(blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash))
     statement = (
         select(item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, blobs.c.content)

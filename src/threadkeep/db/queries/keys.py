@@ -6,14 +6,14 @@ from functools import cache
 
 from sqlalchemy import Update, bindparam, select, update
 
-from threadkeep.db.prepared import Prepared
+from threadkeep.db.driver import Statement
 from threadkeep.db.tables import appends
 
 
 @cache
-def append_of() -> Prepared:
+def append_of() -> Statement:
     """What was done under a key."""
-    return Prepared(
+    return Statement(
         select(appends.c.request_hash, appends.c.outcome).where(
             appends.c.tenant_id == bindparam("tenant"),
             appends.c.conversation_id == bindparam("conversation"),
@@ -24,7 +24,7 @@ def append_of() -> Prepared:
 
 @cache
 def new_outcome() -> Update:
-    """Keep something else under a key."""
+    """Replaces the outcome of a key."""
     return (
         update(appends)
         .where(

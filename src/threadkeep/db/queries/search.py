@@ -1,4 +1,4 @@
-"""Statements of the search: each database has an index of its own, and a language of its own to ask it."""
+"""Statements of the search: every database has its own kind of index, and its own language for queries."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import TSQUERY
 
-from threadkeep.db.queries.conversations import ACTIVE, DELETED, labelled
+from threadkeep.db.base import PREFIX
+from threadkeep.db.queries.conversations import ACTIVE, DELETED, with_label
 from threadkeep.db.tables import conversations, items, search_documents
 from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term, respelled, words_of
 
-WORD_LIMIT: Final = 64  # characters of a word, where the index takes no longer ones
-SCORE_PARTS: Final = (
-    1_000_000_000  # scores are whole numbers of so many parts: equal ones are equal on the next page, too
-)
+WORD_LIMIT: Final = 64  # characters of a word, for indexes that take no longer ones
+# Scores are whole numbers of these parts, so that equal ones stay equal on the next page
+SCORE_PARTS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is looked for, where, and which page of it."""
+class SearchQuery:
+    """What to search for, in which documents, and which page of the result."""
 
     terms: Sequence[Term]
     user: str | None = None
@@ -63,14 +63,14 @@ class Question:
     limit: int = 20
 
 
-# SQLite's index is a table of its own, kept beside the documents. It holds no text, so it is told again what to forget.
-INDEX: Final = "search_index"
+# SQLite's index is a table of its own. It stores no text, so a deletion has to state the words to remove.
+INDEX: Final = f"{PREFIX}search_index"
 CREATE_INDEX: Final = text(
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} "
     "USING fts5(words, content='', tokenize='unicode61 remove_diacritics 2')"
 )
 DROP_INDEX: Final = text(f"DROP TABLE IF EXISTS {INDEX}")
-# … also one that is too damaged to be opened; then the tables behind it are plain ones
+# For an index that is too damaged to be opened: without its entry, the tables of FTS5 are plain tables.
 FORGET_INDEX: Final = [
     text("PRAGMA writable_schema=ON"),
     text(f"DELETE FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'"),  # noqa: S608 - a constant
@@ -78,7 +78,7 @@ FORGET_INDEX: Final = [
     *(text(f"DROP TABLE IF EXISTS {INDEX}_{part}") for part in ("data", "idx", "docsize", "config")),
 ]
 HAS_INDEX: Final = text(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'")  # noqa: S608 - a constant
-_DOCUMENTS: Final = "FROM search_documents WHERE tenant_id = :tenant AND id IN :ids"
+_DOCUMENTS: Final = f"FROM {search_documents.name} WHERE tenant_id = :tenant AND id IN :ids"
 _IDS: Final[BindParameter[Any]] = bindparam("ids", expanding=True)
 INDEX_DOCUMENTS: Final = text(
     f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) {_DOCUMENTS}"
@@ -86,25 +86,27 @@ INDEX_DOCUMENTS: Final = text(
 UNINDEX_DOCUMENTS: Final = text(
     f"INSERT INTO {INDEX} ({INDEX}, rowid, words) SELECT 'delete', id, coalesce(words, text) {_DOCUMENTS}"
 ).bindparams(_IDS)
-INDEX_ALL: Final = text(f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) FROM search_documents")  # noqa: S608 - a constant
+INDEX_ALL: Final = text(
+    f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) FROM {search_documents.name}"  # noqa: S608 - constants
+)
 
 
-def indexed_words(dialect: str, given: str) -> str | None:
+def indexed_words(dialect: str, source: str) -> str | None:
     """The words of a text as the column `words` of that database takes them."""
     if dialect == "sqlite":
-        return respelled(given)
-    if dialect == "postgresql":  # as its type writes them, each with its place
-        return " ".join(f"{word[:WORD_LIMIT]}:{place}" for place, word in enumerate(words_of(given), 1))
-    return " ".join(map(_mysql_word, words_of(given)))
+        return respelled(source)
+    if dialect == "postgresql":  # in the notation of TSVECTOR, each with its position
+        return " ".join(f"{word[:WORD_LIMIT]}:{number}" for number, word in enumerate(words_of(source), 1))
+    return " ".join(map(_mysql_word, words_of(source)))
 
 
 class _Known(dict[int, str]):
-    """Letters and digits as MySQL's parser knows them: those that are newer than Unicode 3.2 are spelled."""
+    """Letters and digits for MySQL's parser: those that are newer than Unicode 3.2 are replaced by their codes."""
 
     def __missing__(self, code: int) -> str:
         is_known = unicodedata.ucd_3_2_0.category(chr(code))[0] in "LN"
-        self[code] = found = chr(code) if is_known and code <= _BASIC else f"z{code:05x}"
-        return found
+        self[code] = text = chr(code) if is_known and code <= _BASIC else f"z{code:05x}"
+        return text
 
 
 _BASIC: Final = 0xFFFF
@@ -116,21 +118,21 @@ def _mysql_letters(word: str) -> str:
 
 
 def _mysql_word(word: str) -> str:
-    """A word that MySQL takes for no stop word, and for long enough (four letters, as MyISAM wants it)."""
+    """A word padded so that MySQL neither takes it for a stop word nor finds it too short (MyISAM: four letters)."""
     return _mysql_letters(word).ljust(3, "_") + "_"
 
 
 def _fts5(terms: Sequence[Term]) -> str:
-    """A question in SQLite's language."""
+    """A query in the language of FTS5."""
     wanted, excluded = (
         [f'"{" ".join(term.words)}"' + (" *" if term.is_prefix else "") for term in some] for some in _parted(terms)
     )
-    found = f"({' AND '.join(wanted)})"
-    return f"{found} NOT ({' OR '.join(excluded)})" if excluded else found
+    query = f"({' AND '.join(wanted)})"
+    return f"{query} NOT ({' OR '.join(excluded)})" if excluded else query
 
 
 def _tsquery(terms: Sequence[Term]) -> str:
-    """A question as PostgreSQL writes the type of that name."""
+    """A query in the notation of TSQUERY."""
     wanted, excluded = (
         [" <-> ".join(word[:WORD_LIMIT] for word in term.words) + (":*" if term.is_prefix else "") for term in some]
         for some in _parted(terms)
@@ -139,27 +141,27 @@ def _tsquery(terms: Sequence[Term]) -> str:
 
 
 def _boolean(term: Term) -> str:
-    """A term in boolean mode. MariaDB trips over brackets and over quotes around one word; phrases are whole words."""
+    """A term in boolean mode. MariaDB fails on brackets and on quotes around one word; phrases have whole words."""
     words = [_mysql_word(word) for word in term.words]
     beginning = [f"+{_mysql_letters(term.words[-1])}*"] if term.is_prefix else []
     phrase = words[:-1] if term.is_prefix else words
-    whole = [f'+"{" ".join(phrase)}"'] if len(phrase) > 1 else [f"+{word}" for word in phrase]
-    return " ".join([*whole, *beginning])
+    complete = [f'+"{" ".join(phrase)}"'] if len(phrase) > 1 else [f"+{word}" for word in phrase]
+    return " ".join([*complete, *beginning])
 
 
 def _parted(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
-    """The terms that are wanted, and those that are not."""
+    """The terms that must match, and those that must not."""
     return [term for term in terms if not term.is_excluded], [term for term in terms if term.is_excluded]
 
 
-def found_documents(dialect: str, tenant: int, scope_user: str | None, question: Question) -> Select[Any]:
-    """A page of documents, best first, then the newest; with what is told of their conversations."""
-    ranked = _ranked(dialect, tenant, scope_user, question).subquery("ranked")
+def matching_documents(dialect: str, tenant: int, scope_user: str | None, query: SearchQuery) -> Select[Any]:
+    """A page of documents, best first, then the newest; with some columns of their conversations."""
+    ranked = _ranked(dialect, tenant, scope_user, query).subquery("ranked")
     page = select(ranked)
-    if question.after is not None:
-        score, key = question.after
+    if query.after is not None:
+        score, key = query.after
         page = page.where(ranked.c.score <= score, or_(ranked.c.score < score, ranked.c.id < key))
-    best = page.order_by(ranked.c.score.desc(), ranked.c.id.desc()).limit(question.limit).subquery("best")
+    best = page.order_by(ranked.c.score.desc(), ranked.c.id.desc()).limit(query.limit).subquery("best")
     documents, talks = search_documents.c, conversations.c
     return (
         select(
@@ -173,21 +175,21 @@ def found_documents(dialect: str, tenant: int, scope_user: str | None, question:
     )  # fmt: skip
 
 
-def _ranked(dialect: str, tenant: int, scope_user: str | None, question: Question) -> Select[Any]:
+def _ranked(dialect: str, tenant: int, scope_user: str | None, query: SearchQuery) -> Select[Any]:
     """All documents that match, with their scores."""
     documents, talks = search_documents.c, conversations.c
-    source, match, score = _MATCHES.get(dialect, _mysql_match)(question.terms)
+    source, match, score = _MATCHES.get(dialect, _mysql_match)(query.terms)
     source = source.join(
         conversations, and_(talks.tenant_id == documents.tenant_id, talks.id == documents.conversation_id)
     )
-    where = [documents.tenant_id == tenant, match, talks.status != DELETED, *_filters(tenant, question)]
+    where = [documents.tenant_id == tenant, match, talks.status != DELETED, *_filters(tenant, query)]
     if scope_user is not None:
         where.append(talks.user_id == scope_user)
     parts = cast(func.round(score * SCORE_PARTS), BigInteger).label("score")
     return select(documents.id, parts).select_from(source).where(*where)
 
 
-# what is read, what matches, and how well
+# the tables, the condition, and the score
 Match = tuple[FromClause, ColumnElement[bool], ColumnElement[Any]]
 
 
@@ -200,13 +202,13 @@ def _fts5_match(terms: Sequence[Term]) -> Match:
 
 def _tsvector_match(terms: Sequence[Term]) -> Match:
     words, query = search_documents.c.words, cast(literal(_tsquery(terms)), TSQUERY)
-    wanted, _ = _parted(terms)  # ts_rank gives nothing for what is not there
+    wanted, _ = _parted(terms)  # ts_rank has no score for excluded terms
     rank = cast(func.ts_rank(words, cast(literal(_tsquery(wanted)), TSQUERY), _BY_LENGTH), Double)
     return search_documents, words.op("@@", is_comparison=True)(query), rank
 
 
 def _mysql_match(terms: Sequence[Term]) -> Match:
-    """What is not wanted is asked for apart: MariaDB forgets a minus beside a phrase."""
+    """Excluded terms have conditions of their own: MariaDB ignores a minus beside a phrase."""
     words = search_documents.c.words
     wanted, excluded = _parted(terms)
     score = mysql.match(words, against=" ".join(map(_boolean, wanted))).in_boolean_mode()
@@ -218,13 +220,13 @@ def _mysql_match(terms: Sequence[Term]) -> Match:
 
 
 def _side_by_side(terms: Sequence[Term]) -> list[ColumnElement[bool]]:
-    """Phrases whose last word may go on; MySQL has no such thing, so they are looked for in what it found."""
+    """Phrases whose last word is a prefix: MySQL has none, so they are looked for in the matching documents."""
     texts = [
         " ".join(["", *map(_mysql_word, term.words[:-1]), _mysql_letters(term.words[-1])])
         for term in terms
         if term.is_prefix and len(term.words) > 1
     ]
-    return [func.locate(found, func.concat(" ", search_documents.c.words)) > 0 for found in texts]
+    return [func.locate(phrase, func.concat(" ", search_documents.c.words)) > 0 for phrase in texts]
 
 
 _BY_LENGTH: Final = 1  # ts_rank divides by 1 + the logarithm of the number of words
@@ -234,26 +236,26 @@ _MATCHES: Final[Mapping[str, Callable[[Sequence[Term]], Match]]] = {
 }
 
 
-def _filters(tenant: int, question: Question) -> list[ColumnElement[bool]]:
+def _filters(tenant: int, query: SearchQuery) -> list[ColumnElement[bool]]:
     documents, talks = search_documents.c, conversations.c
     wanted: list[tuple[Any, Any]] = [
-        (talks.user_id, question.user),
-        (talks.status, question.status),
-        (talks.public_id, question.conversation),
-        (documents.type, question.type),
-        (documents.role, question.role),
+        (talks.user_id, query.user),
+        (talks.status, query.status),
+        (talks.public_id, query.conversation),
+        (documents.type, query.type),
+        (documents.role, query.role),
     ]
-    where: list[ColumnElement[bool]] = [found == value for found, value in wanted if value is not None]
-    if question.since is not None:
-        where.append(documents.created_at >= question.since)
-    if question.until is not None:
-        where.append(documents.created_at < question.until)
-    return where + [talks.id.in_(labelled(tenant, name, value)) for name, value in question.labels.items()]
+    where: list[ColumnElement[bool]] = [column == value for column, value in wanted if value is not None]
+    if query.since is not None:
+        where.append(documents.created_at >= query.since)
+    if query.until is not None:
+        where.append(documents.created_at < query.until)
+    return where + [talks.id.in_(with_label(tenant, name, value)) for name, value in query.labels.items()]
 
 
 @cache
-def unsearched() -> Select[Any]:
-    """Conversations of which the search has not seen everything, locked; those that are in use are passed over."""
+def unindexed_conversations() -> Select[Any]:
+    """Conversations that are not indexed to their ends, locked; those that others have locked are skipped."""
     talks = conversations.c
     return (
         select(talks.id, talks.title, talks.created_at, talks.search_from)
@@ -265,8 +267,8 @@ def unsearched() -> Select[Any]:
 
 
 @cache
-def is_unsearched() -> Select[Any]:
-    """Whether there is any such conversation."""
+def any_unindexed() -> Select[Any]:
+    """One such conversation, without a lock."""
     talks = conversations.c
     return (
         select(talks.id)
@@ -276,16 +278,16 @@ def is_unsearched() -> Select[Any]:
 
 
 @cache
-def unsearched_items(*, current: bool) -> Select[Any]:
-    """Items of some conversations that the search has not seen, with the beginning of their JSON texts.
+def unindexed_items(*, current: bool) -> Select[Any]:
+    """Items of some conversations that are not indexed, with the beginning of their JSON texts.
 
-    `lowest` is the first position that it has not seen of any: PostgreSQL reads a long conversation whole without it.
-    `current` reads what is committed also where the transaction sees the database as it was before (MySQL, in a host's
-    REPEATABLE READ): the conversations were read so, because they were locked.
+    `lowest` is the first such position of any: without it, PostgreSQL reads a long conversation from its beginning.
+    `current` reads what is committed now, also where the transaction sees an earlier state (MySQL under a host's
+    REPEATABLE READ): the conversations are read like that, because they are locked.
     """
     talks, rows = conversations.c, items.c
     json = func.substr(func.coalesce(rows.payload, rows.rest), 1, JSON_LIMIT).label("json")
-    found = (
+    statement = (
         select(rows.conversation_id, rows.position, rows.branch, rows.type, rows.role, rows.created_at, json)
         .select_from(
             conversations.join(items, and_(rows.tenant_id == talks.tenant_id, rows.conversation_id == talks.id))
@@ -299,12 +301,12 @@ def unsearched_items(*, current: bool) -> Select[Any]:
         .order_by(talks.id, rows.position)
         .limit(bindparam("limit"))
     )
-    return found.with_for_update(read=True) if current else found
+    return statement.with_for_update(read=True) if current else statement
 
 
 @cache
-def documents_there() -> Select[Any]:
-    """Documents of some conversations: titles, and items that the search has not noted as seen (mostly none)."""
+def existing_documents() -> Select[Any]:
+    """Documents of some conversations: titles, and items that are not marked as indexed (mostly none)."""
     talks, documents = conversations.c, search_documents.c
     joined = conversations.join(
         search_documents, and_(documents.tenant_id == talks.tenant_id, documents.conversation_id == talks.id)
@@ -318,8 +320,8 @@ def documents_there() -> Select[Any]:
 
 
 @cache
-def searched() -> Update:
-    """Note how far the search has seen some conversations; NULL: to their ends."""
+def index_progress() -> Update:
+    """Mark how far some conversations are indexed; NULL: to their ends."""
     talks = conversations.c
     return (
         update(conversations)
@@ -329,8 +331,8 @@ def searched() -> Update:
 
 
 @cache
-def search_anew() -> Update:
-    """Let the search see all conversations of a tenant again."""
+def index_reset() -> Update:
+    """Mark all conversations of a tenant as not indexed."""
     talks = conversations.c
     return (
         update(conversations)
@@ -350,7 +352,7 @@ def documents_of(*, conversation: bool) -> Select[Any]:
 
 
 @cache
-def documents_gone() -> Delete:
+def documents_removal() -> Delete:
     """Remove documents by their ids."""
     documents = search_documents.c
     return delete(search_documents).where(

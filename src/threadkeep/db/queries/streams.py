@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, insert, select, update
 
-from threadkeep.db.prepared import Prepared
+from threadkeep.db.clock import from_now, seconds
+from threadkeep.db.driver import Parameters, Statement
 from threadkeep.db.tables import responses, stream_parts
 
 
@@ -15,39 +16,62 @@ def _of(table: Any) -> list[ColumnElement[bool]]:
     return [table.c.tenant_id == bindparam("tenant"), table.c.conversation_id == bindparam("key")]
 
 
+_NEW = "new_"  # before the names of parameters that are values of a new row
+
+
+@cache
+def stream_insert() -> Statement:
+    """Inserts a response in progress, see `stream_parameters`."""
+    values: dict[str, Any] = {column.name: bindparam(_NEW + column.name) for column in responses.columns}
+    return Statement(insert(responses).values(values | {"lease_until": from_now(seconds("lease"))}))
+
+
+def stream_parameters(row: Parameters, lease: float) -> Parameters:
+    """The parameters of `stream_insert`: a row, whose lease is to end so many seconds from now."""
+    return {_NEW + name: value for name, value in row.items()} | {"lease": lease}
+
+
 @cache
 def open_response_of() -> Select[Any]:
-    """The response that is in progress on a branch."""
+    """The response that is in progress on a branch, and the time by which its lease runs."""
     table = responses.c
-    return select(table.number, table.lease_until).where(*_of(responses), table.open_branch == bindparam("branch"))
+    columns = (table.number, table.lease_until, from_now().label("now"))
+    return select(*columns).where(*_of(responses), table.open_branch == bindparam("branch"))
+
+
+@cache
+def stream_by_token() -> Select[Any]:
+    """The response in progress of whoever holds this token."""
+    table = responses.c
+    where = [*_of(responses), table.lease_token == bindparam("token"), table.open_branch.is_not(None)]
+    return select(table.number, table.branch).where(*where)
 
 
 @cache
 def stream_of() -> Select[Any]:
-    """What is known of a response that was streamed."""
+    """What finalizing a streamed response needs of its row."""
     table = responses.c
     columns = (
         table.format, table.input_to, table.from_position, table.tool_set_hash, table.lease_until, table.lease_token,
-        table.open_branch,
+        table.open_branch, from_now().label("now"),
     )  # fmt: skip
     return select(*columns).where(*_of(responses), table.number == bindparam("number"))
 
 
 @cache
-def lease_renewal() -> Prepared:
-    """Moves the end of a lease, of whoever holds it."""
+def lease_renewal() -> Statement:
+    """Extends a lease, for its holder."""
     table = responses.c
     where = [
         *_of(responses), table.number == bindparam("response"), table.lease_token == bindparam("token"),
         table.open_branch.is_not(None),
     ]  # fmt: skip
-    until = bindparam("until", type_=table.lease_until.type)
-    return Prepared(update(responses).where(*where).values(lease_until=until))
+    return Statement(update(responses).where(*where).values(lease_until=from_now(seconds("lease"))))
 
 
 @cache
 def ended() -> Update:
-    """Makes a response in progress one that has ended, by whoever holds its lease; values come with the execution."""
+    """Finalizes a response in progress, for the holder of its lease; values come with the execution."""
     table = responses.c
     where = [*_of(responses), table.number == bindparam("response"), table.lease_token == bindparam("token")]
     return update(responses).where(*where)
@@ -55,7 +79,7 @@ def ended() -> Update:
 
 @cache
 def parts_of() -> Select[Any]:
-    """What has come of a response in progress."""
+    """The parts of a response in progress."""
     table = stream_parts.c
     where = [*_of(stream_parts), table.number == bindparam("number")]
     return select(table.content).where(*where).order_by(table.part)
@@ -63,7 +87,7 @@ def parts_of() -> Select[Any]:
 
 @cache
 def parts_removal() -> Delete:
-    """Removes what had come of a response whose items are written."""
+    """Removes the parts of a response whose items are written."""
     return delete(stream_parts).where(*_of(stream_parts), stream_parts.c.number == bindparam("number"))
 
 

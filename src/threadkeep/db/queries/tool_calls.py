@@ -17,10 +17,10 @@ FAILURES: Final = ("failed", "incomplete", "error")  # status of an output -> th
 
 @cache
 def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool) -> Select[Any]:
-    """Calls by the name of the function: how many, how many without an output, how many that failed.
+    """Calls by the name of the function: their number, how many have no output, and how many failed.
 
-    An output answers the nearest earlier call of its id; one that comes behind another call of that id on the same
-    branch belongs to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are given.
+    An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
+    same branch, to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are used.
     """
     calls = _calls(since=since)
     is_answered = and_(calls.c.next_output.is_not(None), _comes_first(calls))
@@ -76,6 +76,6 @@ def _calls(*, since: bool) -> Any:
         columns.call_hash.is_not(None),
         columns.type.in_([*CALLS, *OUTPUTS]),
     )
-    if since:  # what answers a call comes later
+    if since:  # outputs come after their calls
         statement = statement.where(columns.created_at >= bindparam("since"))
     return statement.subquery("calls")

@@ -1,6 +1,6 @@
-"""Statements of usage reports: over the ledger, and over the sums of filled days.
+"""Statements of usage reports: over the ledger, and over the sums of rolled-up days.
 
-A report is described by its `Shape`; reports of the same shape run the same statement, which is compiled once.
+Reports with the same `StatementKey` execute the same statement, which is compiled once.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from sqlalchemy import (
     union_all,
 )
 
-from threadkeep.db.prepared import Prepared
+from threadkeep.db.driver import Statement
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.queries.usage_times import TIMES, has_changes, time_keys
 from threadkeep.db.tables import conversations, usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.types import MYSQL, Identifier
-from threadkeep.domain.usage import SUMS
+from threadkeep.domain.reports import SUMS
 
-# What filled days are summed by
+# What rolled-up days are summed by
 KEYS: Final = ("provider", "model", "format", "status")
 MODEL_KEYS: Final = ("model",)
-KEPT_VALUES: Final = 100  # that are looked for by a statement which is kept
+CACHED_VALUES: Final = 100  # in the filters of a statement that is cached
 NEVER_NULL: Final = ("format",)
 # What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
 COLUMNS: Final = {
@@ -51,27 +51,27 @@ COLUMNS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What kind of report it is.
+class StatementKey:
+    """What kind of report it is, apart from values.
 
     Attributes:
         by: what it is grouped by.
-        filters: by column: how many values are looked for, and whether NULL is one.
-        ranges: how many ranges of days of the ledger are looked at; None: all days.
-        filled: how many ranges of filled days are looked at.
-        spans: whether these are found out: all filled days, where there are no others between them.
-        since: whether a bound lies within a day, likewise `until`.
+        filters: by column: the number of values, and whether NULL is one of them.
+        ranges: the number of ranges of days of the ledger; None: all days.
+        rolled_up: the number of ranges of rolled-up days.
+        spans: whether the statement itself finds their range: all of them, where there are no other days between.
+        since: whether the bound lies within a day, likewise `until`.
         is_of_user: whether the store is for one user.
         is_of_conversation: whether it is about one conversation.
         offsets: seconds by which local time is ahead of UTC, one more than there are changes; None: times are UTC.
-        order_by: the sum that comes first where it is largest.
-        is_limited: whether there are at most so many rows.
+        order_by: the sum to order by, largest first.
+        is_limited: whether the number of rows is limited.
     """
 
     by: tuple[str, ...]
     filters: tuple[tuple[str, int, bool], ...] = ()
     ranges: int | None = None
-    filled: int = 0
+    rolled_up: int = 0
     spans: bool = False
     since: bool = False
     until: bool = False
@@ -83,22 +83,22 @@ class Shape:
 
     @property
     def is_unordered(self) -> bool:
-        """Whether its rows come in no order: servers sort wide rows slowly, and here all of them arrive anyway."""
+        """Whether its rows are not ordered: servers sort wide rows slowly, and all of these are fetched anyway."""
         return self.reads_days and self.order_by is None and not self.is_limited
 
     @property
     def reads_days(self) -> bool:
-        """Whether filled days are read."""
-        return self.spans or self.filled > 0
+        """Whether rolled-up days are read."""
+        return self.spans or self.rolled_up > 0
 
     @property
-    def is_usual(self) -> bool:
-        """Whether its statement is worth keeping: one with a thousand values takes megabytes and hardly comes again."""
-        return sum(count for _, count, _ in self.filters) <= KEPT_VALUES
+    def is_cached(self) -> bool:
+        """Whether its statement is cached: one with a thousand values takes megabytes and is hardly ever repeated."""
+        return sum(count for _, count, _ in self.filters) <= CACHED_VALUES
 
 
 def sums_of(columns: Any, dialect: str) -> list[Any]:
-    """The sums over sums (of filled days, or of a subquery), by name."""
+    """The sums over sums (of rolled-up days, or of a subquery), by name."""
     return [_sum(columns[name], dialect).label(name) for name in SUMS]
 
 
@@ -115,97 +115,100 @@ def ledger_sums(dialect: str) -> list[Any]:
 
 
 def _sum(column: Any, dialect: str) -> Any:
-    """A sum as a 64-bit integer: those of the servers are decimals, which take longer to make and to read."""
+    """A sum as a 64-bit integer: servers sum to decimals, which take longer to compute and to read."""
     if dialect == "postgresql":
-        return func.threadkeep_sum(column, type_=BigInteger)  # made by the revision v0_1_0_c
+        return func.threadkeep_sum(column, type_=BigInteger)  # created by the first revision
     return cast(func.sum(column), BigInteger) if dialect in MYSQL else func.sum(column)
 
 
-def report(shape: Shape, dialect: str) -> Prepared:
-    """The statement of a report: rows of keys and sums, in order; all rows of filled days come in none.
+def report_statement(key: StatementKey, dialect: str) -> Statement:
+    """The statement of a report: rows of groups and sums, ordered unless `key.is_unordered`.
 
-    With filled days it has no rows (without keys: one with no attempts) where `spans` found no span, or where a day of
-    the given ranges is not filled any more. Given ranges and no keys, the last column is 0 then, else 1.
+    With rolled-up days it returns no rows (without groups: one with no attempts) where there is no such span, or where
+    a day of the ranges is not rolled up any more. With ranges and without groups, the last column is 0 then, else 1.
     """
-    return _kept_report(shape, dialect) if shape.is_usual else _report(shape, dialect)
+    return _cached_report(key, dialect) if key.is_cached else _report(key, dialect)
 
 
-def _report(shape: Shape, dialect: str) -> Prepared:
-    if shape.reads_days:
-        return Prepared(_with_filled(shape, dialect), is_binary=True)
-    if "conversation_id" in shape.by:
-        return Prepared(_by_conversation(shape, dialect), is_binary=True)
-    return Prepared(_ordered(_of_ledger(shape, dialect), shape, dialect), is_binary=True)
+def _report(key: StatementKey, dialect: str) -> Statement:
+    if key.reads_days:
+        return Statement(_with_rolled_up(key, dialect), binary=True)
+    if "conversation_id" in key.by:
+        return Statement(_by_conversation(key, dialect), binary=True)
+    return Statement(_ordered(_of_ledger(key, dialect), key, dialect), binary=True)
 
 
-_kept_report: Final = lru_cache(maxsize=256)(_report)
+_cached_report: Final = lru_cache(maxsize=256)(_report)
 
 
 @cache
-def filled_span() -> Prepared:
-    """The first and the last filled day of a range, and how many there are."""
+def rolled_up_span() -> Statement:
+    """The first and the last rolled-up day of a range, and their number."""
     days = usage_days.c.day
-    return Prepared(select(func.min(days), func.max(days), func.count()).where(*_are_filled(1)))
+    return Statement(select(func.min(days), func.max(days), func.count()).where(*_are_rolled_up(1)))
 
 
 @cache
-def filled_days() -> Prepared:
-    """The filled days of a range, in order."""
-    return Prepared(select(usage_days.c.day).where(*_are_filled(1)).order_by(usage_days.c.day))
+def rolled_up_days() -> Statement:
+    """The rolled-up days of a range, in order."""
+    return Statement(select(usage_days.c.day).where(*_are_rolled_up(1)).order_by(usage_days.c.day))
 
 
-def _are_filled(ranges: int) -> list[Any]:
+def _are_rolled_up(ranges: int) -> list[Any]:
     return [
         usage_days.c.tenant_id == bindparam("tenant"),
         usage_days.c.filled_at.is_not(None),
-        _in_ranges(usage_days.c.day, "filled", ranges),
+        _in_ranges(usage_days.c.day, "rolled_up", ranges),
     ]
 
 
-def key_width(shape: Shape) -> int:
-    """How many columns the keys of a row take: an hour where clocks change is told by two."""
-    return len(shape.by) + (1 if "hour" in shape.by and has_changes(shape.offsets) else 0)
+def key_width(key: StatementKey) -> int:
+    """How many columns the groups of a row take: an hour takes two where clocks change."""
+    return len(key.by) + (1 if "hour" in key.by and has_changes(key.offsets) else 0)
 
 
-def _of_ledger(shape: Shape, dialect: str) -> Select[Any]:
+def _of_ledger(key: StatementKey, dialect: str) -> Select[Any]:
     """Sums over the ledger."""
-    keys = _keys(shape, usage_records, dialect)
-    return select(*keys, *ledger_sums(dialect)).where(*_ledger_conditions(shape)).group_by(*_groups(keys))
+    groups = _group_columns(key, usage_records, dialect)
+    return select(*groups, *ledger_sums(dialect)).where(*_ledger_conditions(key)).group_by(*_group_names(groups))
 
 
-def _with_filled(shape: Shape, dialect: str) -> Select[Any] | CompoundSelect[Any]:
-    """Filled days from their sums, and other days from the ledger, as one statement sees them."""
-    table = _sums_table(shape)
-    days = _span(table, dialect) if shape.spans else _scattered(table, shape)
-    others = [_of_ledger(replace(shape, ranges=None), dialect).where(condition) for condition in days.others]
-    keys = _keys(shape, table, dialect)
-    filled = select(*keys).where(table.c.tenant_id == bindparam("tenant"), days.filled, *_filters(shape, table))
-    kept = [table.c[name] for name in SUMS]
-    if "day" in shape.by and shape.is_unordered:  # a day is filled or not, so no key is in two parts
-        if table is usage_daily_models and set(MODEL_KEYS) <= set(shape.by):
-            return union_all(filled.add_columns(*kept), *others)
-        return union_all(filled.add_columns(*sums_of(table.c, dialect)).group_by(*_groups(keys)), *others)
-    parts = union_all(filled.add_columns(*kept), *others).subquery("parts")
-    keys = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(shape.by))]
-    statement = select(*keys, *sums_of(parts.c, dialect)).group_by(*(key.element for key in keys))
-    if not shape.by and days.is_so is not None:
-        return statement.add_columns(days.is_so)
-    return statement if shape.is_unordered else _ordered(statement, shape, dialect)
+def _with_rolled_up(key: StatementKey, dialect: str) -> Select[Any] | CompoundSelect[Any]:
+    """Rolled-up days from their sums, and other days from the ledger, in one statement."""
+    table = _sums_table(key)
+    days = _span(table, dialect) if key.spans else _scattered(table, key)
+    others = [_of_ledger(replace(key, ranges=None), dialect).where(condition) for condition in days.others]
+    groups = _group_columns(key, table, dialect)
+    rolled_up = select(*groups).where(table.c.tenant_id == bindparam("tenant"), days.rolled_up, *_filters(key, table))
+    sums = [table.c[name] for name in SUMS]
+    if "day" in key.by and key.is_unordered:  # a day is rolled up or not, so no group is in both parts
+        if table is usage_daily_models and set(MODEL_KEYS) <= set(key.by):
+            return union_all(rolled_up.add_columns(*sums), *others)
+        return union_all(rolled_up.add_columns(*sums_of(table.c, dialect)).group_by(*_group_names(groups)), *others)
+    parts = union_all(rolled_up.add_columns(*sums), *others).subquery("parts")
+    groups = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(key.by))]
+    statement = select(*groups, *sums_of(parts.c, dialect)).group_by(*(group.element for group in groups))
+    if not key.by and days.are_unchanged is not None:
+        return statement.add_columns(days.are_unchanged)
+    return statement if key.is_unordered else _ordered(statement, key, dialect)
 
 
 class _Days(NamedTuple):
-    """Conditions: for the filled days in a table of sums, and for others in the ledger; none is met unless they are so.
+    """Conditions for rolled-up days in a table of sums, and for other days in the ledger.
 
-    `is_so`: whether they are when the statement runs, 1 or 0.
+    None is met unless the former are still rolled up when the statement is executed; `are_unchanged` is 1 then, else 0.
     """
 
-    filled: Any
+    rolled_up: Any
     others: Sequence[Any]
-    is_so: Any = None
+    are_unchanged: Any = None
 
 
 def _span(table: Table, dialect: str) -> _Days:
-    """From the first filled day to the last, where there are no others between them. Not for MySQL: see `from_days`."""
+    """From the first rolled-up day to the last, where there are no other days between.
+
+    Not for MySQL, which uses no index for a bound that is a subquery.
+    """
     day = usage_days.c.day
     first, last = func.min(day), func.max(day)
     between: Any = func.julianday(last) - func.julianday(first)
@@ -213,7 +216,7 @@ def _span(table: Table, dialect: str) -> _Days:
         between = last.op("-", return_type=Integer)(first)
     span = (
         select(first.label("first"), last.label("last"))
-        .where(*_are_filled(1))
+        .where(*_are_rolled_up(1))
         .group_by(usage_days.c.tenant_id)
         .having(func.count() == between + literal_column("1"))
         .cte("span")
@@ -225,86 +228,85 @@ def _span(table: Table, dialect: str) -> _Days:
     return _Days(and_(table.c.day >= start, table.c.day <= end), [before, after])
 
 
-def _scattered(table: Table, shape: Shape) -> _Days:
-    """Ranges of filled days."""
-    count = select(func.count()).select_from(usage_days).where(*_are_filled(shape.filled)).scalar_subquery()
-    is_so = count == bindparam("days", type_=Integer)
-    told = case((is_so, literal_column("1")), else_=literal_column("0"))
-    within = _in_ranges(table.c.day, "filled", shape.filled)
-    outside = _in_ranges(usage_records.c.day, "day", shape.ranges or 0)
-    return _Days(and_(within, is_so), [and_(outside, is_so)], told)
+def _scattered(table: Table, key: StatementKey) -> _Days:
+    """Ranges of rolled-up days."""
+    count = select(func.count()).select_from(usage_days).where(*_are_rolled_up(key.rolled_up)).scalar_subquery()
+    are_unchanged = count == bindparam("days", type_=Integer)
+    flag = case((are_unchanged, literal_column("1")), else_=literal_column("0"))
+    within = _in_ranges(table.c.day, "rolled_up", key.rolled_up)
+    outside = _in_ranges(usage_records.c.day, "day", key.ranges or 0)
+    return _Days(and_(within, are_unchanged), [and_(outside, are_unchanged)], flag)
 
 
-def _sums_table(shape: Shape) -> Table:
-    """Where the sums of filled days are read."""
-    asked = {*shape.by, *(name for name, *_ in shape.filters)}
-    return usage_daily_models if asked <= {*MODEL_KEYS, *TIMES} else usage_daily
+def _sums_table(key: StatementKey) -> Table:
+    """The table with the sums of rolled-up days."""
+    columns = {*key.by, *(name for name, *_ in key.filters)}
+    return usage_daily_models if columns <= {*MODEL_KEYS, *TIMES} else usage_daily
 
 
-def _by_conversation(shape: Shape, dialect: str) -> Select[Any]:
-    """By the id that users see: conversations that are gone have none and count together."""
-    inner = _of_ledger(shape, dialect).subquery("ledger")
-    place = key_width(replace(shape, by=shape.by[: shape.by.index("conversation_id")]))
-    known = and_(*_is_there(inner.c[f"key_{place}"]))
-    named = {f"key_{place}": conversations.c.public_id}
-    names = [f"key_{number}" for number in range(key_width(shape))]
-    keys = [named.get(name, inner.c[name]).label(name) for name in names]
+def _by_conversation(key: StatementKey, dialect: str) -> Select[Any]:
+    """By the public id: deleted conversations have none and count together."""
+    inner = _of_ledger(key, dialect).subquery("ledger")
+    index = key_width(replace(key, by=key.by[: key.by.index("conversation_id")]))
+    joined = inner.outerjoin(conversations, and_(*_has_key(inner.c[f"key_{index}"])))
+    renamed = {f"key_{index}": conversations.c.public_id}
+    names = [f"key_{number}" for number in range(key_width(key))]
+    groups = [renamed.get(name, inner.c[name]).label(name) for name in names]
     sums = sums_of(inner.c, dialect)
-    joined = inner.outerjoin(conversations, known)
-    statement = select(*keys, *sums).select_from(joined).group_by(*(key.element for key in keys))
-    return _ordered(statement, shape, dialect)
+    statement = select(*groups, *sums).select_from(joined).group_by(*(group.element for group in groups))
+    return _ordered(statement, key, dialect)
 
 
-def _is_there(key: Any) -> list[Any]:
-    """Whether a conversation has that key."""
+def _has_key(column: Any) -> list[Any]:
+    """Conditions for a conversation that is not deleted, by its key."""
     table = conversations.c
-    return [table.tenant_id == bindparam("tenant"), table.id == key, table.status != DELETED]
+    return [table.tenant_id == bindparam("tenant"), table.id == column, table.status != DELETED]
 
 
-def _is_gone(key: Any) -> Any:
-    return ~select(conversations.c.id).where(*_is_there(key)).correlate(usage_records).exists()
+def _is_deleted(column: Any) -> Any:
+    return ~select(conversations.c.id).where(*_has_key(column)).correlate(usage_records).exists()
 
 
-def _keys(shape: Shape, table: Table, dialect: str) -> list[Any]:
-    """The keys of rows, by number."""
-    found: list[Any] = []
-    for name in shape.by:
+def _group_columns(key: StatementKey, table: Table, dialect: str) -> list[Any]:
+    """What rows are grouped by, labelled by number."""
+    columns: list[Any] = []
+    for name in key.by:
         if name in TIMES:
-            found += time_keys(name, shape.offsets, table, dialect)
+            columns += time_keys(name, key.offsets, table, dialect)
         else:
-            found.append(table.c[COLUMNS[name]])
-    return [column.label(f"key_{number}") for number, column in enumerate(found)]
+            columns.append(table.c[COLUMNS[name]])
+    return [column.label(f"key_{number}") for number, column in enumerate(columns)]
 
 
-def _groups(keys: Sequence[Any]) -> list[Any]:
-    """Grouped by name: an expression with parameters would be another one the second time."""
-    return [literal_column(f"key_{number}") for number in range(len(keys))]
+def _group_names(groups: Sequence[Any]) -> list[Any]:
+    """Labels for GROUP BY: the same expression with parameters would count as another one."""
+    return [literal_column(f"key_{number}") for number in range(len(groups))]
 
 
-def _ordered(statement: Select[Any], shape: Shape, dialect: str) -> Select[Any]:
-    """Largest first, then by keys, byte for byte; what is unknown comes last."""
-    if not shape.by:
+def _ordered(statement: Select[Any], key: StatementKey, dialect: str) -> Select[Any]:
+    """Largest first, then by groups, byte for byte; NULL comes last."""
+    if not key.by:
         return statement
     order: list[Any] = []
-    if shape.order_by is not None:
-        largest: Any = literal_column(shape.order_by).desc()
+    if key.order_by is not None:
+        largest: Any = literal_column(key.order_by).desc()
         order.append(largest if dialect in MYSQL else largest.nulls_last())
-    names = list(shape.by)
-    if key_width(shape) > len(names):
+    names = list(key.by)
+    if key_width(key) > len(names):
         names.insert(names.index("hour") + 1, "offset")
-    keys: list[Any] = list(statement.selected_columns)[: len(names)]
-    for name, key in zip(names, keys, strict=True):
-        order += _order_of(name, key, dialect)
+    groups: list[Any] = list(statement.selected_columns)[: len(names)]
+    for name, group in zip(names, groups, strict=True):
+        order += _order_of(name, group, dialect)
     statement = statement.order_by(*order)
-    return statement.limit(bindparam("limit", type_=Integer)) if shape.is_limited else statement
+    return statement.limit(bindparam("limit", type_=Integer)) if key.is_limited else statement
 
 
-def _order_of(name: str, key: Any, dialect: str) -> list[Any]:
-    column: Any = key.element
+def _order_of(name: str, group: Any, dialect: str) -> list[Any]:
+    column: Any = group.element
     if name == "offset":  # when clocks are set back, the hour that was further ahead came first
-        return [literal_column(key.name).desc()]
+        return [literal_column(group.name).desc()]
     if name in TIMES:  # named, as in GROUP BY
-        return [literal_column(key.name)]
+        return [literal_column(group.name)]
     if dialect == "postgresql" and isinstance(column.type, Identifier):
         column = collate(column, "C")
     if name in NEVER_NULL:
@@ -312,37 +314,37 @@ def _order_of(name: str, key: Any, dialect: str) -> list[Any]:
     return [column.is_(None), column] if dialect in MYSQL else [column.asc().nulls_last()]
 
 
-def _ledger_conditions(shape: Shape) -> list[Any]:
+def _ledger_conditions(key: StatementKey) -> list[Any]:
     table = usage_records.c
-    found: list[Any] = [table.tenant_id == bindparam("tenant")]
-    if shape.is_of_user:
-        found.append(table.user_id == bindparam("user"))
-    if shape.is_of_conversation:
-        found.append(table.conversation_id == bindparam("conversation"))
-    if shape.ranges is not None:
-        found.append(_in_ranges(table.day, "day", shape.ranges))
-    if shape.since:
-        found.append(table.occurred_at >= bindparam("since"))
-    if shape.until:
-        found.append(table.occurred_at < bindparam("until"))
-    return found + _filters(shape, usage_records)
+    where: list[Any] = [table.tenant_id == bindparam("tenant")]
+    if key.is_of_user:
+        where.append(table.user_id == bindparam("user"))
+    if key.is_of_conversation:
+        where.append(table.conversation_id == bindparam("conversation"))
+    if key.ranges is not None:
+        where.append(_in_ranges(table.day, "day", key.ranges))
+    if key.since:
+        where.append(table.occurred_at >= bindparam("since"))
+    if key.until:
+        where.append(table.occurred_at < bindparam("until"))
+    return where + _filters(key, usage_records)
 
 
-def _filters(shape: Shape, table: Table) -> list[Any]:
-    found: list[Any] = []
-    for name, count, has_null in shape.filters:
+def _filters(key: StatementKey, table: Table) -> list[Any]:
+    where: list[Any] = []
+    for name, count, has_null in key.filters:
         column = table.c[COLUMNS[name]]
-        values = [bindparam(wanted(name, number), type_=column.type) for number in range(count)]
-        looked: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
+        values = [bindparam(filter_parameter(name, number), type_=column.type) for number in range(count)]
+        alternatives: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
         if has_null:
-            looked.append(_is_gone(column) if name == "conversation_id" else column.is_(None))
-        found.append(or_(*looked) if looked else false())
-    return found
+            alternatives.append(_is_deleted(column) if name == "conversation_id" else column.is_(None))
+        where.append(or_(*alternatives) if alternatives else false())
+    return where
 
 
-def wanted(name: str, number: int) -> str:
-    """The parameter of a value that is looked for; `status_1` is what SQLAlchemy may call one of its own."""
-    return f"wanted_{name}_{number}"
+def filter_parameter(name: str, number: int) -> str:
+    """The name of a filter's parameter; SQLAlchemy may call one of its own `status_1`."""
+    return f"filter_{name}_{number}"
 
 
 def _in_ranges(column: Any, name: str, count: int) -> Any:

@@ -13,7 +13,7 @@ TIMES: Final = ("hour", "day", "week", "month")
 
 
 def time_keys(name: str, offsets: Sequence[int] | None, table: Table, dialect: str) -> list[Any]:
-    """The columns of a key; an hour where clocks change is told by two, the other is how far local time is ahead.
+    """The columns to group by; an hour takes two where clocks change, the second is how far local time is ahead.
 
     `offsets`: seconds by which local time is ahead of UTC, one more than there are changes (the parameters ``change_0``
     …); None: times are UTC.
@@ -21,8 +21,8 @@ def time_keys(name: str, offsets: Sequence[int] | None, table: Table, dialect: s
     if name != "hour" and offsets is None:
         return [table.c.day if name == "day" else _bucket(name, table.c.day, dialect)]
     offset = _offset(offsets or (0,), table)
-    found = [_bucket(name, _local(table.c.occurred_at, offset, dialect), dialect)]
-    return [*found, offset] if name == "hour" and has_changes(offsets) else found
+    columns = [_bucket(name, _local(table.c.occurred_at, offset, dialect), dialect)]
+    return [*columns, offset] if name == "hour" and has_changes(offsets) else columns
 
 
 def has_changes(offsets: Sequence[int] | None) -> bool:

@@ -1,8 +1,8 @@
-"""How the pieces of a streamed message become the message that would have come whole.
+"""How the deltas of a streamed message are put together.
 
-* Texts grow piece by piece, but names and their kind are told again: the last one counts.
-* Elements of lists belong together by their index, or by standing next to each other with one type; what is only told
-  again is kept once.
+* Texts grow piece by piece, but names and their kind are repeated: the last one counts.
+* Elements of lists belong together by their index, or by standing next to each other with one type; what is only
+  repeated is kept once.
 * A call has its index or its id; servers that give neither send calls whole. An id that differs begins a new call,
   whatever its index.
 * Content that comes as text and as parts is parts.
@@ -19,12 +19,12 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
 
-# texts that always grow; of those that are not listed at all an equal one is told again
+# texts that always grow; of those that are not listed an equal one is a repetition
 _GROWING: Final = frozenset(
     {"text", "content", "refusal", "arguments", "input", "transcript", "reasoning", "reasoning_content", "thinking",
      "summary"}
 )  # fmt: skip
-# texts that are told again
+# texts that are repeated
 _TOLD: Final = frozenset({"role", "channel", "id", "type", "name", "format", "signature", "status", "url", "phase"})
 # types of parts of which neighbours are one
 _ONE_PIECE: Final = frozenset({"text", "thinking", "reasoning", "reasoning.text", "reasoning.summary"})
@@ -47,28 +47,28 @@ def add_delta(message: JsonObject, delta: JsonObject) -> None:
             _add(message, key, value)
 
 
-def add_message(message: JsonObject, whole: JsonObject) -> None:
-    """Take in what a chunk tells of the whole message so far, where that is more than its deltas said."""
-    for key, value in whole.items():
+def add_message(message: JsonObject, other: JsonObject) -> None:
+    """Take in the whole message so far, which some chunks hold, where that is more than the deltas."""
+    for key, value in other.items():
         known = message.get(key)
         is_less = isinstance(value, str) and isinstance(known, str) and len(value) < len(known)
         if value and not is_less:
             message[key] = json_copy(value, key)
 
 
-def _add(found: JsonObject, key: str, value: Any) -> None:
-    known = found.get(key)
+def _add(holder: JsonObject, key: str, value: Any) -> None:
+    known = holder.get(key)
     if value is None:
         return
     if isinstance(known, str) and isinstance(value, str):
-        found[key] = _text(key, known, value)
+        holder[key] = _text(key, known, value)
     elif isinstance(known, list) and isinstance(value, list):
         _add_elements(known, value)
     elif isinstance(known, dict) and isinstance(value, dict):
         for name, inner in value.items():
             _add(known, name, inner)
     else:
-        found[key] = json_copy(value, key)
+        holder[key] = json_copy(value, key)
 
 
 def _text(key: str, known: str, value: str) -> str:
@@ -83,9 +83,9 @@ def _add_elements(known: list[Any], added: list[Any]) -> None:
     for element in added:
         if not isinstance(element, dict):
             known.append(json_copy(element, "list"))
-        elif (found := _partner(known, element)) is not None:
+        elif (partner := _partner(known, element)) is not None:
             for key, value in element.items():
-                _add(found, key, value)
+                _add(partner, key, value)
         elif element not in known:
             known.append(json_copy(element, "list"))
 
@@ -94,17 +94,22 @@ def _partner(known: list[Any], element: JsonObject) -> JsonObject | None:
     """The element that this one goes on with."""
     index, kind = element.get("index"), element.get("type")
     if type(index) is int:
-        others = [one for one in known if isinstance(one, dict) and one.get("index") == index]
+        others = [element for element in known if isinstance(element, dict) and element.get("index") == index]
     else:
-        others = [one for one in known[-1:] if isinstance(one, dict) and isinstance(kind, str) and kind in _ONE_PIECE]
-    found = others[-1] if others else None
-    if found is None or found.get("type") != kind or _differ(found, element, "id"):
-        return None
-    return None if found.get("data") and element.get("data") else found  # what is encrypted comes whole
+        is_one_piece = isinstance(kind, str) and kind in _ONE_PIECE
+        others = [element for element in known[-1:] if isinstance(element, dict) and is_one_piece]
+    partner = others[-1] if others else None
+    return None if partner is None or _is_apart(partner, element) else partner
 
 
-def _differ(one: JsonObject, other: JsonObject, key: str) -> bool:
-    return bool(one.get(key)) and bool(other.get(key)) and one[key] != other[key]
+def _is_apart(known: JsonObject, new: JsonObject) -> bool:
+    """Whether two elements cannot be pieces of one; what is encrypted comes whole."""
+    is_encrypted = bool(known.get("data")) and bool(new.get("data"))
+    return known.get("type") != new.get("type") or _differ(known, new, "id") or is_encrypted
+
+
+def _differ(known: JsonObject, new: JsonObject, key: str) -> bool:
+    return bool(known.get(key)) and bool(new.get(key)) and known[key] != new[key]
 
 
 def _add_content(message: JsonObject, value: Any) -> None:
@@ -128,14 +133,14 @@ def _add_audio(known: JsonObject, value: JsonObject) -> None:
             _add(known, key, inner)
 
 
-def _joined_base64(one: str, other: str) -> str:
-    if not one.endswith("="):
-        return one + other
+def _joined_base64(left: str, right: str) -> str:
+    if not left.endswith("="):
+        return left + right
     try:
-        whole = base64.b64decode(one, validate=True) + base64.b64decode(other, validate=True)
+        data = base64.b64decode(left, validate=True) + base64.b64decode(right, validate=True)
     except (binascii.Error, ValueError):
-        return one + other
-    return base64.b64encode(whole).decode("ascii")
+        return left + right
+    return base64.b64encode(data).decode("ascii")
 
 
 def _add_calls(message: JsonObject, pieces: list[Any]) -> None:
@@ -143,25 +148,25 @@ def _add_calls(message: JsonObject, pieces: list[Any]) -> None:
         message["tool_calls"] = []
     calls = message["tool_calls"]
     for piece in pieces:
-        found = _call_of(calls, piece) if isinstance(piece, dict) else None
-        if found is None:
+        call = _call_of(calls, piece) if isinstance(piece, dict) else None
+        if call is None:
             calls.append(json_copy(piece, "tool_calls"))
             continue
         for key, value in piece.items():
-            _add(found, key, value)
+            _add(call, key, value)
 
 
 def _call_of(calls: list[Any], piece: JsonObject) -> JsonObject | None:
     """The call that a piece belongs to; None when it begins one."""
-    made = [call for call in calls if isinstance(call, dict)]
+    candidates = [call for call in calls if isinstance(call, dict)]
     index, call_id = piece.get("index"), piece.get("id")
     if type(index) is int:
-        made = [call for call in made if call.get("index") == index]
+        candidates = [call for call in candidates if call.get("index") == index]
     elif call_id:
-        made = [call for call in made if call.get("id") == call_id]
-    elif _name(piece) and made and _name(made[-1]):
+        candidates = [call for call in candidates if call.get("id") == call_id]
+    elif _name(piece) and candidates and _name(candidates[-1]):
         return None
-    return None if not made or _differ(made[-1], piece, "id") else made[-1]
+    return None if not candidates or _differ(candidates[-1], piece, "id") else candidates[-1]
 
 
 def _name(call: JsonObject) -> Any:

@@ -1,217 +1,151 @@
-"""Content parts that requests of Chat Completions hold: how they are read, and how they go back as they came.
+"""Content parts of Chat Completions, as they are written.
 
-* Texts, pictures, files, sounds, videos and documents become canonical parts where these say all of it; keys without
-  a canonical name are native. Everything else is a block of this format.
-* A sound is a file with data of type audio/*, a document by URL (Mistral) a file with that URL.
-* In assistant messages only texts and refusals are canonical.
+* Text of every kind is a text part; annotations and log probabilities are not sent as content.
+* Pictures and files go into user messages only; what the format does not take is left out and reported.
+* A textual file is sent as its text. Files with data need a name.
+* Blocks that came from this format go back as they came, see `parse_parts`.
 
-Source: OpenAI's API reference, "Chat Completions", messages; recorded requests to other servers.
+Source: OpenAI's API reference, "Chat Completions", messages.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection
+from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
-from threadkeep.formats.chat_completion.content import ANYWHERE, Mapper
-from threadkeep.formats.chat_completion.fields import NAME, PART_KEYS
-from threadkeep.formats.chat_completion.spelling import LIST, STRING
-from threadkeep.formats.native import block
-from threadkeep.formats.reports import Context
+from threadkeep.formats.chat_completion.fields import NAME
+from threadkeep.formats.shared.media import decoded_text, file_name, in_base64, is_broken, is_textual, note
+from threadkeep.formats.shared.parts import (
+    NOT_SENT,
+    TEXT_KEYS,
+    TEXTS,
+    Mapper,
+    native_keys,
+    no_media,
+    own_block,
+    report_foreign,
+    unknown_part,
+)
+from threadkeep.formats.shared.reports import Context
 
-_BREAKPOINT: Final = "prompt_cache_breakpoint"
-_MARKED: Final = ("input_text", "input_image", "input_file")  # types that have such a key
-# words of `spelling`
-BARE: Final = "bare"  # a text that is a string in the list
-UNTYPED: Final = "untyped"  # a text without a type
-KEY: Final = "key"  # a refusal beside the content
-PART: Final = "part"  # a refusal in it
-FILE: Final = "file"  # a sound that is a file part
-DOCUMENT: Final = "document_url"
-# format of a sound -> media type; all others are audio/<format>
-_SOUNDS: Final = {"mp3": "audio/mpeg"}
-_FORMATS: Final = {media_type: name for name, media_type in _SOUNDS.items()}
-_FORMAT: Final = re.compile(r"[a-z0-9][a-z0-9.+-]*")
-_FILE_KEYS: Final = ("file_data", "file_id", "filename")
-
-
-# Reading
+# media type -> format of an audio part
+AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+CARRIED: Final = ("prompt_cache_breakpoint",)
+_NO_FILES: Final = ("audio/", "video/")
 
 
-def read_content(content: Any, role: str | None = None) -> tuple[list[JsonObject], str | None]:
-    """The parts of a message's content, and how a lone text in it is spelled."""
-    text_type = "output_text" if role == "assistant" else "input_text"
-    if isinstance(content, str):
-        return [{"type": text_type, "text": content}], STRING
-    found = [_read_part(one, text_type) for one in content] if isinstance(content, list) else []
-    is_lone = len(found) == 1 and found[0].keys() == {"type", "text"}
-    return found, LIST if is_lone else None
+def wire_parts(
+    parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str, carried: Sequence[str] = CARRIED
+) -> list[Any]:
+    """The parts of a message or tool output, by the mappers of its role; `carried` are keys that each may have."""
+    if len(parts) == 1 and len(part := parts[0]) == TEXT_KEYS and part["type"] in TEXTS:
+        return [{"type": "text", "text": part["text"]}]
+    wire = []
+    for index, part in enumerate(parts):
+        part_path = f"{path}[{index}]"
+        sent = mappers.get(part["type"], unknown_part)(part, context, part_path)
+        if "native" in part:
+            report_foreign(part, NAME, context, part_path)
+            sent = merged(sent, native_keys(part, NAME))
+        if isinstance(sent, dict):
+            sent = sent | {key: part[key] for key in carried if part.get(key) is not None}
+        if sent is not None:
+            wire.append(sent)
+    return wire
 
 
-def _read_part(one: Any, text_type: str) -> JsonObject:
-    if isinstance(one, str):
-        return {"type": text_type, "text": one, "spelling": BARE}
-    kind = one.get("type") if isinstance(one, dict) else None
-    if kind in (None, "text") and isinstance(one, dict) and isinstance(one.get("text"), str):
-        return _read_text(one, text_type)
-    readers = _ASSISTANTS if text_type == "output_text" else _READERS
-    reader = readers.get(kind) if isinstance(kind, str) else None
-    return (None if reader is None else reader(one)) or block(one, NAME)
+def merged(sent: Any, keys: JsonObject) -> Any:
+    """An object with the keys that it came with, in itself and in its own objects; what is not an object stays."""
+    if not isinstance(sent, dict):
+        return sent
+    return sent | {
+        key: {**sent[key], **value} if isinstance(value, dict) and isinstance(sent.get(key), dict) else value
+        for key, value in keys.items()
+    }
 
 
-def _read_text(one: JsonObject, text_type: str) -> JsonObject:
-    found: JsonObject = {"type": text_type, "text": one["text"]}
-    if one.get("type") is None:
-        found["spelling"] = UNTYPED
-    return _with_rest(found, one, ("type", "text"))
+def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
+    if part.get("annotations"):
+        context.loss("annotations", path, "The annotations of the text were left out.")
+    return {"type": "text", "text": part["text"]}
 
 
-def _read_image(one: JsonObject) -> JsonObject | None:
-    image = one.get("image_url")
-    if isinstance(image, str):
-        return _with_rest({"type": "input_image", "image_url": image, "spelling": STRING}, one, ("type", "image_url"))
-    if not isinstance(image, dict) or not isinstance(image.get("url"), str):
-        return None
-    known = {key: image[key] for key in ("detail",) if isinstance(image.get(key), str)}
-    found = {"type": "input_image", "image_url": image["url"], **known}
-    return _with_rest(found, one, ("type", "image_url"), {"image_url": _beside(image, ("url", *known))})
+def _block(part: JsonObject, context: Context, path: str) -> Any:
+    return own_block(part, NAME, context, path)
 
 
-def _read_file(one: JsonObject) -> JsonObject | None:
-    file = one.get("file")
-    if not isinstance(file, dict):
-        return None
-    known = {key: file[key] for key in _FILE_KEYS if isinstance(file.get(key), str)}
-    if not known:
-        return None
-    media_type = base64_media_type(known.get("file_data")) or ""
-    word = {"spelling": FILE} if media_type.startswith("audio/") else {}
-    return _with_rest(
-        {"type": "input_file", **known, **word}, one, ("type", "file"), {"file": _beside(file, tuple(known))}
-    )
-
-
-def _read_sound(one: JsonObject) -> JsonObject | None:
-    sound = one.get("input_audio")
-    if not isinstance(sound, dict):
-        return None
-    data, name = sound.get("data"), sound.get("format")
-    if not isinstance(data, str) or not isinstance(name, str) or not _FORMAT.fullmatch(name):
-        return None
-    if _format(_media_type(name)) != name:  # it would come back under another name
-        return None
-    found = {"type": "input_file", "file_data": f"data:{_media_type(name)};base64,{data}"}
-    return _with_rest(found, one, ("type", "input_audio"), {"input_audio": _beside(sound, ("data", "format"))})
-
-
-def _media_type(name: str) -> str:
-    return _SOUNDS.get(name, f"audio/{name}")
-
-
-def _format(media_type: str) -> str:
-    return _FORMATS.get(media_type, media_type.removeprefix("audio/"))
-
-
-def _read_video(one: JsonObject) -> JsonObject | None:
-    video = one.get("video_url")
-    if isinstance(video, str):
-        return _with_rest({"type": "input_video", "video_url": video, "spelling": STRING}, one, ("type", "video_url"))
-    if not isinstance(video, dict) or not isinstance(video.get("url"), str):
-        return None
-    inner = {"video_url": _beside(video, ("url",))}
-    return _with_rest({"type": "input_video", "video_url": video["url"]}, one, ("type", "video_url"), inner)
-
-
-def _read_document(one: JsonObject) -> JsonObject | None:
-    url = one.get("document_url")
-    if not isinstance(url, str):
-        return None
-    source = "file_data" if base64_media_type(url) else "file_url"
-    return _with_rest({"type": "input_file", source: url, "spelling": DOCUMENT}, one, ("type", "document_url"))
-
-
-def _read_refusal(one: JsonObject) -> JsonObject | None:
-    if not isinstance(one.get("refusal"), str):
-        return None
-    return _with_rest({"type": "refusal", "refusal": one["refusal"], "spelling": PART}, one, ("type", "refusal"))
-
-
-def _beside(thing: JsonObject, known: Collection[str]) -> JsonObject:
-    return {key: value for key, value in thing.items() if key not in known and value is not None}
-
-
-def _with_rest(
-    found: JsonObject, one: JsonObject, known: Collection[str], inner: JsonObject | None = None
-) -> JsonObject:
-    """A part with the keys that it has beyond the known ones; a cache breakpoint has a name of its own."""
-    strange = {k: v for k, v in one.items() if k not in known and not (v is None and k in PART_KEYS)}
-    if isinstance(strange.get(_BREAKPOINT), dict) and found["type"] in _MARKED:
-        found[_BREAKPOINT] = strange.pop(_BREAKPOINT)
-    strange |= {key: value for key, value in (inner or {}).items() if value}
-    return {**found, "native": {NAME: strange}} if strange else found
-
-
-_ASSISTANTS: Final[dict[str, Callable[[JsonObject], JsonObject | None]]] = {"refusal": _read_refusal}
-# type of a part -> what reads it; texts are read apart
-_READERS: Final[dict[str, Callable[[JsonObject], JsonObject | None]]] = {
-    "image_url": _read_image,
-    "file": _read_file,
-    "input_audio": _read_sound,
-    "video_url": _read_video,
-    "document_url": _read_document,
-    "refusal": _read_refusal,
-}
-
-
-# Going back
-
-
-def _text(part: JsonObject, _context: Context, _path: str) -> Any:
-    word = part.get("spelling")
-    if word == BARE:
-        return part["text"]
-    return {"text": part["text"]} if word == UNTYPED else {"type": "text", "text": part["text"]}
-
-
-def _image(part: JsonObject, _context: Context, _path: str) -> JsonObject:
-    url = part.get("image_url")
-    if part.get("spelling") == STRING:
-        return {"type": "image_url", "image_url": url}
+def _image(part: JsonObject, context: Context, path: str) -> JsonObject | None:
+    url = in_base64((part.get("image_url") or "").strip())
+    if not url:
+        if part.get("file_id"):
+            no_media(part, context, path)
+            return None
+        return _noted(part, context, path, "image_source", "The image has no URL.")
+    if is_broken(url):
+        return _noted(part, context, path, "data_url", "The data URL of the image is broken.")
     detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 
-def _file(part: JsonObject, _context: Context, _path: str) -> JsonObject:
-    data, word = part.get("file_data"), part.get("spelling")
-    if word == DOCUMENT:
-        return {"type": "document_url", "document_url": data or part.get("file_url")}
-    media_type = base64_media_type(data) or ""
-    if media_type.startswith("audio/") and word != FILE:
-        sound = {"data": str(data).partition(",")[2], "format": _format(media_type)}
-        return {"type": "input_audio", "input_audio": sound}
-    return {"type": "file", "file": {key: part[key] for key in _FILE_KEYS if part.get(key) is not None}}
+def _file(part: JsonObject, context: Context, path: str) -> JsonObject | None:
+    url = in_base64((part.get("file_data") or part.get("file_url") or "").strip())
+    own_type = base64_media_type(url)
+    if own_type is None:
+        return _file_without_data(part, url, context, path)
+    media_type = part.get("media_type") or own_type
+    if is_textual(media_type) and (text := decoded_text(url)) is not None:
+        return {"type": "text", "text": text}
+    if is_broken(url):
+        return _noted(part, context, path, "data_url", "The data URL of the file is broken.")
+    return _file_with_data(part, media_type, url.partition(",")[2], context, path)
 
 
-def _video(part: JsonObject, _context: Context, _path: str) -> JsonObject:
-    url = part.get("video_url")
-    return {"type": "video_url", "video_url": url if part.get("spelling") == STRING else {"url": url}}
+def _file_without_data(part: JsonObject, url: str, context: Context, path: str) -> JsonObject | None:
+    if file_id := part.get("file_id"):
+        name = part.get("filename")
+        return {"type": "file", "file": {"file_id": file_id} | ({"filename": name} if name else {})}
+    if url:
+        no_media(part, context, path)
+        return None
+    return _noted(part, context, path, "file_source", "The file has neither file_id nor inline data.")
 
 
-def _refusal(part: JsonObject, _context: Context, _path: str) -> JsonObject:
-    return {"type": "refusal", "refusal": part["refusal"]}
+def _file_with_data(part: JsonObject, media_type: str, data: str, context: Context, path: str) -> JsonObject | None:
+    if media_type in AUDIO:
+        return {"type": "input_audio", "input_audio": {"data": data, "format": AUDIO[media_type]}}
+    if media_type.startswith("image/"):
+        context.repair("file_as_image", path, f"A file of type {media_type} was sent as an image.")
+        return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}
+    if media_type.startswith(_NO_FILES):
+        no_media(part, context, path)
+        return None
+    name = part.get("filename")
+    if not name:
+        name = file_name(media_type)
+        context.repair("file_name", path, f"The file has no name and was sent as {name}: data needs one.")
+    file = {"filename": name, "file_data": f"data:{media_type};base64,{data}"}
+    return {"type": "file", "file": file | ({"file_id": part["file_id"]} if part.get("file_id") else {})}
 
 
-# parts of messages and outputs that came from this format
-OWN_PARTS: Final[dict[str, Mapper]] = {
-    **ANYWHERE,
+def _noted(part: JsonObject, context: Context, path: str, code: str, why: str) -> JsonObject:
+    context.loss(code, path, why)
+    return {"type": "text", "text": note(part)}
+
+
+ANYWHERE: Final[dict[str, Mapper]] = {
+    **NOT_SENT,
     "input_text": _text,
     "output_text": _text,
     "text": _text,
-    "refusal": _refusal,
-    "input_image": _image,
-    "input_file": _file,
-    "input_video": _video,
+    "provider_item": _block,
+}
+# role -> part type -> mapper
+PARTS: Final[dict[str, dict[str, Mapper]]] = {
+    "system": ANYWHERE,
+    "developer": ANYWHERE,
+    "assistant": ANYWHERE,
+    "tool": ANYWHERE,
+    "user": {**ANYWHERE, "input_image": _image, "input_file": _file},
 }

@@ -14,77 +14,76 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
-from threadkeep.errors import CannotRender
-from threadkeep.formats.chat_completion.fields import EXTRAS, NAME, STREAM_OPTIONS, with_schema_name
-from threadkeep.formats.chat_completion.messages import Writer
-from threadkeep.formats.chat_completion.spelling import request_spelling, spell_body
+from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS, with_schema_name
+from threadkeep.formats.chat_completion.spelling import LIST, spell_body
 from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
+from threadkeep.formats.chat_completion.turns import Writer
 from threadkeep.formats.chat_completion.vendors import rows_of, vendor_body, vendor_messages, with_marks
-from threadkeep.formats.dialects import CHAT, Dialect, dialect_of
-from threadkeep.formats.entries import snapshot_of
-from threadkeep.formats.fields import render_fields
-from threadkeep.formats.marks import MARK
-from threadkeep.formats.names import Names
-from threadkeep.formats.native import report_imported
-from threadkeep.formats.rendered import PlainRendered, is_plain
-from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import left_alone, paired
-from threadkeep.formats.views import repeated, shown
+from threadkeep.formats.shared.cache_marks import MARK
+from threadkeep.formats.shared.dialects import CHAT, STANDARD, Dialect, dialect_of
+from threadkeep.formats.shared.fields import render_fields
+from threadkeep.formats.shared.pairing import left_alone, paired
+from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
+from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.views import repeated_turns
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 
-def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
+def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a Chat Completions request.
 
     Raises:
         CannotRender: there is no model, or nothing to send.
         LossError: `options.strict` is set and the request is not exact.
     """
-    snapshot = snapshot_of(session)
-    view = shown(snapshot, options, NAME)
-    entries = view.entries
-    context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
-    report_imported(snapshot, NAME, context)
-    dialect = dialect_of(CHAT, snapshot, options)
-    body = _body(snapshot, dialect, context)
+    rendering = begin(session, options, NAME, Context())
+    context, snapshot = rendering.context, rendering.snapshot
+    settings = snapshot.settings
+    has_dialect = options.dialect is not None or "dialect" in settings
+    dialect = dialect_of(CHAT, snapshot, options) if has_dialect else STANDARD
+    body = _body(rendering, dialect)
     if body.get("model") is None:
-        raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
-    writer = Writer(paired(entries, left_alone(snapshot, NAME)), context, snapshot, dialect)
-    writer.write(entries)
-    messages, stable = writer.messages, writer.stable()
-    is_cut = view.head < 0 and options.upto is not None  # instructions alone are a request, but not what a cut leaves
-    if len(messages) == (is_cut and snapshot.settings.get("instructions") is not None):
-        raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
-    _check_json_mode(body, messages, snapshot, entries, context)
-    vendor_messages(messages, dialect, snapshot.settings, context)
+        raise no_model()
+    messages = _instructions(rendering, dialect)
+    writer = Writer(messages, rendering, paired(rendering.entries, left_alone(snapshot, NAME)), dialect)
+    writer.write(rendering.entries)
+    is_cut = rendering.view.head < 0 and options.upto is not None  # instructions alone are not what a cut leaves
+    if len(messages) == (is_cut and settings.get("instructions") is not None):
+        raise nothing_to_send("message")
+    if snapshot.imported is not None:
+        _check_json_mode(body, messages, rendering)
+    if dialect is not STANDARD:
+        vendor_messages(messages, dialect, settings, context)
     body["messages"] = messages
+    stable = writer.stable()
     if options.cache is not None:
-        body = with_marks(body, dialect, repeated(view, options, stable))
-    rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
-        losses=context.losses,
-        repairs=context.repairs,
-        stable=stable,
-        head=view.head,
-        view=options.view(NAME),
-        source=body,
-    )
-    return rendered.strictly(NAME) if options.strict else rendered
+        body = with_marks(body, dialect, repeated_turns(rendering.view, options, stable))
+    return rendering.finish(body, stable)
 
 
-def _check_json_mode(
-    body: JsonObject, messages: list[JsonObject], snapshot: Snapshot, entries: Sequence[Entry], context: Context
-) -> None:
+def _instructions(rendering: Rendering, dialect: Dialect) -> list[JsonObject]:
+    """The message that the instructions are; none when there are none."""
+    instructions = rendering.snapshot.settings.get("instructions")
+    if instructions is None:
+        return []
+    is_list = dialect.text == "parts" or (rendering.spelling or {}).get("instructions") == LIST
+    return [{"role": "system", "content": [{"type": "text", "text": instructions}] if is_list else instructions}]
+
+
+def _check_json_mode(body: JsonObject, messages: list[JsonObject], rendering: Rendering) -> None:
     """JSON mode needs the word JSON in the messages; requests of other formats, and cut ones, may lack it."""
-    imported, form = snapshot.imported, body.get("response_format")
-    if imported is None or not isinstance(form, dict) or form.get("type") != "json_object":
+    form = body.get("response_format")
+    if not isinstance(form, dict) or form.get("type") != "json_object":
         return
-    is_as_it_came = imported.format == NAME and len(entries) >= imported.count
+    is_as_it_came = rendering.spelling is not None and len(rendering.entries) >= rendering.imported
     if not is_as_it_came and not any("json" in text.lower() for message in messages for text in _texts(message)):
         del body["response_format"]
-        context.mend("option", "text.format", "JSON mode was left out: it needs the word JSON in the messages.")
+        detail = "JSON mode was left out: it needs the word JSON in the messages."
+        rendering.context.repair("option", "text.format", detail)
 
 
 def _texts(message: JsonObject) -> list[str]:
@@ -93,17 +92,21 @@ def _texts(message: JsonObject) -> list[str]:
     return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
-def _body(snapshot: Snapshot, dialect: Dialect, context: Context) -> JsonObject:
-    settings = snapshot.settings
-    body = render_fields(rows_of(dialect, settings.get("model")), settings, context)
+def _body(rendering: Rendering, dialect: Dialect) -> JsonObject:
+    """The keys that the options and tools set."""
+    settings, context = rendering.snapshot.settings, rendering.context
+    rows = FIELDS if dialect is STANDARD else rows_of(dialect, settings.get("model"))
+    body = render_fields(rows, settings, context)
     if options := _stream_options(settings, context):
         body["stream_options"] = options
-    body |= _tool_keys(snapshot, context, (MARK,) if dialect.marks != "none" else ())
-    if spelling := request_spelling(snapshot):
-        body = spell_body(body, spelling)
+    body |= _tool_keys(rendering.snapshot, context, (MARK,) if dialect.marks != "none" else ())
+    if rendering.spelling:
+        body = spell_body(body, rendering.spelling)
     extra = settings.get("extra") or {}
-    body = vendor_body(body | {key: extra[key] for key in EXTRAS if key in extra}, dialect, context)
-    if "response_format" in body and not (snapshot.imported is not None and snapshot.imported.format == NAME):
+    body |= {key: extra[key] for key in EXTRAS if key in extra}
+    if dialect is not STANDARD:
+        body = vendor_body(body, dialect, context)
+    if "response_format" in body and rendering.spelling is None:
         body["response_format"] = with_schema_name(body["response_format"], context)
     native = extra.get(NAME)
     body |= {key: value for key, value in native.items() if key != "messages"} if isinstance(native, dict) else {}
@@ -114,22 +117,22 @@ def _stream_options(settings: JsonObject, context: Context) -> JsonObject | None
     options = settings.get("stream_options")
     if not isinstance(options, dict) or settings.get("stream") is not True:
         return None
-    for key in options.keys() - STREAM_OPTIONS:
-        context.lose("option", f"stream_options.{key}", f"Chat Completions has no stream option {key}.")
+    for key in sorted(options.keys() - STREAM_OPTIONS):
+        context.loss("option", f"stream_options.{key}", f"Chat Completions has no stream option {key}.")
     return {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
 
 
 def _tool_keys(snapshot: Snapshot, context: Context, carried: Sequence[str]) -> JsonObject:
     """Tools, and the two settings that the service takes only with them; `carried` are further keys of tools."""
-    found: JsonObject = {}
-    if tools := wire_tools(snapshot.tools, context, carried):
-        found["tools"] = tools
-    choice = tool_choice(snapshot.settings.get("tool_choice"), context, has_tools=bool(tools))
-    if choice is not None:
-        found["tool_choice"] = choice
+    keys: JsonObject = {}
+    if snapshot.tools and (tools := wire_tools(snapshot.tools, context, carried)):
+        keys["tools"] = tools
+    option = snapshot.settings.get("tool_choice")
+    if option is not None and (choice := tool_choice(option, context, has_tools="tools" in keys)) is not None:
+        keys["tool_choice"] = choice
     parallel = snapshot.settings.get("parallel_tool_calls")
-    if parallel is not None and tools:
-        found["parallel_tool_calls"] = parallel
+    if parallel is not None and "tools" in keys:
+        keys["parallel_tool_calls"] = parallel
     elif parallel is not None:
-        context.mend("option", "parallel_tool_calls", "parallel_tool_calls was left out: there are no tools.")
-    return found
+        context.repair("option", "parallel_tool_calls", "parallel_tool_calls was left out: there are no tools.")
+    return keys

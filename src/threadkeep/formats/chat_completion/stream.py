@@ -1,10 +1,10 @@
-"""The stream of Chat Completions: chunks become the body that would have come whole.
+"""The stream of Chat Completions: chunks are put together into the body of a response.
 
-* What a chunk says at its top level counts for the body, the last word each; padding is left out.
-* Choices are told apart by their index. Some servers repeat the whole message beside the delta (Perplexity).
+* The top-level keys of chunks are keys of the body; the last value counts. Padding is left out.
+* Choices are told apart by their index. Some servers repeat the whole message next to the delta (Perplexity).
 * The answer has ended when a choice has a finish reason; usage may come after that, or in every chunk.
-* OpenAI's SDK has a `stream` of its own, whose events hold the chunks; what it tells beside them is no news.
-* Groq's usage may lie under `x_groq`. An error is a chunk of its own, or stands beside the choices (OpenRouter).
+* OpenAI's SDK has a `stream` of its own, whose events hold the chunks; the others hold nothing new.
+* Groq's usage may lie under `x_groq`. An error is a chunk of its own, or stands next to the choices (OpenRouter).
 
 Source: OpenAI's API reference, "Chat Completions", the chunk object; recorded streams of other servers.
 """
@@ -20,8 +20,8 @@ from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, InvalidItem
 from threadkeep.formats.chat_completion.deltas import add_delta, add_message
 from threadkeep.formats.chat_completion.fields import NAME
-from threadkeep.formats.chat_completion.response import CHUNK, parse_response
-from threadkeep.formats.streams import StreamAssembler
+from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_response
+from threadkeep.formats.shared.streams import StreamAssembler
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})
@@ -48,17 +48,17 @@ class ChunkAssembler(StreamAssembler):
     @property
     def body(self) -> JsonObject:
         """The completion as far as it has come; not to be changed."""
-        found = dict(self._top)
-        if "usage" not in found:  # Groq and Moonshot count unasked, each in a place of its own
-            holders = (found.get("x_groq"), *self._choices.values())
+        body = dict(self._top)
+        if "usage" not in body:  # Groq and Moonshot send usage unasked, each in a place of its own
+            holders = (body.get("x_groq"), *self._choices.values())
             counts = (holder.get("usage") for holder in holders if isinstance(holder, dict))
-            found |= next(({"usage": usage} for usage in counts if isinstance(usage, dict)), {})
+            body |= next(({"usage": usage} for usage in counts if isinstance(usage, dict)), {})
         if self._has_chunks:
-            found["choices"] = [choice for _, choice in sorted(self._choices.items())]
-        return found
+            body["choices"] = [choice for _, choice in sorted(self._choices.items())]
+        return body
 
     def error_in(self, event: JsonObject) -> Any:
-        """The error that a chunk tells; some servers send it without an envelope."""
+        """The error that a chunk states; some servers send it without an envelope."""
         is_error = event.get("object") == "error" or (event.get("type") == "error" and "message" in event)
         return event.get("error") or (event if is_error else None)
 
@@ -77,61 +77,61 @@ class ChunkAssembler(StreamAssembler):
             choices = event.get("choices")
             if isinstance(choices, list):
                 self._has_chunks = True
-                for place, choice in enumerate(choices):
+                for index, choice in enumerate(choices):
                     if isinstance(choice, dict):
-                        self._add_choice(choice, place)
+                        self._add_choice(choice, index)
         except InvalidItem as error:
             raise CannotParse(f"The {NAME} event cannot be kept: {error}") from error
 
     def _add_top(self, event: JsonObject) -> None:
         for key, value in event.items():
             if key not in _APART:
-                _tell(self._top, key, value)
+                _set(self._top, key, value)
         if (kind := event.get("object")) is not None:
             self._top["object"] = "chat.completion" if kind == CHUNK else json_copy(kind, "object")
 
-    def _add_choice(self, choice: JsonObject, place: int) -> None:
-        given = choice.get("index")
-        index = given if type(given) is int else place
-        found = self._choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
+    def _add_choice(self, choice: JsonObject, usual: int) -> None:
+        stated = choice.get("index")
+        index = stated if type(stated) is int else usual
+        known = self._choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
         for key, value in choice.items():
             if key in _GROWING:
-                _grow(found, key, value)
+                _grow(known, key, value)
             elif key not in _OF_CHOICES:
-                _tell(found, key, value)
+                _set(known, key, value)
         if isinstance(choice.get("delta"), dict):
-            add_delta(found["message"], choice["delta"])
+            add_delta(known["message"], choice["delta"])
         if isinstance(choice.get("message"), dict):
-            add_message(found["message"], choice["message"])
-        self.is_ended = self.is_ended or bool(found["finish_reason"])
+            add_message(known["message"], choice["message"])
+        self.is_ended = self.is_ended or bool(known["finish_reason"])
 
 
-def _tell(found: JsonObject, key: str, value: Any) -> None:
-    """The last word counts; what is null says nothing, and objects keep what they said before."""
-    known = found.get(key)
+def _set(holder: JsonObject, key: str, value: Any) -> None:
+    """The last value counts; null is ignored, and objects keep their earlier keys."""
+    known = holder.get(key)
     if isinstance(known, dict) and isinstance(value, dict):
-        found[key] = {**known, **json_copy(value, key)}
+        holder[key] = {**known, **json_copy(value, key)}
     elif value is not None:
-        found[key] = json_copy(value, key)
+        holder[key] = value if isinstance(value, str | int) else json_copy(value, key)
 
 
-def _grow(found: JsonObject, key: str, value: Any) -> None:
-    known = found.get(key)
+def _grow(holder: JsonObject, key: str, value: Any) -> None:
+    known = holder.get(key)
     if isinstance(known, list) and isinstance(value, list):
-        found[key] = known + json_copy(value, key)
+        holder[key] = known + json_copy(value, key)
     elif isinstance(known, dict) and isinstance(value, dict):
-        found[key] = dict(known)
+        holder[key] = dict(known)
         for name, inner in value.items():
-            _grow(found[key], name, inner)
+            _grow(holder[key], name, inner)
     elif value is not None:
-        found[key] = json_copy(value, key)
+        holder[key] = json_copy(value, key)
 
 
 def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
-    """The response; that a choice has no finish reason yet is no unknown word."""
+    """The response; a choice without a finish reason is not reported as one with an unknown word."""
     choices = body.get("choices")
     if not choices or choices[0]["finish_reason"] or choices[0].get("error"):
         return parse_response(body, headers)
     first = {**choices[0], "finish_reason": "stop"}
-    found = parse_response({**body, "choices": [first, *choices[1:]]}, headers)
-    return found.model_copy(update={"finish_reason": None})
+    response = parse_response({**body, "choices": [first, *choices[1:]]}, headers)
+    return response.model_copy(update={"finish_reason": None})

@@ -1,11 +1,11 @@
-"""What becomes of a request for a vendor that speaks Chat Completions in its own way, see `formats.dialects`.
+"""What becomes of a request for a vendor that speaks Chat Completions in its own way, see `formats.shared.dialects`.
 
 * The token limit, the effort and some other keys have other names; what the vendor refuses is left out and reported.
-* Every assistant message has its reasoning, if only an empty one, where the vendor wants that while the model reasons.
-* A last assistant message is one that the model is to go on with, where the vendor has a word for it.
+* Every assistant message has a key for its reasoning, where the vendor requires that while the model reasons.
+* A final assistant message is marked as one to be continued, where the vendor has a key for that.
 * Call ids have the vendor's form: the id without what it does not take, else a hash.
 
-Sources: see `formats.dialects`.
+Sources: see `formats.shared.dialects`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.chat_completion.fields import FIELDS, reasoning_effort, reasoning_object
-from threadkeep.formats.dialects import OFF, STANDARD, Dialect, Family, family_of
-from threadkeep.formats.fields import How, Row, Spread
-from threadkeep.formats.marks import MARK, marked
-from threadkeep.formats.names import hashed
-from threadkeep.formats.reports import Context
+from threadkeep.formats.shared.cache_marks import MARK, mark_request
+from threadkeep.formats.shared.dialects import OFF, STANDARD, Dialect, Family, family_of
+from threadkeep.formats.shared.fields import FieldGroup, How, Row
+from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.reports import Context
 
 LIMIT: Final = "max_completion_tokens"
 ELLIPSIS: Final = "..."
@@ -30,23 +30,23 @@ _ID: Final = 9  # characters of a hash that is a call id
 
 
 def rows_of(dialect: Dialect, model: object) -> Sequence[Row]:
-    """The table of options for a model, as the vendor has it."""
+    """The table of options for a model of the vendor."""
     if dialect is STANDARD:
         return FIELDS
     family = family_of(dialect, model)
     if dialect.reasoning == "object":
-        row = Spread("reasoning", ("reasoning",), reasoning_object)
+        row = FieldGroup("reasoning", ("reasoning",), reasoning_object)
     elif family is not None:
-        row = Spread("reasoning", ("reasoning_effort", "thinking"), _reasoning_of(family))
+        row = FieldGroup("reasoning", ("reasoning_effort", "thinking"), _reasoning_of(family))
     else:
         return FIELDS
-    return [row if one.option == "reasoning" else one for one in FIELDS]
+    return [row if usual.option == "reasoning" else usual for usual in FIELDS]
 
 
 def _reasoning_of(family: Family) -> How:
-    """What says an effort to a family of models."""
+    """How an effort is rendered for a family of models."""
 
-    def said(value: Any, context: Context) -> JsonObject:
+    def keys_of(value: Any, context: Context) -> JsonObject:
         effort = reasoning_effort(value, context)
         if not effort or not isinstance(effort, str):
             return {}
@@ -58,10 +58,10 @@ def _reasoning_of(family: Family) -> How:
         word = family.efforts.get("off" if is_off else effort, effort)
         if word != effort:
             detail = f"The effort {effort!r} was sent as {word!r}, the nearest there is."
-            context.mend("range", "reasoning.effort", detail)
+            context.repair("range", "reasoning.effort", detail)
         return {**family.on, "reasoning_effort": word}
 
-    return said
+    return keys_of
 
 
 def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObject:
@@ -72,12 +72,12 @@ def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObj
     limit = dialect.limit or (None if family is None else family.limit)
     names = {**dialect.renamed, **({} if limit is None else {LIMIT: limit, "max_tokens": limit})}
     for key in sorted(dialect.lacks & body.keys()):
-        context.lose("option", key, f"{key} was left out: the vendor does not take it.")
-    found = {names.get(key, key): value for key, value in body.items() if key not in dialect.lacks}
-    choice = found.get("tool_choice")
+        context.loss("option", key, f"{key} was left out: the vendor does not take it.")
+    renamed = {names.get(key, key): value for key, value in body.items() if key not in dialect.lacks}
+    choice = renamed.get("tool_choice")
     if isinstance(choice, str) and choice in dialect.choices:
-        found["tool_choice"] = dialect.choices[choice]
-    return found
+        renamed["tool_choice"] = dialect.choices[choice]
+    return renamed
 
 
 def vendor_messages(messages: list[JsonObject], dialect: Dialect, settings: JsonObject, context: Context) -> None:
@@ -104,22 +104,22 @@ def _respeak(message: JsonObject, dialect: Dialect, context: Context) -> None:
 
 
 def _plain(content: list[Any], context: Context) -> list[Any]:
-    """Content whose texts are nothing but texts; what was said without a word is three dots."""
-    found = []
+    """Content whose text parts hold only text; content without any text becomes three dots."""
+    parts = []
     for part in content:
         if not isinstance(part, dict) or part.get("type") != "text":
-            found.append(part)
+            parts.append(part)
         elif part.get("text"):
-            found.append({key: value for key, value in part.items() if key in _TEXT_KEYS and value is not None})
-            if len(found[-1]) < len(part):
-                context.lose("native", "content", "Keys of a text were left out: the vendor takes the text alone.")
+            parts.append({key: value for key, value in part.items() if key in _TEXT_KEYS and value is not None})
+            if len(parts[-1]) < len(part):
+                context.loss("native", "content", "Keys of a text part were left out: the vendor takes only its text.")
         else:
-            context.mend("blank_text", "content", "An empty text was left out.")
-    return found or [{"type": "text", "text": ELLIPSIS}]
+            context.repair("blank_text", "content", "An empty text was left out.")
+    return parts or [{"type": "text", "text": ELLIPSIS}]
 
 
 def _reasons(settings: JsonObject) -> bool:
-    """Whether the model may reason: it was not told not to."""
+    """Whether the model may reason: reasoning was not turned off."""
     reasoning = settings.get("reasoning")
     return not isinstance(reasoning, dict) or reasoning.get("effort") not in OFF
 
@@ -132,8 +132,8 @@ def _rename_calls(messages: Sequence[JsonObject], form: re.Pattern[str], context
         if original not in names:
             names[original] = _id_of(original, form, set(names.values()))
             if names[original] != original:
-                detail = f"The call id {original!r} is sent as {names[original]!r}: the vendor wants that form."
-                context.mend("call_id", "call_id", detail)
+                detail = f"The call id {original!r} is sent as {names[original]!r}: the vendor requires that form."
+                context.repair("call_id", "call_id", detail)
         holder[key] = names[original]
 
 
@@ -150,14 +150,14 @@ def _ids_in(messages: Sequence[JsonObject]) -> Iterator[tuple[JsonObject, str]]:
 
 def _id_of(original: str, form: re.Pattern[str], taken: set[str]) -> str:
     """The id itself, else what is left of it, else a hash; never one that is taken."""
-    found = original if form.fullmatch(original) else _REFUSED.sub("", original)
-    if form.fullmatch(found) and found not in taken:
-        return found
-    number, found = 0, hashed(original)[:_ID]
-    while found in taken:
+    call_id = original if form.fullmatch(original) else _REFUSED.sub("", original)
+    if form.fullmatch(call_id) and call_id not in taken:
+        return call_id
+    number, call_id = 0, hashed(original)[:_ID]
+    while call_id in taken:
         number += 1
-        found = hashed(original, number)[:_ID]
-    return found
+        call_id = hashed(original, number)[:_ID]
+    return call_id
 
 
 def with_marks(body: JsonObject, dialect: Dialect, end: int | None) -> JsonObject:
@@ -166,13 +166,13 @@ def with_marks(body: JsonObject, dialect: Dialect, end: int | None) -> JsonObjec
     if dialect.marks == "none" or not (isinstance(model, str) and dialect.marked_models.search(model)):
         return body
     if dialect.marks == "tools":
-        found = marked({"tools": body["tools"]}) if "tools" in body else {}
-        return {**body, **found, "messages": body["messages"]}
+        marked = mark_request({"tools": body["tools"]}) if "tools" in body else {}
+        return {**body, **marked, "messages": body["messages"]}
     first, *others = body["messages"]
     is_system = first.get("role") in ("system", "developer")
     system = {"system": first.get("content")} if is_system else {}
     end = end if end is None else max(end - is_system, 0)
-    found = marked({**body, **system, "messages": others if is_system else [first, *others]}, end)
+    marked = mark_request({**body, **system, "messages": others if is_system else [first, *others]}, end)
     if is_system:
-        found["messages"] = [{**first, "content": found.pop("system")}, *found["messages"]]
-    return {**{key: value for key, value in found.items() if key != "messages"}, "messages": found["messages"]}
+        marked["messages"] = [{**first, "content": marked.pop("system")}, *marked["messages"]]
+    return {**{key: value for key, value in marked.items() if key != "messages"}, "messages": marked["messages"]}

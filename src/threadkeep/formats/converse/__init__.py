@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from threadkeep.formats.converse.encoding import boto3_arguments
+from typing import Final
 
-__all__ = ["boto3_arguments"]
+from threadkeep.formats.base import ErrorKeys, Format, Signs
+from threadkeep.formats.converse.boto3 import boto3_arguments
+
+__all__ = ["FORMAT", "boto3_arguments"]
+
+FORMAT: Final = Format(
+    name="converse",
+    package=__name__,
+    signs=Signs(turns="messages", body={"output": dict}, events={"messageStart": dict, "contentBlockDelta": dict}),
+    error_keys=ErrorKeys(holders=("Output", "Error"), type="__type", code="Code", messages=("message", "Message")),
+)

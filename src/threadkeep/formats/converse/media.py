@@ -17,63 +17,36 @@ from typing import Any, Final, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type, data_url
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.media import in_base64, is_base64, is_textual
-from threadkeep.formats.names import hashed
+from threadkeep.formats.shared.media import in_base64, is_base64, is_textual
+from threadkeep.formats.shared.names import hashed
 
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 # media type -> format, and ending of a name -> format
 IMAGE_TYPES: Final = {
-    "image/jpeg": "jpeg",
-    "image/jpg": "jpeg",
-    "image/png": "png",
-    "image/gif": "gif",
-    "image/webp": "webp",
-}
+    "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/png": "png", "image/gif": "gif", "image/webp": "webp",
+}  # fmt: skip
 IMAGE_ENDINGS: Final = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "gif": "gif", "webp": "webp"}
 DOCUMENT_TYPES: Final = {
-    "application/pdf": "pdf",
-    "text/csv": "csv",
-    "application/msword": "doc",
-    f"{_OFFICE}.wordprocessingml.document": "docx",
-    "application/vnd.ms-excel": "xls",
-    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
-    "text/html": "html",
-    "text/plain": "txt",
-    "text/markdown": "md",
-}
+    "application/pdf": "pdf", "text/csv": "csv", "text/html": "html", "text/plain": "txt", "text/markdown": "md",
+    "application/msword": "doc", f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls", f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+}  # fmt: skip
 DOCUMENT_ENDINGS: Final = {
-    **{ending: ending for ending in ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md")},
-    "htm": "html",
-    "markdown": "md",
-}
+    **{ending: ending for ending in DOCUMENT_TYPES.values()}, "htm": "html", "markdown": "md",
+}  # fmt: skip
 VIDEO_TYPES: Final = {
-    "video/x-matroska": "mkv",
-    "video/quicktime": "mov",
-    "video/mp4": "mp4",
-    "video/webm": "webm",
-    "video/x-flv": "flv",
-    "video/mpeg": "mpeg",
-    "video/x-ms-wmv": "wmv",
-    "video/3gpp": "three_gp",
-}
+    "video/x-matroska": "mkv", "video/quicktime": "mov", "video/mp4": "mp4", "video/webm": "webm",
+    "video/x-flv": "flv", "video/mpeg": "mpeg", "video/x-ms-wmv": "wmv", "video/3gpp": "three_gp",
+}  # fmt: skip
 VIDEO_ENDINGS: Final = {
-    **{ending: ending for ending in ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "wmv")},
-    "mpg": "mpeg",
+    "mkv": "mkv", "mov": "mov", "mp4": "mp4", "webm": "webm", "flv": "flv", "mpeg": "mpeg", "mpg": "mpeg", "wmv": "wmv",
     "3gp": "three_gp",
-}
+}  # fmt: skip
 AUDIO_TYPES: Final = {
-    "audio/mpeg": "mp3",
-    "audio/mp3": "mp3",
-    "audio/wav": "wav",
-    "audio/x-wav": "wav",
-    "audio/aac": "aac",
-    "audio/flac": "flac",
-    "audio/ogg": "ogg",
-    "audio/opus": "opus",
-    "audio/mp4": "mp4",
-    "audio/m4a": "m4a",
+    "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/aac": "aac",
+    "audio/flac": "flac", "audio/ogg": "ogg", "audio/opus": "opus", "audio/mp4": "mp4", "audio/m4a": "m4a",
     "audio/webm": "webm",
-}
+}  # fmt: skip
 AUDIO_ENDINGS: Final = {ending: ending for ending in ("mp3", "wav", "aac", "flac", "ogg", "opus", "m4a")}
 PLAIN_TEXT: Final = "txt"
 
@@ -97,15 +70,15 @@ DOCUMENT: Final = Kind("document", DOCUMENT_TYPES, DOCUMENT_ENDINGS)
 VIDEO: Final = Kind("video", VIDEO_TYPES, VIDEO_ENDINGS)
 AUDIO: Final = Kind("audio", AUDIO_TYPES, AUDIO_ENDINGS)
 MEDIA: Final = {kind.block: kind for kind in (IMAGE, DOCUMENT, VIDEO, AUDIO)}
-# beginning of a media type -> the kind of a file that is no document
+# beginning of a media type -> the kind of a file that is not a document
 FILE_KINDS: Final = {"image/": IMAGE, "video/": VIDEO, "audio/": AUDIO}
 
 
 def url_of(part: JsonObject) -> str:
     """The URL of a picture, file or video; data URLs in their base64 form."""
     keys = ("image_url", "video_url", "file_data", "file_url")
-    found = next((value for key in keys if isinstance(value := part.get(key), str) and value.strip()), "")
-    return in_base64(found.strip())
+    url = next((value for key in keys if isinstance(value := part.get(key), str) and value.strip()), "")
+    return in_base64(url.strip())
 
 
 def kind_of_file(part: JsonObject, url: str) -> Kind:
@@ -115,7 +88,7 @@ def kind_of_file(part: JsonObject, url: str) -> Kind:
 
 
 def format_of(part: JsonObject, url: str, kind: Kind) -> str | None:
-    """The format of a medium; None when nothing tells one that the service has."""
+    """The format of a medium; None when nothing names one that the service has."""
     own_type = base64_media_type(url)
     for media_type in (_media_type(part), own_type):
         if media_type is not None and media_type in kind.types:
@@ -130,7 +103,7 @@ def format_of(part: JsonObject, url: str, kind: Kind) -> str | None:
 
 def is_text_document(part: JsonObject, url: str) -> bool:
     """Whether a document of a type without a format is text, so that it can go as plain text."""
-    return any(is_textual(found) for found in (_media_type(part), base64_media_type(url)) if found)
+    return any(is_textual(media_type) for media_type in (_media_type(part), base64_media_type(url)) if media_type)
 
 
 def source_block(url: str) -> JsonObject | None:
@@ -157,13 +130,13 @@ class DocumentNames:
     def unique(self, name: str) -> str:
         """The name; where it is used already, with a number behind it."""
         count = self._counts.get(name, 0) + 1
-        found = name if count == 1 else _numbered(name, count)
-        while found in self._used:
+        unique = name if count == 1 else _numbered(name, count)
+        while unique in self._used:
             count += 1
-            found = _numbered(name, count)
+            unique = _numbered(name, count)
         self._counts[name] = count
-        self._used.add(found)
-        return found
+        self._used.add(unique)
+        return unique
 
 
 def _numbered(name: str, count: int) -> str:
@@ -182,13 +155,13 @@ def document_name(part: JsonObject, url: str) -> str:
     stem = source.rpartition("/")[2]
     if "." in stem[1:]:
         stem = stem[: stem.rindex(".")]
-    found = _SPACES.sub(" ", _REFUSED.sub("-", stem))[:_LONGEST_NAME].strip()
-    return found or f"document-{hashed(url or str(part.get('file_id')))[:8]}"
+    clean = _SPACES.sub(" ", _REFUSED.sub("-", stem))[:_LONGEST_NAME].strip()
+    return clean or f"document-{hashed(url or str(part.get('file_id')))[:8]}"
 
 
 def _media_type(part: JsonObject) -> str | None:
-    found: Any = part.get("media_type")
-    return found if isinstance(found, str) else None
+    media_type: Any = part.get("media_type")
+    return media_type if isinstance(media_type, str) else None
 
 
 def _ending(name: str) -> str:
@@ -248,7 +221,7 @@ def _url(source: JsonObject, kind: Kind, media_format: Any) -> str | None:
 
 def type_of(kind: Kind, media_format: Any) -> str:
     """The media type of a format."""
-    known = next((name for name, found in kind.types.items() if found == media_format), None)
+    known = next((name for name, name_of_format in kind.types.items() if name_of_format == media_format), None)
     return known or f"{'application' if kind is DOCUMENT else kind.block}/{media_format or 'octet-stream'}"
 
 

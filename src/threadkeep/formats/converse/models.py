@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
-from threadkeep.formats.fields import DEFAULTS
-from threadkeep.formats.reports import Context
+from threadkeep.formats.shared.fields import DEFAULTS
+from threadkeep.formats.shared.reports import Context
 
 How = Callable[[JsonObject, Context], JsonObject]
 _THINKING: Final = ("type", "budget_tokens", "display")
@@ -39,75 +39,78 @@ def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObjec
     Raises:
         CannotRender: the budget for thinking leaves no token for the answer.
     """
-    wanted = settings.get("reasoning")
-    if not isinstance(wanted, dict) or not any(value is not None for value in wanted.values()):
+    option = settings.get("reasoning")
+    if not isinstance(option, dict) or not any(value is not None for value in option.values()):
         return {}
     model = str(settings.get("model") or "")
     how = next((how for pattern, how in MODELS if pattern.search(model)), _nothing)
-    found = how(wanted, context)
-    budget, most = found.get("thinking", {}).get("budget_tokens"), settings.get("max_output_tokens")
+    fields = how(option, context)
+    budget, most = fields.get("thinking", {}).get("budget_tokens"), settings.get("max_output_tokens")
     if isinstance(budget, int) and isinstance(most, int) and most <= budget:
         raise CannotRender(
-            f"The thinking budget of {budget} tokens leaves nothing of max_output_tokens {most}. Raise the latter."
+            f"The thinking budget of {budget} tokens leaves nothing of max_output_tokens {most}.",
+            hint="Raise max_output_tokens.",
         )
-    return found
+    return fields
 
 
-def _thinking(wanted: JsonObject) -> JsonObject:
-    found = {key: wanted[key] for key in _THINKING if wanted.get(key) is not None}
-    return {"type": "enabled", **found} if found else {}
+def _thinking(option: JsonObject) -> JsonObject:
+    thinking = {key: option[key] for key in _THINKING if option.get(key) is not None}
+    return {"type": "enabled", **thinking} if thinking else {}
 
 
-def _claude_with_budget(wanted: JsonObject, context: Context) -> JsonObject:
+def _claude_with_budget(option: JsonObject, context: Context) -> JsonObject:
     """Claude 3.7 to 4.5: a budget, and no effort."""
-    thinking = _thinking(wanted)
-    _report(wanted, (*_THINKING,), context)
+    thinking = _thinking(option)
+    _report(option, (*_THINKING,), context)
     return {"thinking": thinking} if thinking else {}
 
 
-def _claude_with_effort(wanted: JsonObject, context: Context) -> JsonObject:
+def _claude_with_effort(option: JsonObject, context: Context) -> JsonObject:
     """Claude 4.6 and later decide how much they think; the effort guides them."""
-    thinking, effort = _thinking(wanted), wanted.get("effort")
-    _report(wanted, (*_THINKING, "effort"), context)
+    thinking, effort = _thinking(option), option.get("effort")
+    _report(option, (*_THINKING, "effort"), context)
     if effort not in _EFFORTS:
         return {"thinking": thinking} if thinking else {}
     return {"thinking": thinking or {"type": "adaptive"}, "output_config": {"effort": effort}}
 
 
-def _nova(wanted: JsonObject, context: Context) -> JsonObject:
-    level = _level(wanted, context)
+def _nova(option: JsonObject, context: Context) -> JsonObject:
+    level = _level(option, context)
     return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}} if level else {}
 
 
-def _gpt_oss(wanted: JsonObject, context: Context) -> JsonObject:
-    level = _level(wanted, context)
+def _gpt_oss(option: JsonObject, context: Context) -> JsonObject:
+    level = _level(option, context)
     return {"reasoning_effort": level} if level else {}
 
 
-def _qwen(wanted: JsonObject, context: Context) -> JsonObject:
-    level = _level(wanted, context)
+def _qwen(option: JsonObject, context: Context) -> JsonObject:
+    level = _level(option, context)
     return {"reasoning_config": level} if level else {}
 
 
-def _level(wanted: JsonObject, context: Context) -> str | None:
-    effort = wanted.get("effort")
+def _level(option: JsonObject, context: Context) -> str | None:
+    effort = option.get("effort")
     level = _THREE_LEVELS.get(effort) if isinstance(effort, str) else None
-    _report(wanted, ("effort",), context)
+    _report(option, ("effort",), context)
     if level is not None and level != effort:
-        context.mend("range", "reasoning.effort", f"The effort {effort!r} was sent as {level!r}, the nearest there is.")
+        context.repair(
+            "range", "reasoning.effort", f"The effort {effort!r} was sent as {level!r}, the nearest there is."
+        )
     return level
 
 
-def _nothing(wanted: JsonObject, context: Context) -> JsonObject:
-    _report(wanted, (), context)
+def _nothing(option: JsonObject, context: Context) -> JsonObject:
+    _report(option, (), context)
     return {}
 
 
-def _report(wanted: JsonObject, known: tuple[str, ...], context: Context) -> None:
+def _report(option: JsonObject, known: tuple[str, ...], context: Context) -> None:
     """Report what this model cannot be asked for."""
-    for key, value in wanted.items():
+    for key, value in option.items():
         if key not in known and key not in _SILENT and value is not None and value not in (*DEFAULTS, "none"):
-            context.lose("option", f"reasoning.{key}", f"reasoning.{key} was left out: the model has no field for it.")
+            context.loss("option", f"reasoning.{key}", f"reasoning.{key} was left out: the model has no field for it.")
 
 
 # model id (regions and versions stand around the name) -> how it is asked to reason

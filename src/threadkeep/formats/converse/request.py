@@ -11,123 +11,98 @@ Source: Amazon Bedrock's API reference, "Converse".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Entry, Rendered, RenderOptions, Snapshot
-from threadkeep.errors import CannotRender
-from threadkeep.formats.converse.content import Place
+from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.converse.cache_points import with_points
 from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, schema_of
-from threadkeep.formats.converse.marks import with_points
-from threadkeep.formats.converse.messages import FILLER, Writer
 from threadkeep.formats.converse.models import reasoning_fields
+from threadkeep.formats.converse.parts import WriteContext
 from threadkeep.formats.converse.tools import (
     declared,
     holds_tool_blocks,
     is_none,
-    told_as_text,
+    text_of_calls,
     tool_choice,
     wire_tools,
 )
-from threadkeep.formats.entries import snapshot_of
-from threadkeep.formats.fields import render_fields
-from threadkeep.formats.names import Names
-from threadkeep.formats.native import report_imported
-from threadkeep.formats.rendered import PlainRendered, is_plain
-from threadkeep.formats.views import repeated, shown
+from threadkeep.formats.converse.turns import FILLER, Writer
+from threadkeep.formats.shared.fields import render_fields
+from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
+from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.views import repeated_turns
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
-_APART = ("messages", "system", "toolConfig")  # keys that are not made of options alone
+_APART: Final = ("messages", "system", "toolConfig")  # keys that are not made of options alone
 
 
-def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
+def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a Converse request.
 
     Raises:
         CannotRender: there is no model, or nothing to send.
         LossError: `options.strict` is set and the request is not exact.
     """
-    snapshot = snapshot_of(session)
-    view = shown(snapshot, options, NAME)
-    entries = view.entries
-    place = Place(Names(tool.get("name") for tool in snapshot.tools), snapshot.tools)
-    spelling = _spelling(snapshot)
-    report_imported(snapshot, NAME, place)
-    body = _body(snapshot.settings, spelling, place)
-    if "modelId" not in body and spelling is None:
-        raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
-    writer = Writer(snapshot, entries, place)
-    messages, stable = writer.write(entries)
+    context = WriteContext()
+    rendering = begin(session, options, NAME, context)
+    settings = rendering.snapshot.settings
+    body = _body(settings, rendering.spelling or {}, context)
+    if "modelId" not in body and rendering.spelling is None:
+        raise no_model()
+    writer = Writer(rendering, context)
+    messages, stable = writer.write(rendering.entries)
     if not any(message["role"] != "system" for message in messages):
-        messages = [*messages, _least(entries, place)]
-    messages = _with_tools(body, messages, writer, snapshot, place)
-    native = _native(snapshot.settings)
-    if system := _system(snapshot.settings, writer.system) or native.get("system"):
+        report_filler(rendering.entries, context, FILLER)
+        messages = [*messages, {"role": "user", "content": [{"text": FILLER}]}]
+    if is_none(settings.get("tool_choice")):
+        messages = _without_tools(messages, rendering)
+    elif (config := _tool_config(writer, rendering)) is not None:
+        body["toolConfig"] = config
+    if system := _system(settings, writer.system) or _native(settings).get("system"):
         body["system"] = system
     body["messages"] = messages
     if options.cache is not None:
-        body = with_points(body, snapshot.settings.get("model"), repeated(view, options, stable))
-    rendered = (PlainRendered if is_plain(snapshot, entries) else Rendered)(
-        losses=place.losses,
-        repairs=place.repairs,
-        stable=stable,
-        head=view.head,
-        view=options.view(NAME),
-        source=body,
-    )
-    return rendered.strictly(NAME) if options.strict else rendered
-
-
-def _least(entries: Sequence[Entry], place: Place) -> JsonObject:
-    """A user message that says nothing, where all that the user said were blanks."""
-    if not any(entry.type == "message" and entry.role == "user" for entry in entries):
-        raise CannotRender("There is nothing to send: no message is left. Add a user message first.")
-    place.mend("blank_text", "", f"The user's message is empty and was sent as {FILLER!r}.")
-    return {"role": "user", "content": [{"text": FILLER}]}
-
-
-def _spelling(snapshot: Snapshot) -> JsonObject | None:
-    """How the request spelled things that is sent again; None when it is a new one."""
-    imported = snapshot.imported
-    return imported.spelling if imported is not None and imported.format == NAME else None
+        body = with_points(body, settings.get("model"), repeated_turns(rendering.view, options, stable))
+    return rendering.finish(body, stable)
 
 
 def _native(settings: JsonObject) -> JsonObject:
-    found = (settings.get("extra") or {}).get(NAME)
-    return found if isinstance(found, dict) else {}
+    native = (settings.get("extra") or {}).get(NAME)
+    return native if isinstance(native, dict) else {}
 
 
-def _body(settings: JsonObject, spelling: JsonObject | None, place: Place) -> JsonObject:
+def _body(settings: JsonObject, spelling: JsonObject, context: Context) -> JsonObject:
     """The keys that the options set."""
     extra = settings.get("extra") or {}
-    body = render_fields(FIELDS, settings, place)
+    body = render_fields(FIELDS, settings, context)
     if stops := _stop_sequences(extra.get("stop_sequences")):
         body = _merged(body, {"inferenceConfig": {"stopSequences": stops}})
-    if reasoning := reasoning_fields(settings, place):
+    if reasoning := reasoning_fields(settings, context):
         body["additionalModelRequestFields"] = reasoning
     body = _merged(body, {key: extra[flat] for flat, key in EXTRAS.items() if extra.get(flat) is not None})
     body = _merged(body, {key: value for key, value in _native(settings).items() if key not in _APART})
-    if spelling is not None and "schema" in spelling:
+    if "schema" in spelling:
         _spell_schema(body, spelling["schema"])
     return body
 
 
 def _stop_sequences(value: Any) -> list[Any]:
     """Stop sequences; the service refuses empty ones."""
-    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return [one for one in found if one != ""]
+    sequences = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return [sequence for sequence in sequences if sequence != ""]
 
 
-def _merged(one: JsonObject, other: JsonObject) -> JsonObject:
+def _merged(base: JsonObject, over: JsonObject) -> JsonObject:
     """Both objects in one; where they differ, the second counts."""
-    found = dict(one)
-    for key, value in other.items():
-        before = found.get(key)
-        found[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return found
+    merged = dict(base)
+    for key, value in over.items():
+        before = merged.get(key)
+        merged[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _spell_schema(body: JsonObject, text: str) -> None:
@@ -143,29 +118,31 @@ def _system(settings: JsonObject, hoisted: list[JsonObject]) -> list[JsonObject]
     return [{"text": instructions}, *hoisted] if instructions else hoisted
 
 
-def _with_tools(
-    body: JsonObject, messages: list[JsonObject], writer: Writer, snapshot: Snapshot, place: Place
-) -> list[JsonObject]:
-    """Put the tools into the body; returns the messages as they go with them."""
-    tools = wire_tools(snapshot.tools, place)
-    choice, has_history = snapshot.settings.get("tool_choice"), holds_tool_blocks(messages)
-    native = _native(snapshot.settings).get("toolConfig")
+def _without_tools(messages: list[JsonObject], rendering: Rendering) -> list[JsonObject]:
+    """The messages of a request whose tools may not be called: Converse cannot say so, and has no tools then."""
+    context, has_history = rendering.context, holds_tool_blocks(messages)
+    tools = wire_tools(rendering.snapshot.tools, context)
+    if tools or has_history:
+        context.repair("tool_choice", "tool_choice", "Converse has no choice 'none': the tools were left out.")
+    if not has_history:
+        return messages
+    context.repair("tool_history", "", "Calls and their results were sent as text: they need tools in the request.")
+    return text_of_calls(messages)
+
+
+def _tool_config(writer: Writer, rendering: Rendering) -> Any:
+    """The tools and the choice among them; calls of the history need tools."""
+    settings, context = rendering.snapshot.settings, rendering.context
+    tools = wire_tools(rendering.snapshot.tools, context)
+    native, choice = _native(settings).get("toolConfig"), settings.get("tool_choice")
     config: JsonObject = dict(native) if isinstance(native, dict) else {}
-    if is_none(choice):
-        if tools or has_history:
-            place.mend("tool_choice", "tool_choice", "Converse has no choice 'none': the tools were left out.")
-        if has_history:
-            place.mend("tool_history", "", "Calls and their results were told as text: they need tools beside them.")
-        return told_as_text(messages) if has_history else messages
     if tools:
         config["tools"] = tools
-        if (chosen := tool_choice(choice, place)) is not None:
-            config["toolChoice"] = chosen
+        if (wire_choice := tool_choice(choice, context)) is not None:
+            config["toolChoice"] = wire_choice
     elif choice is not None:
-        place.mend("option", "tool_choice", "tool_choice was left out: there are no tools.")
-    if not tools and writer.names and not (_spelling(snapshot) or {}).get("untooled"):
-        place.mend("tool_history", "tools", "Calls need tools beside them: those of the history were declared by name.")
+        context.repair("option", "tool_choice", "tool_choice was left out: there are no tools.")
+    if not tools and writer.names and not (rendering.spelling or {}).get("untooled"):
+        context.repair("tool_history", "tools", "The functions of the history were declared by name: calls need tools.")
         config["tools"] = declared(writer.names)
-    if config or native is not None:
-        body["toolConfig"] = config or native
-    return messages
+    return config or native

@@ -14,12 +14,11 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.media import bytes_as_text
+from threadkeep.domain.jsontext import JsonObject, bytes_as_text, loads
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.response import parse_response, response_of
-from threadkeep.formats.streams import StreamAssembler
+from threadkeep.formats.converse.parse_response import parse_response, response_of
+from threadkeep.formats.shared.streams import StreamAssembler
 
 PADDING: Final = "p"
 _EXCEPTION: Final = "Exception"
@@ -27,7 +26,7 @@ _FROM_END: Final = ("stopReason", "additionalModelResponseFields")
 
 
 def assembler(headers: Mapping[str, str] | None = None) -> ConverseAssembler:
-    """Something that puts the events of a Converse stream together."""
+    """A new assembler of this format."""
     return ConverseAssembler(NAME, read_body, headers)
 
 
@@ -58,10 +57,10 @@ class ConverseAssembler(StreamAssembler):
         return {"output": {"message": {"role": self._role, "content": content}}, **self._keys}
 
     def error_in(self, event: JsonObject) -> Any:
-        """The exception that an event tells."""
-        for name, told in event.items():
+        """The exception that an event states."""
+        for name, payload in event.items():
             if name.endswith(_EXCEPTION):
-                return {"type": name, **(told if isinstance(told, dict) else {"message": told})}
+                return {"type": name, **(payload if isinstance(payload, dict) else {"message": payload})}
         return super().error_in(event)
 
     def add(self, event: JsonObject) -> None:
@@ -79,8 +78,8 @@ class ConverseAssembler(StreamAssembler):
         """What block begins."""
         start = payload.get("start")
         block = self._block(payload)
-        for key, given in start.items() if isinstance(start, dict) else ():
-            block[key] = dict(given) if isinstance(given, dict) else given
+        for key, value in start.items() if isinstance(start, dict) else ():
+            block[key] = dict(value) if isinstance(value, dict) else value
 
     def block_delta(self, payload: JsonObject) -> None:
         """A piece of a block."""
@@ -109,10 +108,10 @@ class ConverseAssembler(StreamAssembler):
 
 def _inner(block: JsonObject, key: str) -> JsonObject:
     """The object under a key, made where there is none."""
-    found = block.get(key)
-    if not isinstance(found, dict):
-        found = block[key] = {}
-    return found
+    inner = block.get(key)
+    if not isinstance(inner, dict):
+        inner = block[key] = {}
+    return inner
 
 
 def _append(holder: JsonObject, key: str, piece: Any) -> None:
@@ -155,14 +154,14 @@ def _grow_reasoning(block: JsonObject, piece: Any) -> None:
             _append(_inner(content, "reasoningText"), key, piece[key])
 
 
-def _joined(one: str, other: str) -> str:
+def _joined(left: str, right: str) -> str:
     """Two pieces of base64 as one."""
-    if not one:
-        return other
+    if not left:
+        return right
     try:
-        return base64.b64encode(base64.b64decode(one) + base64.b64decode(other)).decode("ascii")
+        return base64.b64encode(base64.b64decode(left) + base64.b64decode(right)).decode("ascii")
     except (binascii.Error, ValueError):
-        return one + other
+        return left + right
 
 
 def _grow_citations(block: JsonObject, piece: Any) -> None:

@@ -1,8 +1,8 @@
 """Tools of Converse: functions, tools that only this format knows, and what a history of calls needs.
 
 * A description may not be empty, and parameters are a schema of an object.
-* There is no choice `none`: the tools are left out, and calls of the history are told as text.
-* Calls of the history need tools beside them; where there are none, they are declared by name alone.
+* There is no choice `none`: the tools are left out, and calls of the history are sent as text.
+* Calls of the history need tools in the request; where there are none, they are declared by name alone.
 
 Source: Amazon Bedrock's API reference, "ToolConfiguration", "ToolSpecification", "ToolChoice"; its error messages.
 """
@@ -13,12 +13,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.formats.converse.content import cache_point
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.turns import is_blank
-from threadkeep.formats.native import native_keys, own_block, report_foreign
-from threadkeep.formats.reports import Context
-from threadkeep.formats.tools import offered_name
+from threadkeep.formats.converse.joining import is_blank
+from threadkeep.formats.converse.parts import cache_point
+from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared.reports import Context
 
 ANY_OBJECT: Final[JsonObject] = {"type": "object", "properties": {}}
 TOOL_BLOCKS: Final = ("toolUse", "toolResult")
@@ -37,7 +36,7 @@ def _tool(tool: JsonObject, context: Context, path: str) -> list[Any]:
         payload = own_block(tool, NAME, context, path)
         return [] if payload is None else [payload]
     if kind != "function":
-        context.lose("tool", path, f"Converse has no tool of type {kind!r}.")
+        context.loss("tool", path, f"Converse has no tool of type {kind!r}.")
         return []
     report_foreign(tool, NAME, context, path)
     native = native_keys(tool, NAME)
@@ -49,13 +48,13 @@ def _tool(tool: JsonObject, context: Context, path: str) -> list[Any]:
 
 
 def tool_keys(tool: JsonObject) -> JsonObject:
-    """The keys of a toolSpec beside its name."""
-    found: JsonObject = {"description": tool["description"]} if tool.get("description") else {}
+    """The keys of a toolSpec besides its name."""
+    keys: JsonObject = {"description": tool["description"]} if tool.get("description") else {}
     parameters = tool.get("parameters")
-    found["inputSchema"] = {"json": dict(ANY_OBJECT) if parameters is None else parameters}
+    keys["inputSchema"] = {"json": dict(ANY_OBJECT) if parameters is None else parameters}
     if tool.get("strict") is True:
-        found["strict"] = True
-    return found
+        keys["strict"] = True
+    return keys
 
 
 def is_none(choice: Any) -> bool:
@@ -69,16 +68,7 @@ def tool_choice(choice: Any, context: Context) -> Any:
     Raises:
         CannotRender: a function is to be chosen, but the choice does not name it.
     """
-    if choice is None:
-        return None
-    if isinstance(choice, str) and choice in CHOICES:
-        return CHOICES[choice]
-    if isinstance(choice, dict) and choice.get("type") == "function":
-        name = offered_name(choice, context)
-        return None if name is None else {"tool": {"name": name}}
-    kind = choice.get("type") if isinstance(choice, dict) else choice
-    context.lose("tool_choice", "tool_choice", f"Converse has no tool choice {kind!r}.")
-    return None
+    return None if choice is None else context.tool_choice(choice, CHOICES, lambda name: {"tool": {"name": name}})
 
 
 def declared(names: Iterable[str]) -> list[JsonObject]:
@@ -91,27 +81,27 @@ def holds_tool_blocks(messages: Iterable[JsonObject]) -> bool:
     return any(key in block for message in messages for block in message["content"] for key in TOOL_BLOCKS)
 
 
-def told_as_text(messages: Iterable[JsonObject]) -> list[JsonObject]:
-    """The messages with calls and results as text; media of results stand beside it."""
+def text_of_calls(messages: Iterable[JsonObject]) -> list[JsonObject]:
+    """The messages with calls and results as text; media of results stand next to it."""
     names: dict[str, str] = {}
     return [
-        {**message, "content": [told for block in message["content"] for told in _told(block, names)]}
+        {**message, "content": [part for block in message["content"] for part in _as_text(block, names)]}
         for message in messages
     ]
 
 
-def _told(block: JsonObject, names: dict[Any, Any]) -> list[JsonObject]:
+def _as_text(block: JsonObject, names: dict[Any, Any]) -> list[JsonObject]:
     match block:
-        case {"toolUse": {"toolUseId": str(call_id), "name": name, "input": given}}:
+        case {"toolUse": {"toolUseId": str(call_id), "name": name, "input": value}}:
             names[call_id] = name
-            return [{"text": f"[Called {name} with {dumps(given).decode()}]"}]
+            return [{"text": f"[Called {name} with {dumps(value).decode()}]"}]
         case {"toolResult": {"toolUseId": str(call_id), "content": [*content]}}:
-            shown = [_shown(one) for one in content if isinstance(one, dict) and not is_blank(one)]
+            shown = [_shown(part) for part in content if isinstance(part, dict) and not is_blank(part)]
             return [{"text": f"[{names.get(call_id, 'The tool')} returned]"}, *shown]
     if any(key in block for key in TOOL_BLOCKS):
         return [{"text": dumps(block).decode()}]
     return [block]
 
 
-def _shown(one: JsonObject) -> JsonObject:
-    return {"text": dumps(one["json"]).decode()} if "json" in one else one
+def _shown(part: JsonObject) -> JsonObject:
+    return {"text": dumps(part["json"]).decode()} if "json" in part else part

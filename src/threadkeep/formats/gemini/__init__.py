@@ -1,1 +1,14 @@
 """Google's Gemini API, generateContent, as the Developer API (AI Studio) and Vertex AI speak it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from threadkeep.formats.base import Format, Signs
+
+FORMAT: Final = Format(
+    name="gemini",
+    package=__name__,
+    signs=Signs(turns="contents", body={"candidates": list}, events={"candidates": list}),
+    has_context_caches=True,
+)

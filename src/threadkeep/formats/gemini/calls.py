@@ -1,23 +1,33 @@
 """Function calls and their responses, one by one.
 
-* Arguments and responses are objects; text that is no object is the `result` of a response, or its `error`.
-* Media of an output are parts of the response where the model takes them there, else parts beside it.
+* Arguments and responses are objects; text that is not an object is the `result` of a response, or its `error`.
+* Media of an output are parts of the response where the model takes them there, else parts next to it.
+* A call without an id gets one that is derived from the body; `native` says that it came without.
 
 Source: Google's Gemini API reference, "FunctionCall", "FunctionResponse"; "Function calling".
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.formats.arguments import is_json
-from threadkeep.formats.gemini.content import MEDIA, TEXTS, USER, own_part, signature_of, wire_parts
+from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads
 from threadkeep.formats.gemini.fields import NAME
-from threadkeep.formats.gemini.spelling import overlaid, respelled, spelling_of
-from threadkeep.formats.native import native_keys
-from threadkeep.formats.reports import Context
+from threadkeep.formats.gemini.parts import (
+    USER,
+    is_signed,
+    own_part,
+    signature_in,
+    signature_of,
+    wire_parts,
+    with_native,
+)
+from threadkeep.formats.gemini.spelling import noted, overlaid, respelled, spelling_of
+from threadkeep.formats.shared.arguments import is_json
+from threadkeep.formats.shared.parts import MEDIA, TEXTS, native_keys
+from threadkeep.formats.shared.reports import Context
 
 # what Google's documents say to send as the signature of a call that the model did not make:
 # "skip_thought_signature_validator" in base64
@@ -29,25 +39,25 @@ def json_object(text: Any) -> JsonObject | None:
     """The object that a text is the JSON of; None for everything else."""
     if not isinstance(text, str) or not text.lstrip().startswith("{") or not is_json(text):
         return None
-    found = loads(text)
-    return found if isinstance(found, dict) else None
+    value = loads(text)
+    return value if isinstance(value, dict) else None
 
 
 def arguments_of(item: JsonObject, context: Context) -> JsonObject:
-    """The arguments of a call; what is no object becomes an empty one, which is reported."""
+    """The arguments of a call; what is not an object becomes an empty one, which is reported."""
     if item["type"] == "custom_tool_call":
         return {"input": item.get("input") or ""}
     arguments = item.get("arguments")
     if isinstance(arguments, dict | None):
         return arguments or {}
-    found = json_object(arguments)
-    if found is not None:
-        return found
+    value = json_object(arguments)
+    if value is not None:
+        return value
     if isinstance(arguments, str) and not arguments.strip():
-        context.mend("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
+        context.repair("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
     else:
-        detail = f"The arguments of {item.get('name')!r} are no JSON object and were sent as an empty one."
-        context.mend("malformed_arguments", "arguments", detail)
+        detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
+        context.repair("malformed_arguments", "arguments", detail)
     return {}
 
 
@@ -67,8 +77,8 @@ def _shown_signature(item: JsonObject) -> JsonObject:
 
 def own_call(item: JsonObject, context: Context) -> JsonObject:
     """A call that came from this format, as it came."""
-    made = call_part(item, item.get("name") or "", item.get("call_id"), context)
-    return overlaid(made, native_keys(item, NAME))
+    part = call_part(item, item.get("name") or "", item.get("call_id"), context)
+    return overlaid(part, native_keys(item, NAME))
 
 
 def respelled_item(part: JsonObject, item: JsonObject) -> JsonObject:
@@ -85,14 +95,14 @@ def is_nameless(item: JsonObject) -> bool:
 def client_id(item: JsonObject) -> str | None:
     """The id that an output came with where its call has none: clients make ids, too."""
     response = native_keys(item, NAME).get("functionResponse")
-    found = response.get("id") if isinstance(response, dict) else None
-    return found if isinstance(found, str) else None
+    call_id = response.get("id") if isinstance(response, dict) else None
+    return call_id if isinstance(call_id, str) else None
 
 
 def response_parts(
     item: JsonObject, name: str, call_id: str | None, context: Context, *, nests_media: bool
 ) -> list[JsonObject]:
-    """An output as a `functionResponse` part, and parts for its media where these stand beside it."""
+    """An output as a `functionResponse` part, and parts for its media where these stand next to it."""
     output = item.get("output")
     response: JsonObject = {"name": name, "response": _response(item, output, context)}
     if call_id:
@@ -132,15 +142,15 @@ def _own_response(item: JsonObject, output: Any) -> JsonObject:
 def _response(item: JsonObject, output: Any, context: Context) -> JsonObject:
     """What a tool returned, as an object; `error` is where this service looks for failures."""
     if isinstance(output, list):
-        found: JsonObject = {"result": _texts(output)}
+        response: JsonObject = {"result": _texts(output)}
     else:
-        found = _result(output)
+        response = _result(output)
     status = item.get("status")
-    if status == _FAILED and "error" not in found:
-        return {"error": found.get("result") if found.keys() == {"result"} else found}
+    if status == _FAILED and "error" not in response:
+        return {"error": response.get("result") if response.keys() == {"result"} else response}
     if status == "incomplete":
-        context.lose("status", "status", "The format has no status 'incomplete' of an output.")
-    return found
+        context.loss("status", "status", "The format has no status 'incomplete' of an output.")
+    return response
 
 
 def _texts(output: Sequence[Any]) -> str:
@@ -149,15 +159,63 @@ def _texts(output: Sequence[Any]) -> str:
 
 def _result(output: Any) -> JsonObject:
     if output is None or isinstance(output, str):
-        found = json_object(output)
-        return {"result": output or ""} if found is None else found
+        value = json_object(output)
+        return {"result": output or ""} if value is None else value
     return output if isinstance(output, dict) else {"result": dumps(output).decode()}
 
 
 def _media(output: Sequence[Any], context: Context) -> list[JsonObject]:
     """The parts of an output beyond its texts."""
-    found = []
+    parts = []
     for index, part in enumerate(output):
         if part["type"] in MEDIA or part["type"] not in TEXTS:
-            found += wire_parts([part], USER, context, f"output[{index}]")
-    return found
+            parts += wire_parts([part], USER, context, f"output[{index}]")
+    return parts
+
+
+# Reading
+
+
+MADE: Final = "gemini_call_"
+_SEED: Final = 8
+
+
+class Ids:
+    """Ids for the calls of one response: their own, else ``gemini_call_<seed>_<number>``."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed, self._count = seed, 0
+
+    def take(self, own: Any) -> str:
+        """The id of the next call."""
+        number, self._count = self._count, self._count + 1
+        return own if isinstance(own, str) and own else f"{MADE}{self._seed}_{number}"
+
+
+def seed_of(value: Any) -> str:
+    """Hexadecimal digits that stand for a JSON value."""
+    return hashlib.sha256(canonical(value)).hexdigest()[:_SEED]
+
+
+def is_call(part: JsonObject) -> bool:
+    """Whether a part is a call that can be kept as one."""
+    call = part.get("functionCall")
+    if not isinstance(call, dict):
+        return False
+    is_named = isinstance(call.get("name"), str | None) and isinstance(call.get("id"), str | None)
+    return is_named and isinstance(call.get("args"), dict | None) and is_signed(part)
+
+
+def call_item(part: JsonObject, names: set[str], ids: Ids) -> JsonObject:
+    """A call."""
+    call = part["functionCall"]
+    item: JsonObject = {
+        "type": "function_call",
+        "call_id": ids.take(call.get("id")),
+        "name": call.get("name") or "",
+        "arguments": dumps(call.get("args") or {}).decode(),
+        "origin": NAME,
+        **signature_in(part),
+        **noted(names),
+    }
+    return with_native(item, part, own_call(item, Context()))

@@ -1,272 +1,61 @@
-"""The contents of a request: the turns of user and model.
-
-* Neighbours of one role are one content. Contents of the user that came apart from this API stay apart.
-* Calls of one response never join those of another; their outputs follow directly behind them, all in one content, and
-  under the same names and ids. Ids that threadkeep made for calls without one are not sent.
-* The first content is the user's.
-* A late output is told as the user's text.
-
-Source: Google's Gemini API reference, "Content"; "Function calling".
-"""
+"""A content that is being written, and a call in it."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Entry, Imported
-from threadkeep.formats.gemini import calls
-from threadkeep.formats.gemini.content import PARTS, own_parts, thought_parts, wire_parts
-from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER
-from threadkeep.formats.gemini.models import Family
-from threadkeep.formats.gemini.shapes import Content, Made
-from threadkeep.formats.gemini.spelling import overlaid
-from threadkeep.formats.names import hashed
-from threadkeep.formats.native import native_keys, own_block, report_foreign
-from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import LAYER, MISSING_OUTPUT, Pairing, is_layer, told
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.pairing import LAYER
 
-LEADING_TEXT: Final = "..."
-_FUNCTION: Final = "functionCall"
+RESPONSE: Final = "functionResponse"
 
 
-class Writer:
-    """Writes contents item by item; the calls of the last content wait for their outputs."""
+@dataclass(slots=True)
+class Content:
+    """A content that is being written.
 
-    def __init__(self, pairing: Pairing, imported: Imported | None, family: Family, context: Context) -> None:
-        self.contents: list[Content] = []
-        self.system: list[Any] = []
-        self._pairing, self._context, self._family = pairing, context, family
-        self._imported = imported.count if imported is not None and imported.format == NAME else 0
-        self._orphans = {output.position for output in (*pairing.orphans, *pairing.unknown)}
-        self._pending = pairing.pending()
-        self._unsettled: int | None = None  # index of the first content that a later output may change
-        self._calls: list[Made] = []
-        self._turn: int | None = None
+    Attributes:
+        places: for each part the position of its item.
+        turn: the turn of this API that it came in; None when others may join it.
+        whole: a content that goes back as it came, instead of role and parts.
+    """
 
-    def write(self, entries: Sequence[Entry]) -> None:
-        """Write all items."""
-        for entry in entries:
-            if self._calls and entry.seen is not None and entry.turn != self._turn:
-                self.close()
-            self._context.position = entry.position
-            if entry.position in self._pairing.calls:
-                self._output_in_time(entry)
-            else:
-                WRITERS.get(entry.type, Writer.nothing)(self, entry.item(), entry)
-        self.close()
-        self._context.position = None
-        if self.contents and self.contents[0].role == MODEL and not self._is_as_it_came(self.contents[0].places[0]):
-            self.contents.insert(0, Content(USER, parts=[{"text": LEADING_TEXT}], places=[-1]))
-            self._context.mend("leading_assistant", "", "A user's turn was put first: the format begins with one.")
-            self._unsettled = None if self._unsettled is None else self._unsettled + 1
+    role: str
+    turn: int | None = None
+    parts: list[Any] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    whole: Any = None
 
-    def stable(self) -> int:
-        """How many contents no later append changes: the last may always get parts.
+    def takes(self, role: str, turn: int | None) -> bool:
+        """Whether parts of that role and turn belong here."""
+        if self.role != role or self.whole is not None or LAYER in (self.turn, turn):
+            return False
+        return None in (self.turn, turn) or self.turn == turn
 
-        Those around a layer are joined where they are of one role, once it is no longer between them.
-        """
-        last, index = max(len(self.contents) - 1, 0), self._unsettled
-        if index is None:
-            return last
-        if 0 < index < last and self.contents[index].turn == LAYER:
-            role, layer = self.contents[index + 1].role, self.contents[index].places[0]
-            if self.contents[index - 1].role == role:
-                return index - 1
-            if self._only_closes(index - 1, layer) and self.contents[index - 2].role == role:
-                return index - 2
-        return min(index, last)
+    def put(self, parts: Sequence[Any], position: int, turn: int | None) -> None:
+        """Add the parts of an item: at its place among items of the same turn, else at the end."""
+        is_own = turn is not None and turn == self.turn
+        index = bisect_right(self.places, position) if is_own else len(self.parts)
+        self.turn = turn if self.turn is None else self.turn
+        self.parts[index:index] = parts
+        self.places[index:index] = [position] * len(parts)
 
-    def _only_closes(self, index: int, layer: int) -> bool:
-        """Whether a content holds nothing that came between the calls before it and a layer behind it."""
-        places = self.contents[index].places
-        made = self.contents[index - 1].places if index and self.contents[index].role == USER else ()
-        return bool(made) and not any(max(made) < place < layer for place in places)
-
-    def _is_as_it_came(self, position: int) -> bool:
-        """Whether an item is one of an imported request of this format."""
-        return position < self._imported
-
-    def _put(self, role: str, parts: Sequence[Any], entry: Entry) -> None:
-        """Put parts into the last content, where its role allows, else into a new one."""
-        if not parts:
-            return
-        if role == USER and self._calls:
-            self.close()
-        turn = entry.turn if (entry.origin == NAME and role == USER) or is_layer(entry) else None
-        last = self.contents[-1] if self.contents else None
-        if last is None or not last.takes(role, turn):
-            last = Content(role, turn)
-            self.contents.append(last)
-        place = bisect_right(last.places, entry.position) if turn is not None and turn == last.turn else len(last.parts)
-        if self._unsettled is None and is_layer(entry):
-            self._unsettled = len(self.contents) - 1
-        last.turn = turn if last.turn is None else last.turn
-        last.parts[place:place] = parts
-        last.places[place:place] = [entry.position] * len(parts)
-
-    # Messages, thoughts and blocks
-
-    def message(self, item: JsonObject, entry: Entry) -> None:
-        """A message; system text is put aside."""
-        role, context = str(item.get("role")), self._context
-        if "native" in item:
-            report_foreign(item, NAME, context, "native")
-        if role in SYSTEM_ROLES:
-            self.system += self._system_parts(item, entry)
-        elif entry.origin == NAME:
-            self._put(MODEL if role == "assistant" else USER, own_parts(item["content"], context, "content"), entry)
-        elif role == "assistant":
-            self._put(MODEL, wire_parts(item.get("content") or (), PARTS["assistant"], context, "content"), entry)
-        else:
-            if role != "user":
-                context.mend("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
-            self._put(USER, wire_parts(item.get("content") or (), PARTS["user"], context, "content"), entry)
-
-    def _system_parts(self, item: JsonObject, entry: Entry) -> list[Any]:
-        if entry.origin == NAME:
-            return own_parts(item["content"], self._context, "content")
-        return wire_parts(item.get("content") or (), PARTS["assistant"], self._context, "content")
-
-    def reasoning(self, item: JsonObject, entry: Entry) -> None:
-        """The thoughts of a turn of the model."""
-        self._put(MODEL, thought_parts(item, self._context), entry)
-
-    def block(self, item: JsonObject, entry: Entry) -> None:
-        """A part of the model that only this format knows, or a whole content."""
-        payload = own_block(item, NAME, self._context, "")
-        if payload is None:
-            return
-        if native_keys(item, NAME).get("isContent") is True:
-            self.close()
-            self.contents.append(Content("", parts=[None], places=[entry.position], whole=payload))
-        else:
-            self._put(MODEL, [payload], entry)
-
-    def nothing(self, _item: JsonObject, entry: Entry) -> None:
-        """An item that the format has no form for."""
-        self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
-
-    # Calls
-
-    def call(self, item: JsonObject, entry: Entry) -> None:
-        """A call; one that came from this format goes back as it came."""
-        context, is_own = self._context, entry.origin == NAME
-        name = str(item.get("name") or "") if is_own else context.name(item.get("name"))
-        call_id = None if calls.is_nameless(item) else self._call_id(item, entry)
-        if call_id is None and not self._is_as_it_came(entry.position):
-            call_id = self._client_id(entry)
-        part = calls.call_part(item, name, call_id, context)
-        if "native" in item:
-            report_foreign(item, NAME, context, "native")
-            part = overlaid(part, native_keys(item, NAME))
-            part = part if call_id is None else overlaid(part, {_FUNCTION: {"id": call_id}})
-        part = self._signed(part, entry)
-        self._put(MODEL, [calls.respelled_item(part, item)], entry)
-        if self._unsettled is None and entry.position in self._pending:
-            self._unsettled = len(self.contents) - 1
-        self._turn = entry.turn
-        self._calls.append(Made(entry, name, call_id))
-
-    def _call_id(self, item: JsonObject, entry: Entry) -> str | None:
-        """The id of a call; one that an earlier call of the same content has becomes a hash."""
-        found = str(item.get("call_id") or "") or None
-        if found is None or entry.origin == NAME or all(made.call_id != found for made in self._calls):
-            return found
-        self._context.mend("duplicate_call_id", "call_id", f"The call id {found!r} came twice and became a hash.")
-        return f"call_{hashed(found, entry.position)}"
-
-    def _client_id(self, call: Entry) -> str | None:
-        """The id that the client gave a call of a provider that gives none; its output says it."""
-        output = self._pairing.answers.get(call.position)
-        return None if output is None or output.origin != NAME else calls.client_id(output.item())
-
-    def _signed(self, part: JsonObject, entry: Entry) -> JsonObject:
-        """A call with a signature, if it is the first of its content and the model wants one."""
-        if not self._family.wants_signature or self._is_as_it_came(entry.position) or "thoughtSignature" in part:
-            return part
-        last = self.contents[-1] if self.contents else None
-        if last is not None and last.role == MODEL and self._calls:
-            return part
-        self._context.mend("thought_signature", "", "The call got the signature that stands for none: it has no own.")
-        return {**part, "thoughtSignature": calls.NO_SIGNATURE}
-
-    def close(self) -> None:
-        """Put the outputs of the waiting calls behind them."""
-        made, self._calls = self._calls, []
-        answers = self._pairing.answers
-        found = [(output, call) for call in made if (output := answers.get(call.entry.position)) is not None]
-        if all(call.call_id for _, call in found) or all(output.origin == NAME for output, _ in found):
-            found.sort(key=lambda pair: pair[0].position)
-        for output, call in found:
-            self._answer(output, call)
-        for call in made:
-            if call.entry.position in self._pairing.unanswered and call.entry.position not in answers:
-                self._missing(call)
-
-    def _answer(self, output: Entry, call: Made) -> None:
-        self._context.position = output.position
-        self._put(USER, self._response(output, call.name, call.call_id), output)
-
-    def _response(self, output: Entry, name: str, call_id: str | None) -> list[JsonObject]:
-        item, context = output.item(), self._context
-        if "native" in item:
-            report_foreign(item, NAME, context, "native")
-        if output.origin != NAME:
-            return calls.response_parts(item, name, call_id, context, nests_media=self._family.nests_media)
-        part = calls.own_response(item, name, call_id)
-        keys = native_keys(item, NAME)
-        if not self._is_as_it_came(output.position) and isinstance(keys.get("functionResponse"), dict):
-            told_keys = {key: value for key, value in keys["functionResponse"].items() if key not in ("id", "name")}
-            keys = {**keys, "functionResponse": told_keys}
-        return [calls.respelled_item(overlaid(part, keys), item)]
-
-    def _missing(self, call: Made) -> None:
-        self._context.position = call.entry.position
-        detail = f"The call {call.entry.call_id!r} has no output; {MISSING_OUTPUT!r} was sent."
-        self._context.mend("missing_output", "", detail)
-        response = {"name": call.name, "response": {"result": MISSING_OUTPUT}}
-        response |= {"id": call.call_id} if call.call_id else {}
-        self._put(USER, [{"functionResponse": response}], call.entry._replace(origin=None))
-
-    def output(self, item: JsonObject, entry: Entry) -> None:
-        """An output without a call, or one that came after its placeholder was sent."""
-        if entry.position in self._pairing.alone:
-            self._put(USER, self._response(entry, "", entry.call_id), entry)
-        elif entry.position in self._orphans:
-            self._context.lose("orphan_output", "", f"There is no unanswered call {entry.call_id!r} before the output.")
-        else:
-            detail = f"The output of {entry.call_id!r} came late and was sent as the user's text."
-            self._context.mend("late_output", "", detail)
-            late = entry._replace(origin=None)
-            self.message(told(item, self._pairing.late[entry.position].item()), late)
-
-    def _output_in_time(self, entry: Entry) -> None:
-        """It is written behind its call when that content is closed, which an output does."""
-        call = self._pairing.calls[entry.position]
-        if call.type not in CALLS:
-            self._context.lose("orphan_output", "", f"The call {entry.call_id!r} could not be sent.")
-            return
-        is_here = bool(self._calls) and call.position >= self._calls[0].entry.position
-        self.close()
-        if not is_here and not (self.contents and self.contents[-1].has_in_place(entry.position)):
-            self._context.position = entry.position
-            self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
+    def has_in_place(self, position: int) -> bool:
+        """Whether the output of that position is here, and nothing that was said before it stands behind it."""
+        if position not in self.places:
+            return False
+        start = self.places.index(position)
+        behind = zip(self.places[start:], self.parts[start:], strict=True)
+        return all(other >= position or (isinstance(part, dict) and RESPONSE in part) for other, part in behind)
 
 
-# item types that make calls here
-CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-# item type -> what writes it
-WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
-    "message": Writer.message,
-    "function_call": Writer.call,
-    "custom_tool_call": Writer.call,
-    "function_call_output": Writer.output,
-    "custom_tool_call_output": Writer.output,
-    "reasoning": Writer.reasoning,
-    "provider_item": Writer.block,
-    "compaction": Writer.nothing,
-    "item_reference": Writer.nothing,
-}
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call in the last content: its item, and what it is named there."""
+
+    entry: Entry
+    name: str
+    call_id: str | None

@@ -5,17 +5,29 @@ Source: Google's Gemini API reference, "generateContent", and its Vertex AI twin
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.fields import DEFAULTS, Dropped, Elsewhere, Field, Row, Spread
 from threadkeep.formats.gemini.models import GENERAL, Family
 from threadkeep.formats.gemini.schemas import is_schema
-from threadkeep.formats.reports import Context
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, other_keys, tier_of
+from threadkeep.formats.shared.names import NameRule
+from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "gemini"
 MODEL: Final = "model"
 USER: Final = "user"
+
+# function names: a letter or `_`, then letters, digits and `_ . : -`
+NAMES: Final = NameRule(
+    longest=128,
+    valid=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
+    refused=re.compile(r"[^A-Za-z0-9_.:-]"),
+    prefix="_",
+    alphabet="A-Z a-z 0-9 _ . : -, beginning with a letter or _",
+    room=128,
+)
 
 SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 # roles of contents -> who speaks; `function` and none at all are what old clients write
@@ -31,7 +43,12 @@ EXTRAS: Final = {
     "response_modalities": "generationConfig.responseModalities",
     "media_resolution": "generationConfig.mediaResolution",
 }
-SERVICE_TIERS: Final = frozenset({"unspecified", "standard", "flex", "priority"})
+# service tier -> serviceTier; the service has no word for what it does when none is named
+SERVICE_TIERS: Final = {
+    **{tier: tier for tier in ("unspecified", "standard", "flex", "priority")},
+    "auto": None,
+    "default": None,
+}
 # keys of generationConfig
 THINKING: Final = "generationConfig.thinkingConfig"
 MIME_TYPE: Final = "generationConfig.responseMimeType"
@@ -70,40 +87,31 @@ def top_logprobs(value: Any, _context: Context) -> JsonObject:
     return {"generationConfig.responseLogprobs": True, "generationConfig.logprobs": value}
 
 
-def _top_logprobs_in(given: JsonObject) -> Any:
-    return given.get("generationConfig.logprobs")
-
-
-def service_tier(value: Any, context: Context) -> Any:
-    """The service tier, where this service has one of that name."""
-    if value in SERVICE_TIERS:
-        return value
-    if value not in ("auto", "default"):
-        context.lose("option", "service_tier", f"Gemini has no service tier {value!r}.")
-    return None
+def _top_logprobs_in(keys: JsonObject) -> Any:
+    return keys.get("generationConfig.logprobs")
 
 
 def text(value: Any, context: Context) -> JsonObject:
     """The form of the answer; JSON schemas beyond the service's own Schema type have a key of their own."""
     if not isinstance(value, dict):
         return {}
-    _lose_others("text", ("format",), value, context)
+    other_keys("text", ("format",), value, context, "Gemini")
     form = value.get("format")
     kind = form.get("type") if isinstance(form, dict) else form
     if kind in ("text", None):
         return {} if kind is None else {MIME_TYPE: "text/plain"}
     if kind not in ("json_object", "json_schema") or not isinstance(form, dict):
-        context.lose("option", "text.format", f"Gemini has no answers of the form {kind!r}.")
+        context.loss("option", "text.format", f"Gemini has no answers of the form {kind!r}.")
         return {}
     nested = form.get("json_schema")
     schema = (nested if isinstance(nested, dict) else form).get("schema") if kind == "json_schema" else None
-    found: JsonObject = {MIME_TYPE: "application/json"}
-    return found if schema is None else found | {SCHEMA if is_schema(schema) else JSON_SCHEMA: schema}
+    keys: JsonObject = {MIME_TYPE: "application/json"}
+    return keys if schema is None else keys | {SCHEMA if is_schema(schema) else JSON_SCHEMA: schema}
 
 
-def _text_in(given: JsonObject) -> Any:
-    schema = given.get(SCHEMA, given.get(JSON_SCHEMA))
-    if given.get(MIME_TYPE) == "text/plain":
+def _text_in(keys: JsonObject) -> Any:
+    schema = keys.get(SCHEMA, keys.get(JSON_SCHEMA))
+    if keys.get(MIME_TYPE) == "text/plain":
         return {"format": {"type": "text"}}
     if schema is None:
         return {"format": {"type": "json_object"}}
@@ -114,110 +122,106 @@ def reasoning(value: Any, context: Context, family: Family) -> JsonObject:
     """How the model is to think: a budget of tokens or a level, never both."""
     if not isinstance(value, dict):
         return {}
-    _lose_others("reasoning", ("effort", "budget_tokens", "summary"), value, context)
+    other_keys("reasoning", ("effort", "budget_tokens", "summary"), value, context, "Gemini")
     effort, budget, summary = (value.get(key) for key in ("effort", "budget_tokens", "summary"))
-    found: JsonObject = {}
+    keys: JsonObject = {}
     if budget is not None and (effort is None or family.prefers_budget):
-        found[f"{THINKING}.thinkingBudget"] = budget
+        keys[f"{THINKING}.thinkingBudget"] = budget
         _mend_two(effort, "effort", context)
     elif effort is not None:
-        found |= _effort(effort, context, family)
+        keys |= _effort(effort, context, family)
         _mend_two(budget, "budget_tokens", context)
     if summary == "auto":
-        found[f"{THINKING}.includeThoughts"] = True
+        keys[f"{THINKING}.includeThoughts"] = True
     elif summary is not None:
-        context.lose("option", "reasoning.summary", f"Gemini has no summary {summary!r} of its thoughts.")
-    if found and not family.thinks:
-        context.lose("option", "reasoning", "reasoning was left out: the model does not think.")
+        context.loss("option", "reasoning.summary", f"Gemini has no summary {summary!r} of its thoughts.")
+    if keys and not family.thinks:
+        context.loss("option", "reasoning", "reasoning was left out: the model does not think.")
         return {}
-    return found
+    return keys
 
 
 def _effort(effort: Any, context: Context, family: Family) -> JsonObject:
     for key, values in (("thinkingBudget", family.budgets), ("thinkingLevel", family.levels)):
         if isinstance(effort, str) and effort in values:
             return {f"{THINKING}.{key}": values[effort]}
-    context.lose("option", "reasoning.effort", f"The model has no effort {effort!r}.")
+    context.loss("option", "reasoning.effort", f"The model has no effort {effort!r}.")
     return {}
 
 
 def _mend_two(value: Any, key: str, context: Context) -> None:
     if value is not None:
         detail = f"reasoning.{key} was left out: the service takes a budget or a level, not both."
-        context.mend("option", f"reasoning.{key}", detail)
+        context.repair("option", f"reasoning.{key}", detail)
 
 
-def _reasoning_in(given: JsonObject) -> Any:
-    found: JsonObject = {}
-    level = given.get(f"{THINKING}.thinkingLevel")
+def _reasoning_in(keys: JsonObject) -> Any:
+    option: JsonObject = {}
+    level = keys.get(f"{THINKING}.thinkingLevel")
     if isinstance(level, str):
-        found["effort"] = level.lower()
-    budget = given.get(f"{THINKING}.thinkingBudget")
+        option["effort"] = level.lower()
+    budget = keys.get(f"{THINKING}.thinkingBudget")
     if type(budget) is int and budget == 0:
-        found["effort"] = "none"
+        option["effort"] = "none"
     elif type(budget) is int and budget > 0:  # a dynamic budget (-1) means nothing to other formats
-        found["budget_tokens"] = budget
-    if given.get(f"{THINKING}.includeThoughts") is True:
-        found["summary"] = "auto"
-    return found
-
-
-def _lose_others(option: str, keys: tuple[str, ...], value: JsonObject, context: Context) -> None:
-    for key, inner in value.items():
-        if key not in keys and inner is not None and inner not in DEFAULTS:
-            context.lose("option", f"{option}.{key}", f"Gemini has no {option}.{key}.")
+        option["budget_tokens"] = budget
+    if keys.get(f"{THINKING}.includeThoughts") is True:
+        option["summary"] = "auto"
+    return option
 
 
 def _thinking_row(family: Family) -> Row:
     targets = tuple(f"{THINKING}.{key}" for key in ("thinkingBudget", "thinkingLevel", "includeThoughts"))
-    return Spread("reasoning", targets, lambda value, context: reasoning(value, context, family), _reasoning_in)
+    return FieldGroup("reasoning", targets, lambda value, context: reasoning(value, context, family), _reasoning_in)
 
 
 def fields_of(family: Family) -> tuple[Row, ...]:
-    """The rows for a family of models, which differ in how they are told to think."""
+    """The rows for a family of models, which differ in how thinking is asked for."""
     return FIELDS if family is GENERAL else (*_COMMON, _thinking_row(family))
 
 
 _COMMON: Final[tuple[Row, ...]] = (
     # option, and the key of the request
-    Elsewhere("model", "the address of the request"),
-    Elsewhere("instructions", "the first part of systemInstruction"),
+    SpecialField("model", "the address of the request"),
+    SpecialField("instructions", "the first part of systemInstruction"),
     Field("temperature", "generationConfig.temperature"),
     Field("top_p", "generationConfig.topP"),
     Field("presence_penalty", "generationConfig.presencePenalty"),
     Field("frequency_penalty", "generationConfig.frequencyPenalty"),
     Field("max_output_tokens", "generationConfig.maxOutputTokens"),
-    Spread(
+    FieldGroup(
         "top_logprobs",
         ("generationConfig.responseLogprobs", "generationConfig.logprobs"),
         top_logprobs,
         _top_logprobs_in,
     ),
-    Spread("text", (MIME_TYPE, SCHEMA, JSON_SCHEMA), text, _text_in),
+    FieldGroup("text", (MIME_TYPE, SCHEMA, JSON_SCHEMA), text, _text_in),
     Field("store", "store"),
-    Field("service_tier", "serviceTier", service_tier),
-    Elsewhere("tool_choice", "toolConfig.functionCallingConfig, when there are tools"),
-    Elsewhere("dialect", "left out: all vendors speak it in one way"),
-    Elsewhere("extra", f"{', '.join(EXTRAS)}, and extra.gemini verbatim"),
-    Elsewhere("parallel_tool_calls", "left out: Gemini may always call tools in parallel (a loss where it is `False`)"),
-    Dropped("stream", "the address of the request says whether the answer is a stream", silent=(True,)),
-    Dropped("stream_options", "Gemini streams have no options", silent=({"include_usage": True},)),
-    Dropped("background", "generateContent has no background mode"),
-    Dropped("prompt", "Gemini has no stored prompts"),
-    Dropped("context_management", "Gemini manages no context"),
-    Dropped("access_programs", "Gemini has no access programs"),
-    Dropped("moderation", "Gemini has safety settings instead: extra={'safety_settings': …}"),
-    Dropped("image", "Gemini has no image settings of this kind"),
-    Dropped("include", "Gemini returns everything it has"),
-    Dropped("max_tool_calls", "Gemini has no limit on tool calls"),
-    Dropped("truncation", "Gemini never shortens the input", silent=("disabled",)),
-    Dropped("metadata", "Gemini keeps no metadata"),
-    Dropped("safety_identifier", "Gemini takes no identifier of the user"),
-    Dropped("user", "Gemini takes no identifier of the user"),
-    Dropped("prompt_cache_key", "Gemini finds cached prefixes by itself"),
-    Dropped("prompt_cache_retention", "Gemini finds cached prefixes by itself"),
-    Dropped("prompt_cache_options", "Gemini finds cached prefixes by itself"),
-    Dropped("previous_response_id", "generateContent keeps no responses; the items that are here are sent"),
-    Dropped("conversation", "generateContent keeps no conversations; the items that are here are sent"),
+    Field("service_tier", "serviceTier", tier_of(SERVICE_TIERS)),
+    SpecialField("tool_choice", "toolConfig.functionCallingConfig, when there are tools"),
+    SpecialField("dialect", "left out: all vendors speak it in one way"),
+    SpecialField("extra", f"{', '.join(EXTRAS)}, and extra.gemini verbatim"),
+    SpecialField(
+        "parallel_tool_calls", "left out: Gemini may always call tools in parallel (a loss where it is `False`)"
+    ),
+    NoField("stream", "the address of the request says whether the answer is a stream", silent=(True,)),
+    NoField("stream_options", "Gemini streams have no options", silent=({"include_usage": True},)),
+    NoField("background", "generateContent has no background mode"),
+    NoField("prompt", "Gemini has no stored prompts"),
+    NoField("context_management", "Gemini manages no context"),
+    NoField("access_programs", "Gemini has no access programs"),
+    NoField("moderation", "Gemini has safety settings instead: extra={'safety_settings': …}"),
+    NoField("image", "Gemini has no image settings of this kind"),
+    NoField("include", "Gemini returns everything it has"),
+    NoField("max_tool_calls", "Gemini has no limit on tool calls"),
+    NoField("truncation", "Gemini never shortens the input", silent=("disabled",)),
+    NoField("metadata", "Gemini keeps no metadata"),
+    NoField("safety_identifier", "Gemini takes no identifier of the user"),
+    NoField("user", "Gemini takes no identifier of the user"),
+    NoField("prompt_cache_key", "Gemini finds cached prefixes by itself"),
+    NoField("prompt_cache_retention", "Gemini finds cached prefixes by itself"),
+    NoField("prompt_cache_options", "Gemini finds cached prefixes by itself"),
+    NoField("previous_response_id", "generateContent keeps no responses; the items that are here are sent"),
+    NoField("conversation", "generateContent keeps no conversations; the items that are here are sent"),
 )
 FIELDS: Final[tuple[Row, ...]] = (*_COMMON, _thinking_row(GENERAL))

@@ -1,4 +1,4 @@
-"""What models of the Gemini API differ in: how they are told to think, and what they want sent back.
+"""What models of the Gemini API differ in: how thinking is asked for, and what they need sent back.
 
 Source: Google's documents "Gemini thinking", "Thought signatures" and "Function calling" (multimodal function
 responses).
@@ -24,15 +24,15 @@ class Family(NamedTuple):
         budgets: effort -> thinkingBudget, where the models know no levels.
         thinks: whether they take a thinkingConfig at all.
         prefers_budget: whether a budget goes before an effort when both are set.
-        wants_signature: whether the first call of each step needs a thought signature.
-        nests_media: whether media of a tool output stand in its functionResponse, and not beside it.
+        needs_signature: whether the first call of each step needs a thought signature.
+        nests_media: whether media of a tool output stand in its functionResponse, and not next to it.
     """
 
     levels: Mapping[str, str] = LEVELS
     budgets: Mapping[str, int] = {}
     thinks: bool = True
     prefers_budget: bool = False
-    wants_signature: bool = False
+    needs_signature: bool = False
     nests_media: bool = True
 
 
@@ -40,7 +40,7 @@ GENERAL: Final = Family()
 _NOT_THINKING: Final = Family(thinks=False, nests_media=False)
 _WITH_BUDGET: Final = Family({}, {**BUDGETS, "none": 0}, prefers_budget=True, nests_media=False)
 _ALWAYS_THINKING: Final = _WITH_BUDGET._replace(budgets=BUDGETS)
-_SIGNING: Final = Family(wants_signature=True)
+_SIGNING: Final = Family(needs_signature=True)
 
 # how names of models begin (the first match counts) -> family
 FAMILIES: Final = (

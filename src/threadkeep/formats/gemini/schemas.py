@@ -8,6 +8,7 @@ Source: Google's Gemini API reference, "Schema".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -37,42 +38,61 @@ def is_schema(value: Any) -> bool:
     kind, enum, inner = value.get("type"), value.get("enum"), value.get("properties")
     if not value.keys() <= KEYWORDS or not (kind is None or (isinstance(kind, str) and kind.lower() in TYPES)):
         return False
-    if not (enum is None or (isinstance(enum, list) and all(isinstance(one, str) for one in enum))):
+    if not (enum is None or (isinstance(enum, list) and all(isinstance(inner, str) for inner in enum))):
         return False
     below = [*_schemas_in(value), *(inner.values() if isinstance(inner, dict) else ())]
-    return all(is_schema(one) for one in below)
+    return all(is_schema(inner) for inner in below)
 
 
 def _schemas_in(schema: JsonObject) -> list[Any]:
     items, choices, more = schema.get("items"), schema.get("anyOf"), schema.get("additionalProperties")
-    found = [one for one in (items, more) if one is not None and not isinstance(one, bool)]
-    return found + (choices if isinstance(choices, list) else [])
+    schemas = [schema for schema in (items, more) if schema is not None and not isinstance(schema, bool)]
+    return schemas + (choices if isinstance(choices, list) else [])
 
 
 def json_schema(schema: Any) -> Any:
     """A Schema as JSON schema, for all other formats: types in lower case, keywords in camel case, null as a type."""
     if not isinstance(schema, dict):
         return schema
-    found: JsonObject = {}
+    converted: JsonObject = {}
     for key, value in schema.items():
         name = camel(key)
         if name not in _ONLY_HERE:
-            found[name] = _keyword(name, value)
-    if schema.get("nullable") is True and isinstance(found.get("type"), str):
-        found["type"] = [found["type"], "null"]
-    return found
+            converted[name] = _keyword(name, value)
+    if schema.get("nullable") is True and isinstance(converted.get("type"), str):
+        converted["type"] = [converted["type"], "null"]
+    return converted
 
 
 def _keyword(name: str, value: Any) -> Any:
-    if name == "type" and isinstance(value, str | int):
-        word = value.lower() if isinstance(value, str) else _NUMBERS.get(value)
-        return word if word in TYPES else value
-    if name == "properties" and isinstance(value, dict):
-        return {key: json_schema(inner) for key, inner in value.items()}
-    if name == "anyOf" and isinstance(value, list):
-        return [json_schema(inner) for inner in value]
-    if name in ("items", "additionalProperties"):
-        return json_schema(value)
-    if name in _COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    return value
+    """The value of a keyword of a JSON schema."""
+    reader = _READERS.get(name)
+    return value if reader is None else reader(value)
+
+
+def _type(value: Any) -> Any:
+    word = value.lower() if isinstance(value, str) else _NUMBERS.get(value) if isinstance(value, int) else None
+    return word if word in TYPES else value
+
+
+def _properties(value: Any) -> Any:
+    return {key: json_schema(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
+def _choices(value: Any) -> Any:
+    return [json_schema(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _count(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+# keyword of a Schema -> what reads its value
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "type": _type,
+    "properties": _properties,
+    "anyOf": _choices,
+    "items": json_schema,
+    "additionalProperties": json_schema,
+    **dict.fromkeys(_COUNTS, _count),
+}

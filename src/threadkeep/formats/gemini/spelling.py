@@ -31,8 +31,8 @@ def camel(key: str) -> str:
     >>> camel("mime_type"), camel("_x"), camel("mimeType")
     ('mimeType', '_x', 'mimeType')
     """
-    found = _SNAKE.sub(lambda match: match[1].upper(), key) if "_" in key else key
-    return found if snake(found) == key else key
+    name = _SNAKE.sub(lambda match: match[1].upper(), key) if "_" in key else key
+    return name if snake(name) == key else key
 
 
 def snake(key: str) -> str:
@@ -42,7 +42,7 @@ def snake(key: str) -> str:
 
 def levelled(thing: JsonObject, names: set[str]) -> JsonObject:
     """A part, or another object of the protocol, with its keys in camel case; those that were not go to `names`."""
-    found: JsonObject = {}
+    level: JsonObject = {}
     for key, value in thing.items():
         name = camel(key)
         if name != key:
@@ -50,8 +50,8 @@ def levelled(thing: JsonObject, names: set[str]) -> JsonObject:
                 name = key
             else:
                 names.add(name)
-        found[name] = _inner(name, value, lambda inner: levelled(inner, names))
-    return found
+        level[name] = _inner(name, value, lambda inner: levelled(inner, names))
+    return level
 
 
 def respelled(thing: JsonObject, names: Collection[str]) -> JsonObject:
@@ -68,37 +68,37 @@ def _inner(name: str, value: Any, spell: Any) -> Any:
     if name in CONTAINERS and isinstance(value, dict):
         return spell(value)
     if name == "parts" and isinstance(value, list):
-        return [spell(one) if isinstance(one, dict) else one for one in value]
+        return [spell(element) if isinstance(element, dict) else element for element in value]
     return value
 
 
 def noted(names: Iterable[str], **others: Any) -> JsonObject:
     """The `spelling` of an item, part or tool, as a key of it; nothing when it is the usual one."""
-    found = {**({"snake": sorted(names)} if names else {}), **{key: value for key, value in others.items() if value}}
-    return {"spelling": found} if found else {}
+    spelling = {**({"snake": sorted(names)} if names else {}), **{key: value for key, value in others.items() if value}}
+    return {"spelling": spelling} if spelling else {}
 
 
 def spelling_of(thing: JsonObject) -> JsonObject:
-    """What `noted` noted."""
-    found = thing.get("spelling")
-    return found if isinstance(found, dict) else {}
+    """The `spelling` of an item, part or tool, see `noted`."""
+    spelling = thing.get("spelling")
+    return spelling if isinstance(spelling, dict) else {}
 
 
 def standard_base64(text: str) -> tuple[str, list[str]] | None:
     """Base64 in the usual alphabet, padded, and how it was spelled; None when it is none."""
     words = []
-    found = text
+    standard = text
     if "-" in text or "_" in text:
-        found = text.translate(_TO_STANDARD)
+        standard = text.translate(_TO_STANDARD)
         words.append(URL)
-    if len(found) % 4 and not found.endswith("="):
-        found += "=" * (-len(found) % 4)
+    if len(standard) % 4 and not standard.endswith("="):
+        standard += "=" * (-len(standard) % 4)
         words.append(UNPADDED)
     try:
-        is_exact = base64.b64encode(binascii.a2b_base64(found, strict_mode=True)).decode("ascii") == found
+        is_exact = base64.b64encode(binascii.a2b_base64(standard, strict_mode=True)).decode("ascii") == standard
     except (binascii.Error, ValueError):
         return None
-    return (found, words) if found and is_exact and base64_as(found, words) == text else None
+    return (standard, words) if standard and is_exact and base64_as(standard, words) == text else None
 
 
 def base64_as(text: str, words: Collection[str]) -> str:
@@ -110,25 +110,25 @@ def base64_as(text: str, words: Collection[str]) -> str:
 
 def overlaid(thing: JsonObject, over: JsonObject) -> JsonObject:
     """A part with the keys that it came with laid over it; null says that it came without."""
-    found = dict(thing)
+    merged = dict(thing)
     for key, value in over.items():
         if value is None:
-            found.pop(key, None)
-        elif key in CONTAINERS and isinstance(value, dict) and isinstance(found.get(key), dict):
-            found[key] = overlaid(found[key], value)
+            merged.pop(key, None)
+        elif key in CONTAINERS and isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = overlaid(merged[key], value)
         else:
-            found[key] = value
-    return found
+            merged[key] = value
+    return merged
 
 
-def difference(wanted: JsonObject, made: JsonObject) -> JsonObject:
+def difference(goal: JsonObject, base: JsonObject) -> JsonObject:
     """What must be laid over `made` to get `wanted`."""
-    found: JsonObject = {}
-    for key in [*wanted, *(key for key in made if key not in wanted)]:
-        value, other = wanted.get(key), made.get(key)
+    over: JsonObject = {}
+    for key in [*goal, *(key for key in base if key not in goal)]:
+        value, other = goal.get(key), base.get(key)
         if value is other or (type(value) is type(other) and value == other):
             continue
         if key in CONTAINERS and isinstance(value, dict) and isinstance(other, dict):
             value = difference(value, other)
-        found[key] = value
-    return found
+        over[key] = value
+    return over

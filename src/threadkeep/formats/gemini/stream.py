@@ -1,24 +1,25 @@
 """Streams of the Gemini API: each chunk is a response of the same shape, with the parts that are new.
 
 * A chunk goes on with the last text, if its first part is a text of that kind, and no signature or other key separates
-  them. Empty texts say nothing.
-* Usage is the last that was told; what grounds an answer is gathered.
-* Arguments that come in pieces (Vertex AI) are put together.
+  them. Empty texts are left out.
+* The last usage counts; the sources of an answer are gathered.
+* Arguments of calls may come in pieces (Vertex AI): each says where it belongs, by a JSON path.
 
-Source: Google's Gemini API reference, "streamGenerateContent"; Vertex AI, "Streaming function call arguments".
+Source: Google's Gemini API reference, "streamGenerateContent", "PartialArg"; Vertex AI, "Streaming function call
+arguments".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
-from threadkeep.formats.gemini.history import parts_of
-from threadkeep.formats.gemini.partial import GrowingCall
-from threadkeep.formats.gemini.response import parse_response
-from threadkeep.formats.streams import StreamAssembler
+from threadkeep.formats.gemini.parse_response import parse_response
+from threadkeep.formats.gemini.parse_turns import parts_of
+from threadkeep.formats.shared.streams import StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
 GATHERED: Final = frozenset(
@@ -30,7 +31,7 @@ _TEXT_KEYS: Final = frozenset({"text", "thought"})
 
 
 def assembler(headers: Mapping[str, str] | None = None) -> Assembler:
-    """Something that puts chunks together."""
+    """A new assembler of this format."""
     return Assembler(NAME, parse_response, headers)
 
 
@@ -47,8 +48,8 @@ class Assembler(StreamAssembler):
         """The body that the service would have sent without streaming, as far as it has come."""
         if not self._candidates:
             return dict(self._body)
-        found = [candidate.body() for _, candidate in sorted(self._candidates.items())]
-        return {"candidates": found, **self._body}
+        candidates = [candidate.body() for _, candidate in sorted(self._candidates.items())]
+        return {"candidates": candidates, **self._body}
 
     def add(self, event: JsonObject) -> None:
         """Take in a chunk."""
@@ -56,11 +57,11 @@ class Assembler(StreamAssembler):
         candidates = event.get("candidates")
         if isinstance(candidates, list):
             self._body.pop("candidates", None)
-            for one in candidates:
-                if isinstance(one, dict):
-                    index = one.get("index")
+            for candidate in candidates:
+                if isinstance(candidate, dict):
+                    index = candidate.get("index")
                     index = index if isinstance(index, int) else 0
-                    self._candidates.setdefault(index, Candidate()).add(one)
+                    self._candidates.setdefault(index, Candidate()).add(candidate)
         feedback = event.get("promptFeedback")
         is_blocked = isinstance(feedback, dict) and feedback.get("blockReason") is not None
         first = min(self._candidates, default=None)
@@ -75,10 +76,10 @@ class Candidate:
         self._keys: JsonObject = {}
         self._content: JsonObject = {}
         self._parts: list[Any] = []
-        self._call: GrowingCall | None = None
+        self._call: PartialCall | None = None
 
     def add(self, chunk: JsonObject) -> None:
-        """Take in what a chunk says of it."""
+        """Take in the part of a chunk that is about this candidate."""
         for key, value in chunk.items():
             if key == "content" and isinstance(value, dict):
                 self._content |= {name: inner for name, inner in value.items() if name != "parts"}
@@ -94,7 +95,7 @@ class Candidate:
             self._parts[-1] = self._call.part
             self._call = None if self._call.is_ended else self._call
             return
-        self._call = GrowingCall.begun(part)
+        self._call = PartialCall.begun(part)
         last: Any = self._parts[-1] if self._parts else None
         if goes_on and _is_plain(part) and _is_plain(last) and part.get("thought") is last.get("thought"):
             self._parts[-1] = {**last, "text": last["text"] + part["text"]}
@@ -103,13 +104,13 @@ class Candidate:
 
     def body(self) -> JsonObject:
         """The candidate as far as it has come."""
-        said = [part for part in self._parts if not (_is_plain(part) and part["text"] == "")]
-        content = {**self._content, "parts": said or self._parts[:1]} if self._parts else self._content
+        parts = [part for part in self._parts if not (_is_plain(part) and part["text"] == "")]
+        content = {**self._content, "parts": parts or self._parts[:1]} if self._parts else self._content
         return {**({"content": content} if content else {}), **self._keys}
 
 
 def _is_plain(part: Any) -> bool:
-    """Whether a part is a text or thought that says nothing else."""
+    """Whether a part is a text or thought and nothing else."""
     return isinstance(part, dict) and isinstance(part.get("text"), str) and part.keys() <= _TEXT_KEYS
 
 
@@ -121,5 +122,67 @@ def gathered(before: Any, now: Any, *, is_piece: bool = False) -> Any:
     if isinstance(before, list) and isinstance(now, list):
         if is_piece:
             return before + now
-        return now if now[: len(before)] == before else before + [one for one in now if one not in before]
+        return now if now[: len(before)] == before else before + [element for element in now if element not in before]
     return now
+
+
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
+_VALUES: Final = ("stringValue", "numberValue", "boolValue")
+_LONGEST: Final = 10_000  # elements that a path may make a list have
+
+
+class PartialCall:
+    """A call whose arguments still come."""
+
+    def __init__(self, part: JsonObject) -> None:
+        self.part: JsonObject = part
+        self.is_ended = False
+        self.part = self._with(part)
+
+    @classmethod
+    def begun(cls, part: Any) -> PartialCall | None:
+        """The call that a part begins; None where the part is whole."""
+        call = part.get("functionCall") if isinstance(part, dict) else None
+        if not isinstance(call, dict) or not (call.get("willContinue") is True or call.get("partialArgs")):
+            return None
+        return cls({**part, "functionCall": {**call, "args": call.get("args") or {}}})
+
+    def takes(self, part: Any) -> bool:
+        """Whether a part goes on with this call: it names none."""
+        call = part.get("functionCall") if isinstance(part, dict) else None
+        return isinstance(call, dict) and not call.get("name") and isinstance(call.get("partialArgs") or [], list)
+
+    def add(self, part: JsonObject) -> None:
+        """Take in the next part of the call."""
+        others = {key: value for key, value in part.items() if key != "functionCall"}
+        call = {**part["functionCall"], "args": self.part["functionCall"]["args"]}
+        self.part = {**self.part, **others, "functionCall": {**self.part["functionCall"], **call}}
+        self.part = self._with(self.part)
+        self.is_ended = part["functionCall"].get("willContinue") is not True
+
+    def _with(self, part: JsonObject) -> JsonObject:
+        """The part with its pieces in its arguments."""
+        call = dict(part["functionCall"])
+        call.pop("willContinue", None)
+        pieces = call.pop("partialArgs", None)
+        args = call["args"]
+        for piece in pieces if isinstance(pieces, list) else ():
+            if isinstance(piece, dict):
+                path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
+                args = placed(args, path, piece)
+        return {**part, "functionCall": {**call, "args": args}}
+
+
+def placed(value: Any, path: list[str], piece: JsonObject) -> Any:
+    """A value with a piece at its place; texts grow."""
+    if not path:
+        leaf = next((piece[key] for key in _VALUES if key in piece), None)
+        return value + leaf if isinstance(value, str) and isinstance(leaf, str) else leaf
+    step, *rest = path
+    if step.isdigit() and not isinstance(value, dict):
+        held = list(value) if isinstance(value, list) else []
+        index = min(int(step), len(held), _LONGEST)
+        held[index : index + 1] = [placed(held[index] if index < len(held) else None, rest, piece)]
+        return held
+    held_object = value if isinstance(value, dict) else {}
+    return {**held_object, step: placed(held_object.get(step), rest, piece)}

@@ -1,4 +1,4 @@
-"""Tools and the choice between them.
+"""Tools and the choice among them, in both directions.
 
 * All functions are declared in one entry, which stands where the first of them does; other tools are entries of their
   own and known to this format only.
@@ -14,15 +14,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tools import tool_from
+from threadkeep.errors import InvalidOption
 from threadkeep.formats.gemini.fields import NAME
-from threadkeep.formats.gemini.schemas import is_schema
-from threadkeep.formats.gemini.spelling import overlaid, respelled, spelling_of
-from threadkeep.formats.native import native_keys, own_block, report_foreign
-from threadkeep.formats.reports import Context
-from threadkeep.formats.tools import offered_name
+from threadkeep.formats.gemini.schemas import is_schema, json_schema
+from threadkeep.formats.gemini.spelling import camel, difference, levelled, noted, overlaid, respelled, spelling_of
+from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared.reports import Context
 
 DECLARATIONS: Final = "functionDeclarations"
 CHOICES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+_MODES: Final = {choice: {"mode": mode} for choice, mode in CHOICES.items()}
 NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 # mode of a choice among some of the tools -> mode here
 _SOME: Final = {"required": "ANY", "auto": "VALIDATED"}
@@ -39,7 +41,7 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
                 entries.append({DECLARATIONS: declared})
             declared.append(declaration(tool, context, path))
         elif kind != "provider_tool":
-            context.lose("tool", path, f"Gemini has no tool of type {kind!r}.")
+            context.loss("tool", path, f"Gemini has no tool of type {kind!r}.")
         elif (payload := own_block(tool, NAME, context, path)) is not None:
             _add(entries, tool, payload)
     return entries
@@ -60,23 +62,23 @@ def declaration(tool: JsonObject, context: Context, path: str) -> JsonObject:
     if tool.get("origin") == NAME:
         return own_declaration(tool)
     report_foreign(tool, NAME, context, path)
-    found = {"name": context.name(tool.get("name"), f"{path}.name")}
+    declared = {"name": context.name(tool.get("name"), f"{path}.name")}
     if tool.get("description") is not None:
-        found["description"] = tool["description"]
+        declared["description"] = tool["description"]
     if tool.get("strict") is True:
-        context.lose("option", f"{path}.strict", "Gemini has no strict functions; mode VALIDATED checks all of them.")
+        context.loss("option", f"{path}.strict", "Gemini has no strict functions; mode VALIDATED checks all of them.")
     schema = tool.get("parameters")
     schema = NO_PARAMETERS if schema is None else schema
-    return found | {"parameters" if is_schema(schema) else "parametersJsonSchema": schema}
+    return declared | {"parameters" if is_schema(schema) else "parametersJsonSchema": schema}
 
 
 def own_declaration(tool: JsonObject) -> JsonObject:
     """A declaration that came from this format, as it came."""
     words = spelling_of(tool)
-    found: JsonObject = {key: tool[key] for key in ("name", "description") if key in tool}
+    declared: JsonObject = {key: tool[key] for key in ("name", "description") if key in tool}
     if "parameters" in tool:
-        found[words.get("key", "parameters")] = words.get("schema", tool["parameters"])
-    return respelled(overlaid(found, native_keys(tool, NAME)), words.get("snake", ()))
+        declared[words.get("key", "parameters")] = words.get("schema", tool["parameters"])
+    return respelled(overlaid(declared, native_keys(tool, NAME)), words.get("snake", ()))
 
 
 def tool_config(choice: Any, context: Context, *, has_functions: bool) -> JsonObject:
@@ -88,27 +90,19 @@ def tool_config(choice: Any, context: Context, *, has_functions: bool) -> JsonOb
     if choice is None:
         return {}
     if not has_functions and choice != "none":
-        context.mend("option", "tool_choice", "tool_choice was left out: there are no functions.")
+        context.repair("option", "tool_choice", "tool_choice was left out: there are no functions.")
         return {}
-    found: JsonObject | None
-    if isinstance(choice, str):
-        found = {"mode": CHOICES[choice]} if choice in CHOICES else None
-    elif isinstance(choice, dict) and choice.get("type") == "function":
-        name = offered_name(choice, context)
-        found = {} if name is None else {"mode": "ANY", "allowedFunctionNames": [name]}
-    else:
-        found = _some(choice, context)
-    if found is None:
-        kind = choice.get("type") if isinstance(choice, dict) else choice
-        context.lose("tool_choice", "tool_choice", f"Gemini has no tool choice {kind!r}.")
-    return {"functionCallingConfig": found} if found else {}
+    config = _some(choice, context) or context.tool_choice(
+        choice, _MODES, lambda name: {"mode": "ANY", "allowedFunctionNames": [name]}
+    )
+    return {"functionCallingConfig": config} if config else {}
 
 
 def _some(choice: Any, context: Context) -> JsonObject | None:
     """A choice among some of the tools."""
     match choice:
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if tools:
-            names = [one.get("name") for one in tools if isinstance(one, dict) and one.get("type") == "function"]
+            names = [tool.get("name") for tool in tools if isinstance(tool, dict) and tool.get("type") == "function"]
             offered = {tool.get("name") for tool in context.tools}
             if len(names) == len(tools) and all(isinstance(name, str) and name in offered for name in names):
                 return {"mode": _SOME[mode], "allowedFunctionNames": [context.name(name) for name in names]}
@@ -124,5 +118,69 @@ def choice_in(config: JsonObject) -> Any:
         return None
     if mode == "ANY" and len(names) == 1:
         return {"type": "function", "name": names[0]}
-    word = next(choice for choice, found in _SOME.items() if found == mode)
+    word = next(choice for choice, wire_mode in _SOME.items() if wire_mode == mode)
     return {"type": "allowed_tools", "mode": word, "tools": [{"type": "function", "name": name} for name in names]}
+
+
+# Reading
+
+
+_SCHEMAS: Final = ("parameters", "parametersJsonSchema")
+
+
+def tools_in(value: Any, names: set[str]) -> tuple[list[JsonObject], JsonObject, list[str]]:
+    """The tools of a request, what is not a list of them as a key of this format, and whether the list was an object.
+
+    `names` gets the key of the declarations where it is in snake case.
+    """
+    if value is None:
+        return [], {}, []
+    entries = [value] if isinstance(value, dict) else value
+    if not isinstance(entries, list) or not entries:
+        return [], {"tools": value}, []
+    tools = [tool for entry in entries for tool in _tools(entry, names)]
+    return tools, {}, ["tools"] if isinstance(value, dict) else []
+
+
+def _tools(entry: Any, names: set[str]) -> list[JsonObject]:
+    """The tools of an entry; one of an odd form is a block."""
+    key = next((key for key in entry if camel(key) == DECLARATIONS), None) if isinstance(entry, dict) else None
+    declared = None if key is None else entry[key]
+    read = [_function(function) for function in declared] if isinstance(declared, list) else []
+    if not read or None in read:
+        return [_block(entry)]
+    if key != DECLARATIONS:
+        names.add(DECLARATIONS)
+    others = {name: value for name, value in entry.items() if name != key and value is not None}
+    functions = [function for function in read if function is not None]
+    return [*functions, _block(others) | noted((), beside=DECLARATIONS)] if others else functions
+
+
+def _block(payload: Any) -> JsonObject:
+    return {"type": "provider_tool", "format": NAME, "payload": payload}
+
+
+def _function(declared: Any) -> JsonObject | None:
+    """A declaration as a tool; None where it does not have the form of one."""
+    if not isinstance(declared, dict):
+        return None
+    names: set[str] = set()
+    declaration = levelled(declared, names)
+    key = next((key for key in _SCHEMAS if isinstance(declaration.get(key), dict)), None)
+    tool = {name: declaration[name] for name in ("name", "description") if declaration.get(name) is not None}
+    words: JsonObject = {}
+    if key is not None:
+        schema = declaration[key]
+        tool["parameters"] = json_schema(schema) if key == "parameters" else schema
+        words = {"schema": schema} if tool["parameters"] != schema else {}
+        words |= {"key": key} if key != "parameters" else {}
+    tool |= {"type": "function", "origin": NAME, **noted(names, **words)}
+    strange = difference(declaration, own_declaration({**tool, "spelling": words}))
+    if strange:
+        tool["native"] = {NAME: strange}
+    try:
+        kept = tool_from(tool).to_dict()
+    except InvalidOption:
+        return None
+    same = {name: value for name, value in declared.items() if value is not None}
+    return kept if own_declaration(kept) == same else None

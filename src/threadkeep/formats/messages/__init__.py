@@ -1,1 +1,13 @@
 """Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from threadkeep.formats.base import Format, Signs
+
+FORMAT: Final = Format(
+    name="messages",
+    package=__name__,
+    signs=Signs(turns="messages", body={"content": list}, event_types=("message_", "content_block_")),
+)

@@ -1,6 +1,6 @@
 """Calls, tool results and thinking of the Messages API, one by one.
 
-* Arguments are an object; what is none becomes ``{}``, which is reported.
+* Arguments are an object; others become ``{}``, which is reported.
 * Ids are letters, digits, ``_`` and ``-``; a cleaned id that another call of the turn has becomes a hash.
 * A result without content has no content key; `is_error` says that its output failed.
 * Thinking goes back signed only, unless it came from this format, which gets it as it came.
@@ -14,13 +14,13 @@ import re
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.domain.wire import Entry
-from threadkeep.formats.arguments import is_json
-from threadkeep.formats.messages.content import block_type, own_parts, wire_parts
+from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.fields import ERRORS, NAME, THOUGHTS
-from threadkeep.formats.names import hashed
-from threadkeep.formats.native import native_keys, report_foreign
-from threadkeep.formats.reports import Context
+from threadkeep.formats.messages.parts import block_type, own_parts, wire_parts
+from threadkeep.formats.shared.arguments import is_json
+from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.parts import native_keys, report_foreign
+from threadkeep.formats.shared.reports import Context
 
 LONGEST_ID: Final = 128
 _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -39,24 +39,24 @@ def cleaned_id(text: str | None) -> str:
 def wire_id(call: Entry, used: set[str], context: Context) -> str:
     """The id of a call as it is sent: cleaned, and another than those of its turn."""
     original = call.call_id or ""
-    found = cleaned_id(original)
-    if found in used:
-        found = f"toolu_{hashed(original, call.position)}"
-        context.mend("duplicate_call_id", "call_id", f"The call id {original!r} came before in this turn.")
-    elif found != original:
-        context.mend("call_id", "call_id", f"The call id {original!r} is sent as {found!r}.")
-    return found
+    call_id = cleaned_id(original)
+    if call_id in used:
+        call_id = f"toolu_{hashed(original, call.position)}"
+        context.repair("duplicate_call_id", "call_id", f"The call id {original!r} came before in this turn.")
+    elif call_id != original:
+        context.repair("call_id", "call_id", f"The call id {original!r} is sent as {call_id!r}.")
+    return call_id
 
 
 def tool_use(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     """A call."""
     is_own = item.get("origin") == NAME
     name = item.get("name") if is_own else context.name(item.get("name"))
-    found = {"type": "tool_use", "id": call_id, "name": name, "input": _input(item, context)}
+    block = {"type": "tool_use", "id": call_id, "name": name, "input": _input(item, context)}
     if "native" in item:
         report_foreign(item, NAME, context, "native")
-        found |= native_keys(item, NAME)
-    return found
+        block |= native_keys(item, NAME)
+    return block
 
 
 def _input(item: JsonObject, context: Context) -> Any:
@@ -67,27 +67,27 @@ def _input(item: JsonObject, context: Context) -> Any:
     value = loads(arguments) if isinstance(arguments, str) and is_json(arguments) else arguments
     if isinstance(value, dict):
         return value
-    detail = f"The arguments of {item.get('name')!r} are no JSON object and were sent as an empty one."
-    context.mend("malformed_arguments", "arguments", detail)
+    detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
+    context.repair("malformed_arguments", "arguments", detail)
     return {}
 
 
 def tool_result(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     """What a call returned."""
     is_own = item.get("origin") == NAME
-    found: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
+    block: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
     content = _own_content(item.get("output"), context) if is_own else _content(item.get("output"), context)
     if content is not None:
-        found["content"] = content
+        block["content"] = content
     status = item.get("status")
     if status in ERRORS:
-        found["is_error"] = True
+        block["is_error"] = True
     elif is_own and status == "completed":
-        found["is_error"] = False
+        block["is_error"] = False
     if "native" in item:
         report_foreign(item, NAME, context, "native")
-        found |= native_keys(item, NAME)
-    return found
+        block |= native_keys(item, NAME)
+    return block
 
 
 def _content(output: Any, context: Context) -> str | list[JsonObject] | None:
@@ -106,12 +106,12 @@ def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
     """The thinking blocks of a reasoning item; what cannot be sent back is reported."""
     content = [block for block in item.get("content") or () if isinstance(block, dict)]
     if item.get("origin") == NAME:
-        found = [_own_thought(block) for block in content if _is_whole(block, item)]
+        blocks = [_own_thought(block) for block in content if _is_whole(block, item)]
     else:
-        found = [block for one in content if item.get("origin") is None and (block := _thought(one)) is not None]
-    if len(found) < max(len(content), 1):
-        context.lose("reasoning", "", "Reasoning was left out: the service takes only thinking that it has signed.")
-    return found
+        blocks = [block for part in content if item.get("origin") is None and (block := _thought(part)) is not None]
+    if len(blocks) < max(len(content), 1):
+        context.loss("reasoning", "", "Reasoning was left out: the service takes only thinking that it has signed.")
+    return blocks
 
 
 def _is_whole(block: JsonObject, item: JsonObject) -> bool:

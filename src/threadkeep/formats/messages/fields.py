@@ -9,19 +9,20 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
-from threadkeep.formats.fields import DEFAULTS, Dropped, Elsewhere, Field, How, Row, Spread
-from threadkeep.formats.reports import Context
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, other_keys, tier_of, within
+from threadkeep.formats.shared.names import NameRule
+from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "messages"
-LONGEST_NAME: Final = 128
+NAMES: Final = NameRule(longest=128)
 LONGEST_USER_ID: Final = 256
 DEFAULT_MAX_TOKENS: Final = 4096
 LEAST_BUDGET: Final = 1024
-ELLIPSIS: Final = "..."  # stands where the service wants a text and there is none
+ELLIPSIS: Final = "..."  # the text where the service requires one and there is none
 
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 SYSTEM_ROLES: Final = frozenset({"system", "developer"})
-TIERS: Final = frozenset({"auto", "standard_only"})
+TIERS: Final = {"auto": "auto", "standard_only": "standard_only"}
 EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
 # session extras that users may set flat
 EXTRAS: Final = ("top_k", "stop_sequences", "cache_control")
@@ -64,34 +65,13 @@ _THINKING: Final = ("type", "budget_tokens", "display")
 _KINDS: Final = frozenset({"enabled", "adaptive", "disabled", "between_tools"})
 
 
-def up_to_one(name: str) -> How:
-    """What makes a number from 0 to 1 of an option: the service goes no further."""
-
-    def limited(value: Any, context: Context) -> Any:
-        if not isinstance(value, int | float) or 0 <= value <= 1:
-            return value
-        found = min(max(value, 0), 1)
-        context.mend("range", name, f"{name} {value} became {found}: the format takes numbers from 0 to 1.")
-        return found
-
-    return limited
-
-
-def service_tier(value: Any, context: Context) -> Any:
-    """A tier that the service has."""
-    if value in TIERS:
-        return value
-    context.lose("option", "service_tier", f"The format has no service tier {value!r}.")
-    return None
-
-
 def metadata(value: Any, context: Context) -> Any:
     """The user id; the service takes no other metadata."""
     if not isinstance(value, dict):
         return None
     for key, inner in value.items():
         if key != "user_id" and inner is not None:
-            context.lose("metadata", f"metadata.{key}", f"metadata.{key} was left out: the format takes only user_id.")
+            context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: the format takes only user_id.")
     user_id = value.get("user_id")
     if user_id is None or not fits_user_id(user_id, context):
         return None
@@ -102,7 +82,7 @@ def fits_user_id(user_id: Any, context: Context) -> bool:
     """Whether a user id is a text of up to 256 characters; a loss where it is not."""
     if isinstance(user_id, str) and len(user_id) <= LONGEST_USER_ID:
         return True
-    context.lose("metadata", "metadata.user_id", "The user id was left out: it is a text of up to 256 characters.")
+    context.loss("metadata", "metadata.user_id", "The user id was left out: it is a text of up to 256 characters.")
     return False
 
 
@@ -114,57 +94,59 @@ def reasoning(value: Any, context: Context) -> JsonObject:
     """
     if not isinstance(value, dict):
         return {}
-    for key, inner in value.items():
-        if key not in (*_THINKING, "effort") and inner not in (None, *DEFAULTS):
-            context.lose("option", f"reasoning.{key}", f"The format has no reasoning.{key}.")
-    found: JsonObject = {}
+    other_keys("reasoning", (*_THINKING, "effort"), value, context, "The format")
+    keys: JsonObject = {}
     if (thinking := _thinking(value, context)) is not None:
-        found["thinking"] = thinking
+        keys["thinking"] = thinking
     effort = value.get("effort")
     if isinstance(effort, str) and effort in EFFORTS:
-        found["output_config.effort"] = effort
+        keys["output_config.effort"] = effort
     elif effort is not None:
-        context.lose("option", "reasoning.effort", f"The format has no effort {effort!r}.")
-    return found
+        context.loss("option", "reasoning.effort", f"The format has no effort {effort!r}.")
+    return keys
 
 
 def _thinking(value: JsonObject, context: Context) -> JsonObject | None:
-    found = {key: value[key] for key in _THINKING if value.get(key) is not None}
-    if not found:
+    thinking = {key: value[key] for key in _THINKING if value.get(key) is not None}
+    if not thinking:
         return None
-    kind = found.setdefault("type", "enabled")
+    kind = thinking.setdefault("type", "enabled")
     if not isinstance(kind, str) or kind not in _KINDS:
-        context.lose("option", "reasoning.type", f"The format has no thinking of type {kind!r}.")
+        context.loss("option", "reasoning.type", f"The format has no thinking of type {kind!r}.")
         return None
-    budget = found.get("budget_tokens")
+    budget = thinking.get("budget_tokens")
     if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool)):
-        raise CannotRender(f"reasoning.budget_tokens is {budget!r}. Give a whole number of tokens.")
-    if kind == "enabled" and budget is not None and budget <= 0:
-        return _without_budget(budget, context)
-    if kind == "enabled" and budget is None:
-        raise CannotRender("reasoning asks for thinking without saying how much. Give budget_tokens, or an effort.")
-    if kind != "enabled" and budget is not None:
-        raise CannotRender(f"reasoning.budget_tokens goes with the type enabled, not {kind}. Leave one of them out.")
-    if kind in ("disabled", "between_tools") and "display" in found:
-        raise CannotRender(f"reasoning.display says nothing when thinking is {kind}. Leave one of them out.")
-    return found
+        raise CannotRender(f"reasoning.budget_tokens is {budget!r}, not a whole number of tokens.")
+    if kind == "enabled":
+        return _with_budget(thinking, budget, context)
+    if budget is not None:
+        raise CannotRender(
+            f"reasoning.budget_tokens goes with the type enabled, not {kind}.", hint="Leave one of them out."
+        )
+    if kind in ("disabled", "between_tools") and "display" in thinking:
+        raise CannotRender(f"reasoning.display has no effect when thinking is {kind}.", hint="Leave one of them out.")
+    return thinking
 
 
-def _without_budget(budget: int, context: Context) -> JsonObject | None:
-    """What other formats mean by a budget of nothing (no thinking) or less (as much as the model likes)."""
-    if budget == 0:
-        return {"type": "disabled"}
-    context.lose("option", "reasoning.budget_tokens", "The format has no budget that the model sets itself.")
-    return None
+def _with_budget(thinking: JsonObject, budget: int | None, context: Context) -> JsonObject | None:
+    """Thinking with a budget; other formats mean no thinking by zero, and by less as much as the model likes."""
+    if budget is None:
+        raise CannotRender(
+            "reasoning asks for thinking without saying how much.", hint="Set budget_tokens, or an effort."
+        )
+    if budget < 0:
+        context.loss("option", "reasoning.budget_tokens", "The format has no budget that the model sets itself.")
+        return None
+    return thinking if budget else {"type": "disabled"}
 
 
-def read_reasoning(given: JsonObject) -> Any:
-    """The option of these keys."""
-    thinking, effort = given.get("thinking"), given.get("output_config.effort")
-    found = dict(thinking) if isinstance(thinking, dict) else {}
-    if found.get("type") == "enabled" and "budget_tokens" in found:
-        del found["type"]  # a budget says it already, in all formats
-    return found | ({} if effort is None else {"effort": effort})
+def read_reasoning(keys: JsonObject) -> Any:
+    """The option that keys of a request say."""
+    thinking, effort = keys.get("thinking"), keys.get("output_config.effort")
+    option = dict(thinking) if isinstance(thinking, dict) else {}
+    if option.get("type") == "enabled" and "budget_tokens" in option:
+        del option["type"]  # a budget says so already, in all formats
+    return option | ({} if effort is None else {"effort": effort})
 
 
 def text(value: Any, context: Context) -> Any:
@@ -175,20 +157,18 @@ def text(value: Any, context: Context) -> Any:
     """
     if not isinstance(value, dict):
         return None
-    for key, inner in value.items():
-        if key != "format" and inner not in (None, *DEFAULTS):
-            context.lose("option", f"text.{key}", f"The format has no text.{key}.")
+    other_keys("text", ("format",), value, context, "The format")
     form = value.get("format")
     kind = form.get("type") if isinstance(form, dict) else None
     if not isinstance(form, dict) or kind != "json_schema":
         if kind not in (None, "text"):
-            context.lose("option", "text.format", f"The format has no text format {kind!r}.")
+            context.loss("option", "text.format", f"The format has no text format {kind!r}.")
         return None
     nested = form.get("json_schema")
     schema = nested.get("schema") if isinstance(nested, dict) else None
     schema = form.get("schema") if schema is None else schema
     if schema is None:
-        raise CannotRender("text.format asks for JSON by a schema, but has none. Give text.format.schema.")
+        raise CannotRender("text.format asks for JSON by a schema, but has none.", hint="Set text.format.schema.")
     return {"type": "json_schema", "schema": schema}
 
 
@@ -203,37 +183,37 @@ FIELDS: Final[tuple[Row, ...]] = (
     # option, and the key of the request
     Field("model", "model"),
     Field("max_output_tokens", "max_tokens"),
-    Elsewhere("instructions", "the first text of system"),
-    Field("temperature", "temperature", up_to_one("temperature")),
-    Field("top_p", "top_p", up_to_one("top_p")),
+    SpecialField("instructions", "the first text of system"),
+    Field("temperature", "temperature", within("temperature", 0, 1)),
+    Field("top_p", "top_p", within("top_p", 0, 1)),
     Field("stream", "stream"),
-    Field("service_tier", "service_tier", service_tier),
+    Field("service_tier", "service_tier", tier_of(TIERS)),
     Field("metadata", "metadata", metadata),
-    Elsewhere("safety_identifier", "metadata.user_id"),
-    Spread("reasoning", ("thinking", "output_config.effort"), reasoning, read_reasoning),
+    SpecialField("safety_identifier", "metadata.user_id"),
+    FieldGroup("reasoning", ("thinking", "output_config.effort"), reasoning, read_reasoning),
     Field("text", "output_config.format", text, read_text),
-    Elsewhere("tool_choice", "tool_choice, when there are tools"),
-    Elsewhere("parallel_tool_calls", "tool_choice.disable_parallel_tool_use, when there are tools"),
-    Elsewhere("dialect", "left out: all vendors speak it in one way"),
-    Elsewhere("extra", f"{', '.join(EXTRAS)}, and extra.messages verbatim"),
-    Dropped("presence_penalty", "the format has no penalties"),
-    Dropped("frequency_penalty", "the format has no penalties"),
-    Dropped("top_logprobs", "the format has no log probabilities"),
-    Dropped("stream_options", "every stream tells its usage", silent=({"include_usage": True},)),
-    Dropped("store", "the service keeps no responses"),
-    Dropped("background", "the format has no background mode"),
-    Dropped("user", "the format takes a safety_identifier"),
-    Dropped("prompt_cache_key", "caches are marked by cache_control"),
-    Dropped("prompt_cache_retention", "caches are marked by cache_control"),
-    Dropped("prompt_cache_options", "caches are marked by cache_control"),
-    Dropped("prompt", "the format has no stored prompts"),
-    Dropped("context_management", "the format manages context in its own terms: set extra.messages"),
-    Dropped("moderation", "the format has no moderation settings"),
-    Dropped("access_programs", "the format has no access programs"),
-    Dropped("image", "the format has no image settings"),
-    Dropped("include", "the service returns everything it has"),
-    Dropped("max_tool_calls", "the format has no limit on tool calls"),
-    Dropped("truncation", "the service never shortens the input", silent=("disabled",)),
-    Dropped("previous_response_id", "the service keeps no responses; the items that are here are sent"),
-    Dropped("conversation", "the service keeps no conversations; the items that are here are sent"),
+    SpecialField("tool_choice", "tool_choice, when there are tools"),
+    SpecialField("parallel_tool_calls", "tool_choice.disable_parallel_tool_use, when there are tools"),
+    SpecialField("dialect", "left out: all vendors speak it in one way"),
+    SpecialField("extra", f"{', '.join(EXTRAS)}, and extra.messages verbatim"),
+    NoField("presence_penalty", "the format has no penalties"),
+    NoField("frequency_penalty", "the format has no penalties"),
+    NoField("top_logprobs", "the format has no log probabilities"),
+    NoField("stream_options", "every stream states its usage", silent=({"include_usage": True},)),
+    NoField("store", "the service keeps no responses"),
+    NoField("background", "the format has no background mode"),
+    NoField("user", "the format takes a safety_identifier"),
+    NoField("prompt_cache_key", "caches are marked by cache_control"),
+    NoField("prompt_cache_retention", "caches are marked by cache_control"),
+    NoField("prompt_cache_options", "caches are marked by cache_control"),
+    NoField("prompt", "the format has no stored prompts"),
+    NoField("context_management", "the format manages context in its own terms: set extra.messages"),
+    NoField("moderation", "the format has no moderation settings"),
+    NoField("access_programs", "the format has no access programs"),
+    NoField("image", "the format has no image settings"),
+    NoField("include", "the service returns everything it has"),
+    NoField("max_tool_calls", "the format has no limit on tool calls"),
+    NoField("truncation", "the service never shortens the input", silent=("disabled",)),
+    NoField("previous_response_id", "the service keeps no responses; the items that are here are sent"),
+    NoField("conversation", "the service keeps no conversations; the items that are here are sent"),
 )

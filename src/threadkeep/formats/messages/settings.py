@@ -3,20 +3,22 @@
 * `max_tokens` is always sent: 4096 where nothing is set, and what thinking may use on top.
 * While the model thinks, temperature and top_k are its own, and top_p is 0.95 at least.
 * A tool cannot be forced while thinking has a budget.
-* Newer models refuse sampling, budgets, or thinking that is turned off: see the table of models.
+* Newer models refuse sampling, budgets, or thinking that is turned off: see the table of models. Models that it does
+  not name follow the rule of those before Claude 4: both samplers, budgets for thinking, thinking that can be turned
+  off, and system text only before the conversation.
 
-Source: Anthropic's API reference, "Messages"; its guide on extended thinking.
+Source: Anthropic's API reference, "Messages"; its guide on extended thinking; its model pages and the SDK's notes.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import DEFAULT_MAX_TOKENS, LEAST_BUDGET, fits_user_id
-from threadkeep.formats.messages.models import follows
-from threadkeep.formats.reports import Context
+from threadkeep.formats.shared.reports import Context
 
 LEAST_TOP_P: Final = 0.95
 SAMPLERS: Final = ("temperature", "top_p", "top_k")
@@ -35,12 +37,12 @@ def fit(body: JsonObject, settings: JsonObject, context: Context, *, has_limit: 
     _fit_sampling(body, context)
     kind, choice = thinking_type(body), body.get("tool_choice") or {}
     if kind == "enabled" and choice.get("type") in ("any", "tool"):
-        context.lose("tool_choice", "tool_choice", "No tool can be forced while thinking has a budget.")
+        context.loss("tool_choice", "tool_choice", "No tool can be forced while thinking has a budget.")
         body["tool_choice"] = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
 
 
 def thinking_type(body: JsonObject) -> Any:
-    """The type of thinking that a request asks for; None when it says nothing."""
+    """The type of thinking that a request asks for; None when it does not say."""
     thinking = body.get("thinking")
     return thinking.get("type") if isinstance(thinking, dict) else None
 
@@ -51,7 +53,7 @@ def _set_user_id(body: JsonObject, settings: JsonObject, context: Context) -> No
         return
     named = (settings.get("metadata") or {}).get("user_id")
     if named not in (None, user_id):
-        raise CannotRender("safety_identifier and metadata.user_id differ. Set one of them, or both to the same.")
+        raise CannotRender("safety_identifier and metadata.user_id differ.", hint="Set one, or both to the same.")
     if fits_user_id(user_id, context):
         body["metadata"] = {"user_id": user_id}
 
@@ -59,10 +61,10 @@ def _set_user_id(body: JsonObject, settings: JsonObject, context: Context) -> No
 def _fit_thinking(body: JsonObject, context: Context) -> None:
     kind, model = thinking_type(body), body.get("model")
     if kind == "disabled" and follows(model, "always thinks"):
-        context.lose("option", "reasoning.type", f"{model} always thinks.")
+        context.loss("option", "reasoning.type", f"{model} always thinks.")
         del body["thinking"]
     elif kind == "enabled" and follows(model, "no budget"):
-        context.lose("option", "reasoning.budget_tokens", f"{model} sets its own budget: adaptive thinking was sent.")
+        context.loss("option", "reasoning.budget_tokens", f"{model} sets its own budget: adaptive thinking was sent.")
         others = {key: value for key, value in body["thinking"].items() if key != "budget_tokens"}
         body["thinking"] = others | {"type": "adaptive"}
     elif kind == "enabled" and body["thinking"]["budget_tokens"] < LEAST_BUDGET:
@@ -73,10 +75,10 @@ def _raise_budget(body: JsonObject, context: Context) -> None:
     """The least budget, where the token limit has room for it."""
     budget, limit = body["thinking"]["budget_tokens"], body.get("max_tokens")
     if limit is None or limit > LEAST_BUDGET:
-        context.mend("range", "reasoning.budget_tokens", f"{budget} became {LEAST_BUDGET}, the least that is taken.")
+        context.repair("range", "reasoning.budget_tokens", f"{budget} became {LEAST_BUDGET}, the least that is taken.")
         body["thinking"] = {**body["thinking"], "budget_tokens": LEAST_BUDGET}
     elif limit > budget:
-        context.lose("option", "reasoning.budget_tokens", f"{budget} is less than the service takes: {LEAST_BUDGET}.")
+        context.loss("option", "reasoning.budget_tokens", f"{budget} is less than the service takes: {LEAST_BUDGET}.")
         del body["thinking"]
 
 
@@ -87,7 +89,8 @@ def _limit(body: JsonObject, *, has_limit: bool) -> None:
         body["max_tokens"] = DEFAULT_MAX_TOKENS + budget
     elif limit is not None and budget and limit <= budget:
         raise CannotRender(
-            f"max_output_tokens is {limit}, which the thinking budget of {budget} uses up. Set it higher, or unset it."
+            f"max_output_tokens is {limit}, which the thinking budget of {budget} uses up.",
+            hint="Set it higher, or unset it.",
         )
 
 
@@ -102,5 +105,41 @@ def _fit_sampling(body: JsonObject, context: Context) -> None:
     if "temperature" in body and "temperature" not in refused and follows(model, "one sampler"):
         refused["top_p"] = f"{model} takes it only without temperature"
     for name in [name for name in refused if name in body]:
-        context.lose("option", name, f"{name} was left out: {refused[name]}.")
+        context.loss("option", name, f"{name} was left out: {refused[name]}.")
         del body[name]
+
+
+# claude-3-5-haiku…, claude-opus-4-1-20250805, anthropic.claude-opus-4-7-v1:0, claude-sonnet-5, claude-opus-4.7
+_NAME: Final = re.compile(
+    r"claude-(?:(?P<before>\d(?:[.-]\d)?)-)?(?P<family>opus|sonnet|haiku|fable|mythos)"
+    r"(?:-(?P<major>\d{1,2})(?!\d)(?:[.-](?P<minor>\d{1,2})(?!\d))?)?",
+    re.IGNORECASE,
+)
+_ALWAYS: Final = (0, 0)
+
+# rule -> family -> the version from which it holds
+RULES: Final[dict[str, dict[str, tuple[int, int]]]] = {
+    "no sampling": {"opus": (4, 7), "sonnet": (5, 0), "fable": _ALWAYS, "mythos": _ALWAYS},
+    "one sampler": {"opus": (4, 1), "sonnet": (4, 1), "haiku": (4, 1), "fable": _ALWAYS, "mythos": _ALWAYS},
+    "no budget": {"opus": (4, 7), "sonnet": (5, 0), "fable": _ALWAYS, "mythos": _ALWAYS},
+    "always thinks": {"opus": (5, 5), "fable": _ALWAYS, "mythos": _ALWAYS},
+    "inner system": {"opus": (4, 8)},
+}
+
+
+def follows(model: Any, rule: str) -> bool:
+    """Whether a rule of the table holds for a model.
+
+    >>> follows("claude-opus-4-8", "no sampling"), follows("claude-sonnet-4-5-20250929", "no sampling")
+    (True, False)
+    """
+    name = _NAME.search(model) if isinstance(model, str) else None
+    since = None if name is None else RULES[rule].get(name["family"].lower())
+    return name is not None and since is not None and _version(name) >= since
+
+
+def _version(name: re.Match[str]) -> tuple[int, int]:
+    if name["major"] is not None:
+        return int(name["major"]), int(name["minor"] or 0)
+    major, _, minor = (name["before"] or "0").replace("-", ".").partition(".")
+    return int(major), int(minor or 0)

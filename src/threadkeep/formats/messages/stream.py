@@ -1,7 +1,7 @@
 """The stream of the Messages API: events become the body that would have come whole.
 
 * A block begins with what is known of it and grows by deltas; the input of a call comes as pieces of JSON text.
-* `message_delta` tells how the message ended; its usage is cumulative and takes the place of what was told before.
+* `message_delta` says how the message ended; its usage is cumulative and replaces the earlier one.
 * Thinking that a stream broke off in has no signature, and is marked: it cannot be sent back.
 
 Source: Anthropic's API reference, "Streaming Messages".
@@ -18,12 +18,12 @@ from threadkeep.domain.objects import json_copy
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, InvalidItem
 from threadkeep.formats.messages.fields import NAME
-from threadkeep.formats.messages.response import parse_response
-from threadkeep.formats.streams import StreamAssembler
+from threadkeep.formats.messages.parse_response import parse_response
+from threadkeep.formats.shared.streams import StreamAssembler
 
 # keys of message_delta that are not the message's
 _APART: Final = frozenset({"type", "delta", "usage"})
-# keys of deltas that are told once and not piece by piece
+# keys of deltas that come at once and not piece by piece
 _WHOLE: Final = frozenset({"signature", "content", "encrypted_content"})
 
 
@@ -33,14 +33,14 @@ def assembler(headers: Mapping[str, str] | None = None) -> EventAssembler:
 
 
 def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
-    """The response; that there is no stop reason yet is no unknown word."""
+    """The response; one without a stop reason is not reported as one with an unknown word."""
     if body.get("stop_reason") is not None or "content" not in body:
         return parse_response(body, headers)
-    found = parse_response({**body, "stop_reason": "end_turn"}, headers)
-    output = list(found.output)
+    response = parse_response({**body, "stop_reason": "end_turn"}, headers)
+    output = list(response.output)
     if output and isinstance(output[-1], Reasoning):
         output[-1] = output[-1].model_copy(update={"status": "incomplete"})
-    return found.model_copy(update={"finish_reason": None, "output": output})
+    return response.model_copy(update={"finish_reason": None, "output": output})
 
 
 class EventAssembler(StreamAssembler):
@@ -61,7 +61,7 @@ class EventAssembler(StreamAssembler):
         return {**self._message, "content": blocks}
 
     def _block(self, index: int) -> JsonObject:
-        """A block with the input that was told; text that is no JSON (yet) stays text."""
+        """A block with the input that has come; text that is not JSON (yet) stays text."""
         text = self._inputs.get(index)
         if not text:
             return self._blocks[index]
@@ -118,13 +118,13 @@ class EventAssembler(StreamAssembler):
     def end(self, event: JsonObject) -> None:
         """The message says how it ended."""
         delta = event.get("delta")
-        told = {key: value for key, value in event.items() if key not in _APART}
-        told |= delta if isinstance(delta, dict) else {}
-        self._message |= {key: value for key, value in told.items() if value is not None or key not in self._message}
+        keys = {key: value for key, value in event.items() if key not in _APART}
+        keys |= delta if isinstance(delta, dict) else {}
+        self._message |= {key: value for key, value in keys.items() if value is not None or key not in self._message}
         if isinstance(event.get("usage"), dict):
             before = self._message.get("usage")
-            told = {key: value for key, value in event["usage"].items() if value is not None}
-            self._message["usage"] = {**before, **told} if isinstance(before, dict) else told
+            keys = {key: value for key, value in event["usage"].items() if value is not None}
+            self._message["usage"] = {**before, **keys} if isinstance(before, dict) else keys
         self.is_ended = self.is_ended or self._message.get("stop_reason") is not None
 
     def stop(self, _event: JsonObject) -> None:

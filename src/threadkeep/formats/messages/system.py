@@ -12,36 +12,31 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Snapshot
-from threadkeep.formats.messages.content import block_type, text_of
-from threadkeep.formats.messages.fields import NAME
-from threadkeep.formats.reports import Context
+from threadkeep.formats.messages.parts import block_type, text_of
+from threadkeep.formats.shared.rendering import Rendering
+from threadkeep.formats.shared.reports import Context
 
 SEAM: Final = "\n\n"  # between the blocks that make up the instructions
 
 
-def wire_system(snapshot: Snapshot, hoisted: Sequence[JsonObject], context: Context) -> Any:
+def wire_system(rendering: Rendering, hoisted: Sequence[JsonObject]) -> Any:
     """The value of `system`; None when there is no text."""
-    instructions = snapshot.settings.get("instructions")
-    spelled = None if instructions is None else _spelled(instructions, _spelling(snapshot))
-    if not hoisted and (spelled is not None or _spelling(snapshot) == []):
+    instructions = rendering.snapshot.settings.get("instructions")
+    spelling = None if rendering.spelling is None else rendering.spelling.get("system")
+    spelled = None if instructions is None else _spelled(instructions, spelling)
+    if not hoisted and (spelled is not None or spelling == []):
         return [] if spelled is None else spelled
     blocks = [{"type": "text", "text": instructions or ""}] if not isinstance(spelled, list) else spelled
-    found = [block for block in [*blocks, *hoisted] if _says_something(block, context)]
-    return found or None
+    system = [block for block in [*blocks, *hoisted] if _says_something(block, rendering.context)]
+    return system or None
 
 
 def _says_something(block: JsonObject, context: Context) -> bool:
     text = text_of(block)
     if text is not None:
         return bool(text.strip())
-    context.lose("provider_item", "content", f"A block of type {block_type(block)!r} has no place in the system text.")
+    context.loss("provider_item", "content", f"A block of type {block_type(block)!r} has no place in the system text.")
     return False
-
-
-def _spelling(snapshot: Snapshot) -> Any:
-    imported = snapshot.imported
-    return None if imported is None or imported.format != NAME else imported.spelling.get("system")
 
 
 def _spelled(instructions: str, spelling: Any) -> Any:
@@ -63,7 +58,7 @@ def _spelled(instructions: str, spelling: Any) -> Any:
 
 
 def read_system(system: Any) -> tuple[str, Any] | None:
-    """The instructions of a request and how it spelled them; None where they are no texts."""
+    """The instructions of a request and how it spelled them; None where they are not texts."""
     if isinstance(system, str):
         return system, "text"
     if not isinstance(system, list) or not system:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import NAME
-from threadkeep.formats.native import block, native_keys, own_block, report_foreign
-from threadkeep.formats.reports import Context
+from threadkeep.formats.shared.parts import block, native_keys, own_block, report_foreign
+from threadkeep.formats.shared.reports import Context
 
 EMPTY_SCHEMA: Final[JsonObject] = {"type": "object", "properties": {}}
 # tool choice of Open Responses -> its type here
@@ -41,13 +41,13 @@ _KEYS: Final[dict[str, tuple[str, type]]] = {
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The tool definitions as the format sends them."""
-    found: dict[Any, Any] = {}
+    wire: dict[Any, Any] = {}
     for index, tool in enumerate(tools):
         sent = _tool(tool, context, f"tools[{index}]")
         if sent is not None:
             name = sent.get("name") if isinstance(sent, dict) else None
-            found[name if isinstance(name, str) else index] = sent
-    return list(found.values())
+            wire[name if isinstance(name, str) else index] = sent
+    return list(wire.values())
 
 
 def _tool(tool: JsonObject, context: Context, path: str) -> Any:
@@ -55,7 +55,7 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
     if kind == "provider_tool":
         return own_block(tool, NAME, context, path)
     if kind != "function":
-        context.lose("tool", path, f"The format has no tool of type {kind!r}.")
+        context.loss("tool", path, f"The format has no tool of type {kind!r}.")
         return None
     report_foreign(tool, NAME, context, path)
     return _own_tool(tool) if tool.get("origin") == NAME else _function(tool, context, path)
@@ -63,20 +63,20 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
 
 def _own_tool(tool: JsonObject) -> JsonObject:
     """A tool that came from this format: as it came."""
-    found = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
-    return found | native_keys(tool, NAME)
+    wire = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
+    return wire | native_keys(tool, NAME)
 
 
 def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
-    found: JsonObject = {"name": context.name(tool.get("name"), f"{path}.name")}
+    wire: JsonObject = {"name": context.name(tool.get("name"), f"{path}.name")}
     if tool.get("description") is not None:
-        found["description"] = tool["description"]
-    found["input_schema"] = _schema(tool.get("parameters"), context, path)
+        wire["description"] = tool["description"]
+    wire["input_schema"] = _schema(tool.get("parameters"), context, path)
     if tool.get("strict") is True:
-        found["strict"] = True
+        wire["strict"] = True
     if tool.get("cache_control") is not None:
-        found["cache_control"] = tool["cache_control"]
-    return found
+        wire["cache_control"] = tool["cache_control"]
+    return wire
 
 
 def _schema(parameters: Any, context: Context, path: str) -> JsonObject:
@@ -84,7 +84,7 @@ def _schema(parameters: Any, context: Context, path: str) -> JsonObject:
         return dict(EMPTY_SCHEMA)
     if parameters.get("type") == "object":
         return parameters
-    context.mend("schema", f"{path}.parameters", "The schema was sent as an object's: arguments are objects.")
+    context.repair("schema", f"{path}.parameters", "The schema was sent as an object's: arguments are objects.")
     return {**parameters, "type": "object"}
 
 
@@ -95,9 +95,9 @@ def tool_from_wire(tool: Any) -> JsonObject:
     left = {key: value for key, value in tool.items() if value is not None}
     if any(key in left and not isinstance(left[key], kind) for key, (_, kind) in _KEYS.items()):
         return {**block(tool, NAME), "type": "provider_tool"}
-    found: JsonObject = {"type": "function", "origin": NAME}
-    found |= {ours: left.pop(key) for key, (ours, _) in _KEYS.items() if key in left}
-    return found | ({"native": {NAME: left}} if left else {})
+    function: JsonObject = {"type": "function", "origin": NAME}
+    function |= {ours: left.pop(key) for key, (ours, _) in _KEYS.items() if key in left}
+    return function | ({"native": {NAME: left}} if left else {})
 
 
 def tool_choice(settings: JsonObject, tools: Sequence[Any], context: Context) -> JsonObject | None:
@@ -106,11 +106,11 @@ def tool_choice(settings: JsonObject, tools: Sequence[Any], context: Context) ->
     Raises:
         CannotRender: a tool is to be called, but the choice does not name it; or the two settings disagree.
     """
-    given, parallel = settings.get("tool_choice"), settings.get("parallel_tool_calls")
-    choice = None if given is None else _choice(given, tools, context)
+    option, parallel = settings.get("tool_choice"), settings.get("parallel_tool_calls")
+    choice = None if option is None else _choice(option, tools, context)
     if not tools:
         for name in [name for name in ("tool_choice", "parallel_tool_calls") if settings.get(name) is not None]:
-            context.mend("option", name, f"{name} was left out: there are no tools.")
+            context.repair("option", name, f"{name} was left out: there are no tools.")
         return None
     if choice is None:
         return {"type": "auto", _PARALLEL: True} if parallel is False else None
@@ -119,42 +119,46 @@ def tool_choice(settings: JsonObject, tools: Sequence[Any], context: Context) ->
     return _with_parallel(choice, is_parallel=parallel, context=context)
 
 
-def _choice(given: Any, tools: Sequence[Any], context: Context) -> JsonObject | None:
-    kind = CHOICES.get(given) if isinstance(given, str) else None
+def _choice(option: Any, tools: Sequence[Any], context: Context) -> JsonObject | None:
+    kind = CHOICES.get(option) if isinstance(option, str) else None
     if kind is not None:
         return {"type": kind}
-    kind = given.get("type") if isinstance(given, dict) else None
+    kind = option.get("type") if isinstance(option, dict) else None
     if kind in ("function", "tool"):
-        return _named(given, tools, context)
+        return _named(option, tools, context)
     if kind in ("auto", "any", "none"):
-        return {key: given[key] for key in CHOICE_KEYS[kind] if given.get(key) is not None}
-    context.lose("tool_choice", "tool_choice", f"The format has no tool choice {kind or given!r}.")
+        return {key: option[key] for key in CHOICE_KEYS[kind] if option.get(key) is not None}
+    context.loss("tool_choice", "tool_choice", f"The format has no tool choice {kind or option!r}.")
     return None
 
 
-def _named(given: JsonObject, tools: Sequence[Any], context: Context) -> JsonObject | None:
-    nested = given.get("function")
-    name = given.get("name") or (nested.get("name") if isinstance(nested, dict) else None)
+def _named(option: JsonObject, tools: Sequence[Any], context: Context) -> JsonObject | None:
+    nested = option.get("function")
+    name = option.get("name") or (nested.get("name") if isinstance(nested, dict) else None)
     if not isinstance(name, str) or not name:
-        raise CannotRender("tool_choice asks for a tool without naming it. Give {'type': 'function', 'name': …}.")
+        raise CannotRender(
+            "tool_choice asks for a tool without naming it.", hint="Set {'type': 'function', 'name': …}."
+        )
     names = [tool.get("name") for tool in tools if isinstance(tool, dict)]
     offered = {offer for offer in names if isinstance(offer, str)}
     sent = name if name in offered else context.name(name, "tool_choice.name")
     if sent not in offered:
         if offered:
-            context.mend("tool_choice", "tool_choice", f"The choice of {name!r} was left out: no such tool is offered.")
+            context.repair(
+                "tool_choice", "tool_choice", f"The choice of {name!r} was left out: no such tool is offered."
+            )
         return None
-    return {"type": "tool", "name": sent} | {key: given[key] for key in (_PARALLEL,) if given.get(key) is not None}
+    return {"type": "tool", "name": sent} | {key: option[key] for key in (_PARALLEL,) if option.get(key) is not None}
 
 
 def _with_parallel(choice: JsonObject, *, is_parallel: bool, context: Context) -> JsonObject:
     if choice["type"] == "none":
-        context.lose("option", "parallel_tool_calls", "parallel_tool_calls says nothing when no tool is to be called.")
+        context.loss("option", "parallel_tool_calls", "parallel_tool_calls has no effect when no tool may be called.")
         return choice
     if choice.get(_PARALLEL) is is_parallel:
-        raise CannotRender("tool_choice and parallel_tool_calls disagree about parallel calls. Set one of them.")
-    found = {key: value for key, value in choice.items() if key != _PARALLEL}
-    return found if is_parallel else found | {_PARALLEL: True}
+        raise CannotRender("tool_choice and parallel_tool_calls disagree about parallel calls.", hint="Set one.")
+    wire = {key: value for key, value in choice.items() if key != _PARALLEL}
+    return wire if is_parallel else wire | {_PARALLEL: True}
 
 
 def read_choice(choice: Any) -> JsonObject:
@@ -164,9 +168,9 @@ def read_choice(choice: Any) -> JsonObject:
     names = {kind: name for name, kind in CHOICES.items()}
     others = {key: value for key, value in choice.items() if value is not None}
     kind, is_single = others.pop("type", None), others.pop(_PARALLEL, None)
-    found: JsonObject = {} if is_single is None else {"parallel_tool_calls": not is_single}
+    options: JsonObject = {} if is_single is None else {"parallel_tool_calls": not is_single}
     if kind == "tool" and others.keys() == {"name"} and isinstance(others["name"], str):
-        return {"tool_choice": {"type": "function", "name": others["name"]}, **found}
+        return {"tool_choice": {"type": "function", "name": others["name"]}, **options}
     if isinstance(kind, str) and kind in names and not others:
-        return {"tool_choice": names[kind], **found}
+        return {"tool_choice": names[kind], **options}
     return {}

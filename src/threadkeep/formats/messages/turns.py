@@ -2,7 +2,7 @@
 
 * The items of a response stay together. Calls of one response never join those of another.
 * Tool results stand directly behind the message of their calls, all of them, wherever their items are; a call
-  without an output gets one that says so. An output that came too late is told as the user's text.
+  without an output gets one that says so. An output that came too late is sent as the user's text.
 * Neighbouring assistant messages of an imported request are one turn to the service: their results come behind both.
 
 Source: Anthropic's API reference, "Messages", tool use.
@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
-
-import orjson
+from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.wire import Entry
+from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, wire_id
-from threadkeep.formats.messages.content import PARTS, own_parts, stands_in, text_of, wire_parts
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
-from threadkeep.formats.native import native_keys, own_block, report_foreign
-from threadkeep.formats.reports import Context
-from threadkeep.formats.turns import MISSING_OUTPUT, Pairing, is_layer, told
+from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared.rendering import Rendering
 
 # how a message of one text was spelled: as a string, or as a list with one block
 TEXT: Final = "text"
@@ -37,7 +35,7 @@ class Turn:
     Attributes:
         number: the wire turn that its items came in; None for those that the user built.
         is_imported: whether it is of the request that the conversation began as: it goes back as it came.
-        keys: what the message says beside role and content.
+        keys: what the message says besides role and content.
         is_text: whether its content was a string.
         is_settled: whether no later output changes what follows.
         is_empty: whether it came without content.
@@ -58,20 +56,6 @@ class Turn:
     is_placed: bool = True
 
 
-class Ground(NamedTuple):
-    """What is known of the whole request before it is written.
-
-    Attributes:
-        imported: how many items came with the request that the conversation began as.
-        word: how that request spelled messages of one text.
-        takes_system: whether the model takes system text inside the history.
-    """
-
-    imported: int
-    word: str | None
-    takes_system: bool
-
-
 class Writer:
     """Writes turns item by item.
 
@@ -80,12 +64,13 @@ class Writer:
         hoisted: system text that stands before the conversation.
     """
 
-    def __init__(self, pairing: Pairing, context: Context, ground: Ground) -> None:
+    def __init__(self, rendering: Rendering, pairing: Pairing, *, takes_system: bool) -> None:
         self.turns: list[Turn] = []
         self.hoisted: list[JsonObject] = []
-        self._pairing, self._context = pairing, context
-        self._imported, self._ground = ground.imported, ground
-        unanswered = {call.position for call in pairing.made if call.position in pairing.alone}
+        self._pairing, self._context, self._imported = pairing, rendering.context, rendering.imported
+        self._is_string = (rendering.spelling or {}).get("content") == TEXT  # how messages of one text are spelled
+        self._takes_system = takes_system  # inside the history
+        unanswered = {call.position for call in pairing.all_calls if call.position in pairing.alone}
         self._pending = pairing.pending() | {position for position in unanswered if position > pairing.sent}
         self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
         self._calls: dict[int, str] = {}  # calls that wait for their results: position -> id on the wire
@@ -98,9 +83,7 @@ class Writer:
             self._context.position = entry.position
             if self._calls and entry.seen is not None and entry.turn != self.turns[-1].number:
                 self._answer(None)  # the request of an answer has shown them, with their results
-            is_plain = entry.rest is None and not entry.codec and entry.payload is not None
-            item = orjson.loads(entry.payload) if is_plain else entry.item()  # type: ignore[arg-type]  # not None
-            WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
+            WRITERS.get(entry.type, Writer.nothing)(self, entry.item(), entry)
         self._answer(None)
         self._context.position = None
 
@@ -124,10 +107,10 @@ class Writer:
             return
         calls, self._calls = self._calls, {}
         answers = self._pairing.answers
-        found = [(answers[position], call_id) for position, call_id in calls.items() if position in answers]
-        blocks = [tool_result(self._item(answer), call_id, self._context) for answer, call_id in sorted(found)]
+        answered = [(answers[position], call_id) for position, call_id in calls.items() if position in answers]
+        blocks = [tool_result(self._item(answer), call_id, self._context) for answer, call_id in sorted(answered)]
         missing = [position for position in calls if position not in answers and position not in self._pairing.alone]
-        blocks += [self._placeholder(position, calls[position]) for position in missing]
+        blocks += [self._placeholder(self._pairing.unanswered[position], calls[position]) for position in missing]
         number = None if output is None else output.turn
         is_imported = output is not None and self._is_imported(output)
         if blocks:
@@ -138,9 +121,8 @@ class Writer:
         self._context.position = output.position
         return output.item()
 
-    def _placeholder(self, position: int, call_id: str) -> JsonObject:
-        self._context.position = position
-        self._context.mend("missing_output", "", f"The call {call_id!r} has no output; {MISSING_OUTPUT!r} was sent.")
+    def _placeholder(self, call: Entry, call_id: str) -> JsonObject:
+        self._context.missing_output(call, MISSING_OUTPUT)
         return {"type": "tool_result", "tool_use_id": call_id, "content": MISSING_OUTPUT}
 
     def message(self, item: JsonObject, entry: Entry) -> None:
@@ -150,18 +132,20 @@ class Writer:
             self._own_message(item, entry)
             return
         if role not in ROLES:
-            self._context.mend("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
+            self._context.repair(
+                "role", "role", f"The format has no role {role!r}; the message was sent as the user's."
+            )
         role = "system" if role in SYSTEM_ROLES else "assistant" if role == "assistant" else "user"
         if "native" in item:
             report_foreign(item, NAME, self._context, "native")
         blocks = wire_parts(item.get("content") or (), role, self._context, "content")
-        if role == "system" and not self._ground.takes_system:
+        if role == "system" and not self._takes_system:
             self.hoisted += blocks
         elif blocks:
             turn = self._turn(role, entry)
             turn.blocks += blocks
             turn.is_placed = role != "system"
-            turn.is_settled = turn.is_settled and not is_layer(entry)
+            turn.is_settled = turn.is_settled and entry.turn != LAYER
 
     def _own_message(self, item: JsonObject, entry: Entry) -> None:
         """A message that came from this format; only an empty text of an answer is left out, which is refused."""
@@ -170,15 +154,14 @@ class Writer:
         blocks = own_parts(content, turn.role if turn.role in PARTS else "user", self._context, "content")
         turn.blocks += blocks if turn.is_imported else self._not_empty(blocks)
         turn.keys |= native_keys(item, NAME)
-        word = item.get("spelling") or (self._ground.word if turn.is_imported else None)
-        turn.is_text = word == TEXT
+        turn.is_text = item.get("spelling", TEXT if turn.is_imported and self._is_string else None) == TEXT
         turn.is_empty = not turn.blocks and not content
 
     def _not_empty(self, blocks: list[Any]) -> list[Any]:
-        found = [block for block in blocks if text_of(block) != ""]
-        if len(found) < len(blocks):
-            self._context.mend("blank_text", "content", "An empty text was left out: the service refuses it.")
-        return found
+        kept = [block for block in blocks if text_of(block) != ""]
+        if len(kept) < len(blocks):
+            self._context.repair("blank_text", "content", "An empty text was left out: the service refuses it.")
+        return kept
 
     def call(self, item: JsonObject, entry: Entry) -> None:
         """A call."""
@@ -196,11 +179,10 @@ class Writer:
         if position in pairing.alone:
             self._turn("user", entry).blocks.append(tool_result(item, entry.call_id or "", self._context))
         elif position in pairing.late:
-            detail = f"The output of {entry.call_id!r} came late and was sent as the user's text."
-            self._context.mend("late_output", "", detail)
-            self.message(told(item, pairing.late[position].item()), entry._replace(origin=None))
+            self._context.late_output(entry)
+            self.message(late_output_message(item, pairing.late[position].item()), entry._replace(origin=None))
         elif position in self._orphans or pairing.calls[position].position not in self._ids:
-            self._context.lose("orphan_output", "", f"There is no unanswered call {entry.call_id!r} before the output.")
+            self._context.orphan_output(entry)
         else:
             self._output_in_time(entry, pairing.calls[position])
 
@@ -208,7 +190,7 @@ class Writer:
         if call.position in self._calls:
             self._answer(entry)
         elif self._results != (self.turns[-1], len(self.turns[-1].blocks)):
-            self._context.mend("moved_output", "", f"The output of {entry.call_id!r} was moved behind its call.")
+            self._context.moved_output(entry)
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Thinking."""
@@ -225,7 +207,7 @@ class Writer:
 
     def nothing(self, _item: JsonObject, entry: Entry) -> None:
         """An item that the format has no form for."""
-        self._context.lose("item", "", f"The format has no item of type {entry.type!r}.")
+        self._context.unknown_item(entry)
 
 
 def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:

@@ -1,1 +1,13 @@
 """Open Responses, and OpenAI's Responses API, which it describes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from threadkeep.formats.base import Format, Signs
+
+FORMAT: Final = Format(
+    name="open_responses",
+    package=__name__,
+    signs=Signs(turns="input", body={"output": list}, event_types=("response.",)),
+)

@@ -2,25 +2,121 @@
 
 An unanswered call gets a placeholder, an output without its call is left out, and so is reasoning without the item it
 led to; ids come once. What an imported request of this format had so stays so.
+
+Nearly always there is nothing to do: no item is mapped, every call is answered in time, all reasoning is followed by
+what it led to, no id comes twice. `FastPath` sees that with one look at each item, and then nothing that comes later
+changes anything either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Final
 
 from threadkeep.domain.jsontext import decode
-from threadkeep.domain.wire import Entry, Snapshot
-from threadkeep.formats.names import hashed
-from threadkeep.formats.open_responses.fields import IDLESS, NAME
-from threadkeep.formats.open_responses.items import sized_call_id
-from threadkeep.formats.open_responses.ordinary import ID, NOT_LED_TO, TRIGGER
-from threadkeep.formats.turns import Pairing, left_alone, paired, run_end, turn_start, upto
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.items import sized_call_id
+from threadkeep.formats.canonical.keys import LONGEST_CALL_ID, NAME
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.open_responses.fields import IDLESS
+from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.pairing import (
+    CALLS,
+    OUTPUTS,
+    Pairing,
+    left_alone,
+    paired,
+    run_end,
+    turn_start,
+    upto,
+)
+
+ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
+_ID_START: Final = len(ID)
+_has_id: Final = methodcaller("startswith", ID)
+# item types that no reasoning leads to
+NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
+TRIGGER: Final = "compaction_trigger"  # which only the last item can be
+# item types that say something about items that are not here
+_REFERENCES: Final = frozenset({"item_reference", "provider_item", TRIGGER})
+TYPE, SEEN, PAYLOAD, REST = map(Entry._fields.index, ("type", "seen", "payload", "rest"))
+
+
+class FastPath:
+    """A look at the items of a conversation, or at those that follow others.
+
+    Attributes:
+        payloads: the items as JSON.
+        ids, call_ids: what they use, the ids as they stand in the payloads.
+        sent: the last position that a recorded request has shown.
+    """
+
+    def __init__(self, ids: Collection[bytes] = (), call_ids: Collection[str] = (), sent: int = -1) -> None:
+        self.payloads: Sequence[bytes] = ()
+        self.ids: set[bytes] = set()
+        self.call_ids: set[str] = set()
+        self.sent = sent
+        self._used_ids, self._used_call_ids = ids, call_ids
+        self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
+
+    def takes(self, entries: Sequence[Entry]) -> bool:
+        """Whether all of them are sent as they are, whatever comes later."""
+        if not entries:
+            return True
+        columns = list(zip(*entries, strict=True))
+        if columns[REST].count(None) != len(entries):
+            return False
+        self.payloads = columns[PAYLOAD]
+        return self._are_new_ids() and self._goes_through(entries, columns[TYPE], columns[SEEN])
+
+    def _are_new_ids(self) -> bool:
+        with_ids = list(filter(_has_id, self.payloads))
+        self.ids = {payload[: payload.find(b'"', _ID_START)] for payload in with_ids}
+        return len(self.ids) == len(with_ids) and self.ids.isdisjoint(self._used_ids)
+
+    def _goes_through(self, entries: Sequence[Entry], kinds: Sequence[str], seens: Sequence[int | None]) -> bool:
+        sent, thought = self.sent, None  # reasoning that waits for its follower
+        for entry, kind, seen in zip(entries, kinds, seens, strict=True):
+            if seen is not None and seen > sent:
+                sent = self.sent = seen
+            if thought is not None:
+                if not _follows(entry, thought):
+                    return False
+                thought = None
+            if kind == "message":
+                continue
+            if kind == "reasoning":
+                thought = entry
+            elif not self._pairs(entry, kind):
+                return False
+        return not self._open and thought is None
+
+    def _pairs(self, entry: Entry, kind: str) -> bool:
+        call_id = entry.call_id or ""
+        if kind in OUTPUTS:
+            call = self._open.pop((OUTPUTS[kind], call_id), None)
+            return call is not None and self.sent < call
+        if kind in _REFERENCES:
+            return False
+        if kind in CALLS:
+            is_new = call_id not in self._used_call_ids and call_id not in self.call_ids
+            self._open[CALLS[kind], call_id] = entry.position
+            self.call_ids.add(call_id)
+            return is_new and 0 < len(call_id) <= LONGEST_CALL_ID
+        return True
+
+
+def _follows(entry: Entry, thought: Entry) -> bool:
+    """Whether reasoning may stand before this item: more reasoning, or what it led to."""
+    if entry.turn != thought.turn:
+        return False
+    return entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO
 
 
 @dataclass(slots=True)
-class Plan:
+class InputPlan:
     """What becomes of the items that are not simply sent, by position."""
 
     pairing: Pairing = field(default_factory=Pairing)
@@ -29,18 +125,18 @@ class Plan:
     call_ids: dict[int, str] = field(default_factory=dict)  # another call id than the item's own, which came before
     answer_ids: dict[int, str] = field(default_factory=dict)  # outputs with the call id that their call came with
     idless: set[int] = field(default_factory=set)  # items sent without their id
-    late: dict[int, Entry] = field(default_factory=dict)  # outputs told as text, with their calls
+    late: dict[int, Entry] = field(default_factory=dict)  # outputs sent as text, with their calls
     placeholders: dict[int, list[Entry]] = field(default_factory=dict)  # behind this item, for these calls
     unsettled: int | None = None  # from here on a later append may change something
 
     def positions(self) -> set[int]:
         """The items that need more than a look at their row."""
-        found = {*self.left_out, *self.call_ids, *self.answer_ids, *self.idless, *self.late, *self.placeholders}
-        return found if self.unsettled is None else found | {self.unsettled}
+        positions = {*self.left_out, *self.call_ids, *self.answer_ids, *self.idless, *self.late, *self.placeholders}
+        return positions if self.unsettled is None else positions | {self.unsettled}
 
 
 @dataclass(frozen=True, slots=True)
-class AsImported:
+class ImportedPlan:
     """What goes back as an imported request of this format had it.
 
     Attributes:
@@ -49,9 +145,9 @@ class AsImported:
     """
 
     alone: frozenset[int] = frozenset()
-    plan: Plan = field(default_factory=Plan)
+    plan: InputPlan = field(default_factory=InputPlan)
 
-    def excuse(self, plan: Plan) -> None:
+    def excuse(self, plan: InputPlan) -> None:
         """Take out of a plan what the imported request gave reason for."""
         for position, (code, _) in self.plan.left_out.items():
             if position in plan.left_out and plan.left_out[position][0] == code:
@@ -61,22 +157,24 @@ class AsImported:
         plan.idless -= self.plan.idless
 
 
-NOTHING_IMPORTED: Final = AsImported()
+NOTHING_IMPORTED: Final = ImportedPlan()
 
 
-def as_imported(snapshot: Snapshot) -> AsImported:
-    """What is not mended, because the imported request had it so."""
+def imported_plan(snapshot: Snapshot) -> ImportedPlan:
+    """What is not repaired, because the imported request had it so."""
     imported = snapshot.imported
     if imported is None or imported.format != NAME:
         return NOTHING_IMPORTED
     alone = left_alone(snapshot, NAME)
-    return AsImported(alone, planned(upto(snapshot.entries, imported.count - 1), AsImported(alone)))
+    return ImportedPlan(alone, plan_of(upto(snapshot.entries, imported.count - 1), ImportedPlan(alone)))
 
 
-def planned(entries: Sequence[Entry], as_came: AsImported = NOTHING_IMPORTED, *, knows_more: bool = False) -> Plan:
+def plan_of(
+    entries: Sequence[Entry], as_came: ImportedPlan = NOTHING_IMPORTED, *, knows_more: bool = False
+) -> InputPlan:
     """What must be done about the items beyond sending them; `knows_more`: the provider has others."""
     pairing = paired(entries, as_came.alone)
-    plan = Plan(pairing, late=pairing.late)
+    plan = InputPlan(pairing, late=pairing.late)
     _leave_out_orphans(plan, entries, pairing, knows_more=knows_more)
     _leave_out_triggers(plan, entries)
     _leave_out_reasoning(plan, entries)
@@ -93,7 +191,7 @@ def planned(entries: Sequence[Entry], as_came: AsImported = NOTHING_IMPORTED, *,
     return plan
 
 
-def _leave_out_orphans(plan: Plan, entries: Sequence[Entry], pairing: Pairing, *, knows_more: bool) -> None:
+def _leave_out_orphans(plan: InputPlan, entries: Sequence[Entry], pairing: Pairing, *, knows_more: bool) -> None:
     """Outputs whose call is not sent; what the provider keeps may hold a call that is not here."""
     for output in pairing.orphans:
         plan.left_out[output.position] = (
@@ -113,14 +211,14 @@ def _leave_out_orphans(plan: Plan, entries: Sequence[Entry], pairing: Pairing, *
             plan.left_out[position] = ("orphan_output", "A tool output was left out: its call cannot be sent.")
 
 
-def _leave_out_triggers(plan: Plan, entries: Sequence[Entry]) -> None:
-    """The service takes a wish for compaction as the last item only."""
+def _leave_out_triggers(plan: InputPlan, entries: Sequence[Entry]) -> None:
+    """The service takes a compaction trigger as the last item only."""
     for entry in entries[:-1]:
         if entry.type == TRIGGER:
-            plan.left_out[entry.position] = (TRIGGER, "A wish for compaction was left out: it is not the last item.")
+            plan.left_out[entry.position] = (TRIGGER, "A compaction trigger was left out: it is not the last item.")
 
 
-def _leave_out_reasoning(plan: Plan, entries: Sequence[Entry]) -> None:
+def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry]) -> None:
     """The service refuses a reasoning item without the item of the same answer that it led to."""
     turn, is_led_to = None, False
     for entry in reversed(entries):
@@ -133,17 +231,17 @@ def _leave_out_reasoning(plan: Plan, entries: Sequence[Entry]) -> None:
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
 
 
-def _use_ids_once(plan: Plan, entries: Sequence[Entry]) -> None:
+def _use_ids_once(plan: InputPlan, entries: Sequence[Entry]) -> None:
     """The service refuses an item id that comes twice; the later item goes without, where it can.
 
     A host that gives an id twice in one answer takes it back like that (x.ai does, for reasoning).
     """
-    found = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(ID)]
-    plan.ids = {_id_text(entry.payload) for entry in found}
-    if len(plan.ids) == len(found):
+    with_ids = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(ID)]
+    plan.ids = {_id_text(entry.payload) for entry in with_ids}
+    if len(plan.ids) == len(with_ids):
         return
     used: dict[str, Entry] = {}
-    for entry in found:
+    for entry in with_ids:
         item_id = decode(entry.payload or b"", entry.codec)["id"]
         if entry.position in plan.left_out or used.setdefault(item_id, entry) is entry:
             continue
@@ -159,9 +257,9 @@ def _is_of_one_answer(entry: Entry, other: Entry) -> bool:
     return entry.turn is not None and entry.turn == other.turn and entry.origin == NAME
 
 
-def used_call_ids(plan: Plan) -> set[str]:
+def used_call_ids(plan: InputPlan) -> set[str]:
     """The call ids of items, as they are sent."""
-    return {sent_call_id(item) for item in (*plan.pairing.made, *plan.pairing.unknown)}
+    return {sent_call_id(item) for item in (*plan.pairing.all_calls, *plan.pairing.unknown)}
 
 
 def sent_call_id(entry: Entry) -> str:
@@ -174,10 +272,10 @@ def _id_text(payload: bytes | None) -> bytes:
     return b"" if payload is None else payload[: payload.find(b'"', len(ID))]
 
 
-def _use_call_ids_once(plan: Plan, pairing: Pairing) -> None:
+def _use_call_ids_once(plan: InputPlan, pairing: Pairing) -> None:
     """The service refuses a call id that comes twice; the later call and its output get a hash of it."""
     used = {sent_call_id(output) for output in pairing.unknown if output.position not in plan.left_out}
-    for call in pairing.made:
+    for call in pairing.all_calls:
         if call.payload is None:
             continue
         call_id = sent_call_id(call)

@@ -1,10 +1,10 @@
 """The request of Open Responses.
 
-* An item whose row says nothing beyond its payload is sent as stored, byte for byte, without being parsed.
+* An item whose row has nothing but its payload is sent as stored, byte for byte, without being parsed.
 * Server state: only what the provider does not have is sent; calls and outputs are judged on the whole history.
 * Outputs stay where they are; an unanswered call gets its placeholder behind the calls of its turn.
 * A reasoning item needs the item it led to; no item id and no call id comes twice.
-* A dialect changes what its vendor has otherwise, see `formats.dialects`.
+* A dialect changes what its vendor has otherwise, see `formats.shared.dialects`.
 * `input` is the last key, and absent when the provider has everything already.
 * JSON mode needs the word JSON in the input, where the instructions do not count.
 
@@ -18,61 +18,56 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.domain.wire import Entry, Rendered, RenderOptions, ServerState, Snapshot
+from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.errors import CannotRender
-from threadkeep.formats.dialects import RESPONSES, STANDARD, Dialect, dialect_of
-from threadkeep.formats.entries import initial_state, snapshot_of
-from threadkeep.formats.fields import render_fields
-from threadkeep.formats.names import Names
-from threadkeep.formats.native import report_imported
-from threadkeep.formats.open_responses.fields import FIELDS, NAME, stream_options, with_schema_name
-from threadkeep.formats.open_responses.input import input_of
-from threadkeep.formats.open_responses.plan import as_imported
-from threadkeep.formats.open_responses.settled import joined_input
-from threadkeep.formats.open_responses.spelling import whole_input
+from threadkeep.formats.canonical.keys import NAME
+from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initial_state
+from threadkeep.formats.open_responses.fields import FIELDS, stream_options, with_schema_name
+from threadkeep.formats.open_responses.plan import imported_plan
+from threadkeep.formats.open_responses.rendered_prefix import joined_input
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
-from threadkeep.formats.reports import Context
-from threadkeep.formats.views import shown
+from threadkeep.formats.open_responses.turns import input_of
+from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
+from threadkeep.formats.shared.fields import render_fields
+from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
+from threadkeep.formats.shared.reports import Context
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 
-def render(session: Session | Snapshot, options: RenderOptions) -> Rendered:
+def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a Responses request.
 
     Raises:
         CannotRender: there is no model, nothing to send, or settings exclude each other.
         LossError: `options.strict` is set and the request is not exact.
     """
-    snapshot = snapshot_of(session)
-    view = shown(snapshot, options, NAME)
-    entries = view.entries
+    rendering = begin(session, options, NAME, Context())
+    snapshot, entries = rendering.snapshot, rendering.entries
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
-    context = Context(Names([tool.get("name") for tool in snapshot.tools]), snapshot.tools)
     dialect = dialect_of(RESPONSES, snapshot, options)
-    head = _head(snapshot, state, dialect, context)
+    head = _head(rendering, state, dialect)
+    pieces, count, stable = _input(rendering, state, dialect)
+    if not head.has_prompt:
+        is_cut_empty = not entries and options.upto is not None
+        if not count and (state is None or is_cut_empty):
+            raise nothing_to_send("item")
+        if state is None and _lacks_json_word(rendering, pieces):
+            head = _without_json_mode(head, rendering.context)
+    body = _joined(head.text, pieces if count else None, _whole_input(rendering))
+    return rendering.finish(body, 0 if state is not None else stable)
+
+
+def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[list[bytes], int, int]:
+    """The elements of `input` in pieces, how many there are, and how many of them no later append changes."""
+    snapshot, view = rendering.snapshot, rendering.view
     if state is None and not view.has_layer and dialect.results == "parts":
         memo = snapshot.memo if view.is_whole else None
-        pieces, count, stable = joined_input(entries, context, memo, snapshot)
-    else:
-        elements, stable = input_of(entries, state, context, as_imported(snapshot))
-        elements = [with_text_output(element, dialect) for element in elements]
-        pieces, count = [b",".join(elements)], len(elements)
-    is_cut_empty = not entries and options.upto is not None
-    if not count and (state is None or is_cut_empty) and not head.has_prompt:
-        raise CannotRender("There is nothing to send: no item is left. Add a user message first.")
-    if state is None and _lacks_json_word(snapshot, entries, pieces) and not head.has_prompt:
-        head = _without_json_mode(head, context)
-    rendered = Rendered(
-        losses=context.losses,
-        repairs=context.repairs,
-        stable=0 if state is not None else stable,
-        head=view.head,
-        view=options.view(NAME),
-        source=_joined(head.text, pieces if count else None, whole_input(snapshot, entries)),
-    )
-    return rendered.strictly(NAME) if options.strict else rendered
+        return joined_input(view.entries, rendering.context, memo, snapshot)
+    elements, stable = input_of(view.entries, state, rendering.context, imported_plan(snapshot))
+    elements = [with_text_output(element, dialect) for element in elements]
+    return [b",".join(elements)], len(elements), stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +78,24 @@ class Head:
     has_prompt: bool
 
 
-def _head(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> Head:
+def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> Head:
     """The head; where it is exact it is the same for all conversations with these options and tools."""
+    snapshot, context = rendering.snapshot, rendering.context
     key = NAME if dialect is STANDARD else f"{NAME} {sorted(dialect.lacks)}"
-    found: Head | None = snapshot.shared.get(key) if state is None else None
-    if found is None:
-        report_imported(snapshot, NAME, context)
+    head: Head | None = snapshot.shared.get(key) if state is None else None
+    if head is None:
         body = _body(snapshot, state, dialect, context)
-        found = Head(dumps(body), "prompt" in body)
+        head = Head(dumps(body), "prompt" in body)
         if state is None and not context.losses and not context.repairs:
-            snapshot.shared[key] = found
-    return found
+            snapshot.shared[key] = head
+    return head
 
 
 def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(FIELDS, settings, context) | _state_keys(state)
     for name in sorted(dialect.lacks & body.keys()):
-        context.lose("option", name, f"{name} was left out: the vendor does not take it.")
+        context.loss("option", name, f"{name} was left out: the vendor does not take it.")
         del body[name]
     if state is None:
         body.pop("previous_response_id", None)
@@ -119,18 +114,18 @@ def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, conte
     return body
 
 
-def _lacks_json_word(snapshot: Snapshot, entries: Sequence[Entry], pieces: Sequence[bytes]) -> bool:
+def _lacks_json_word(rendering: Rendering, pieces: Sequence[bytes]) -> bool:
     """Whether a request for JSON mode, which came from another format or was cut, does not say JSON in its input."""
-    imported, text = snapshot.imported, snapshot.settings.get("text")
+    text = rendering.snapshot.settings.get("text")
     form = text.get("format") if isinstance(text, dict) else None
-    if imported is None or not isinstance(form, dict) or form.get("type") != "json_object":
+    if rendering.snapshot.imported is None or not isinstance(form, dict) or form.get("type") != "json_object":
         return False
-    is_as_it_came = imported.format == NAME and len(entries) >= imported.count
+    is_as_it_came = rendering.spelling is not None and len(rendering.entries) >= rendering.imported
     return not is_as_it_came and not any(b"json" in piece.lower() for piece in pieces)
 
 
 def _without_json_mode(head: Head, context: Context) -> Head:
-    context.mend("option", "text.format", "JSON mode was left out: it needs the word JSON in the input.")
+    context.repair("option", "text.format", "JSON mode was left out: it needs the word JSON in the input.")
     body = loads(head.text)
     text = {key: value for key, value in body.pop("text").items() if key != "format"}
     return Head(dumps(body | ({"text": text} if text else {})), head.has_prompt)
@@ -145,15 +140,17 @@ def _state_keys(state: ServerState | None) -> JsonObject:
 def _check(body: JsonObject) -> None:
     """Settings that the service always refuses."""
     if body.get("model") is None and "prompt" not in body:
-        raise CannotRender("The request has no model. Set it: conversation.update(model=...).")
+        raise no_model()
     if body.get("previous_response_id") is not None and body.get("conversation") is not None:
-        raise CannotRender("previous_response_id and conversation exclude each other. Set one of them to None.")
+        raise CannotRender("previous_response_id and conversation exclude each other.", hint="Set one to None.")
     if body.get("background") is True and body.get("store") is False:
-        raise CannotRender("background=True needs stored responses. Leave store unset, or set background to False.")
+        raise CannotRender(
+            "background=True needs stored responses.", hint="Leave store unset, or set background to False."
+        )
 
 
 def with_text_output(element: bytes, dialect: Dialect) -> bytes:
-    """An element of the input; the parts that a tool returned are one JSON text where the vendor wants it so."""
+    """An element of the input; the parts that a tool returned are one JSON text where the vendor requires it."""
     if dialect.results != "json" or b'"output":[' not in element:
         return element
     item = loads(element)
@@ -162,11 +159,23 @@ def with_text_output(element: bytes, dialect: Dialect) -> bytes:
     return dumps({**item, "output": dumps(item["output"]).decode()})
 
 
-def _joined(head: bytes, pieces: Sequence[bytes] | None, whole: bytes | None) -> bytes:
+def _whole_input(rendering: Rendering) -> bytes | None:
+    """The `input` of a request that is not a list of items, as JSON; None where it is one, as for nearly all."""
+    entries, word = rendering.entries, (rendering.spelling or {}).get("input")
+    if word == "empty" and not entries:
+        return b"[]"
+    if word == "text" and len(entries) == 1 and entries[0].origin == NAME:
+        match entries[0].item():
+            case {"role": "user", "content": [{"type": "input_text", "text": str(text)}]}:
+                return dumps(text)
+    return None
+
+
+def _joined(head: bytes, pieces: Sequence[bytes] | None, spelled: bytes | None) -> bytes:
     """The body with `input` as its last key; `whole` is an input that is spelled in another way."""
-    if pieces is None and whole is None:
+    if pieces is None and spelled is None:
         return head
     key = b'"input":' if head == b"{}" else b',"input":'
-    if whole is not None:
-        return b"".join((head[:-1], key, whole, b"}"))
+    if spelled is not None:
+        return b"".join((head[:-1], key, spelled, b"}"))
     return b"".join((head[:-1], key, b"[", *(pieces or ()), b"]}"))

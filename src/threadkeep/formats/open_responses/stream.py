@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.open_responses.fields import NAME
-from threadkeep.formats.open_responses.response import parse_response
-from threadkeep.formats.open_responses.streamed import Output, copied, list_in
-from threadkeep.formats.streams import StreamAssembler
+from threadkeep.formats.canonical.keys import NAME
+from threadkeep.formats.open_responses.output import Output, copied, list_in
+from threadkeep.formats.open_responses.parse_response import parse_response
+from threadkeep.formats.shared.streams import StreamAssembler
 
 
-class Growing(NamedTuple):
+class TextRow(NamedTuple):
     """A text that comes in deltas: the type of its item, its key, and the list and type of the part that holds it."""
 
     item: str
@@ -32,17 +32,17 @@ class Growing(NamedTuple):
 
 # what an event is about -> the text that grows
 TEXTS: Final = {
-    "output_text": Growing("message", "text", "content", "content_index", "output_text"),
-    "refusal": Growing("message", "refusal", "content", "content_index", "refusal"),
-    "reasoning_text": Growing("reasoning", "text", "content", "content_index", "reasoning_text"),
-    "reasoning": Growing("reasoning", "text", "content", "content_index", "reasoning_text"),
-    "reasoning_summary_text": Growing("reasoning", "text", "summary", "summary_index", "summary_text"),
-    "reasoning_summary": Growing("reasoning", "text", "summary", "summary_index", "summary_text"),
-    "function_call_arguments": Growing("function_call", "arguments"),
-    "mcp_call_arguments": Growing("mcp_call", "arguments"),
-    "custom_tool_call_input": Growing("custom_tool_call", "input"),
-    "code_interpreter_call_code": Growing("code_interpreter_call", "code"),
-    "code_interpreter_call.code": Growing("code_interpreter_call", "code"),
+    "output_text": TextRow("message", "text", "content", "content_index", "output_text"),
+    "refusal": TextRow("message", "refusal", "content", "content_index", "refusal"),
+    "reasoning_text": TextRow("reasoning", "text", "content", "content_index", "reasoning_text"),
+    "reasoning": TextRow("reasoning", "text", "content", "content_index", "reasoning_text"),
+    "reasoning_summary_text": TextRow("reasoning", "text", "summary", "summary_index", "summary_text"),
+    "reasoning_summary": TextRow("reasoning", "text", "summary", "summary_index", "summary_text"),
+    "function_call_arguments": TextRow("function_call", "arguments"),
+    "mcp_call_arguments": TextRow("mcp_call", "arguments"),
+    "custom_tool_call_input": TextRow("custom_tool_call", "input"),
+    "code_interpreter_call_code": TextRow("code_interpreter_call", "code"),
+    "code_interpreter_call.code": TextRow("code_interpreter_call", "code"),
 }
 # what an event is about -> the type of its item, the list in it that the part belongs to, the event's key for its place
 PARTS: Final = {
@@ -80,20 +80,20 @@ class ResponsesAssembler(StreamAssembler):
     @property
     def body(self) -> JsonObject:
         """The response object as far as it has come; not to be changed."""
-        found = {"object": "response", "status": "in_progress", **self._response}
-        items, last = self._output.items, found.get("output") if self.is_ended else None
+        body = {"object": "response", "status": "in_progress", **self._response}
+        items, last = self._output.items, body.get("output") if self.is_ended else None
         if isinstance(last, list) and last:
-            found["output"] = [as_streamed(item, items) for item in last]
+            body["output"] = [as_streamed(item, items) for item in last]
         elif items:
-            found["output"] = items
-        return found
+            body["output"] = items
+        return body
 
     def error_in(self, event: JsonObject) -> Any:
         """The error of an `error` event, whose keys may stand in the event itself."""
-        found = super().error_in(event)
-        if found is None and event.get("type") == "error":
+        error = super().error_in(event)
+        if error is None and event.get("type") == "error":
             return {key: value for key, value in event.items() if key not in _NO_ERROR_KEYS and value is not None}
-        return found
+        return error
 
     def add(self, event: JsonObject) -> None:
         """Take an event into the body."""
@@ -122,8 +122,8 @@ def as_streamed(item: Any, items: Sequence[JsonObject]) -> Any:
     """
     if not isinstance(item, dict) or item.get("id") is None or "encrypted_content" not in item:
         return item
-    told = next((one.get("encrypted_content") for one in items if one.get("id") == item["id"]), None)
-    return {**item, "encrypted_content": told} if isinstance(told, str) and told else item
+    content = next((one.get("encrypted_content") for one in items if one.get("id") == item["id"]), None)
+    return {**item, "encrypted_content": content} if isinstance(content, str) and content else item
 
 
 def item(output: Output, event: JsonObject, _about: str, step: str) -> None:
@@ -134,9 +134,9 @@ def item(output: Output, event: JsonObject, _about: str, step: str) -> None:
 
 def part(output: Output, event: JsonObject, about: str, _step: str) -> None:
     """A part that is announced, or whole."""
-    kind, parts, place = PARTS[about]
+    kind, parts, index_key = PARTS[about]
     if isinstance(event.get("part"), dict):
-        output.put(list_in(output.item(event, kind), parts), event.get(place), event["part"])
+        output.put(list_in(output.item(event, kind), parts), event.get(index_key), event["part"])
 
 
 def text(output: Output, event: JsonObject, about: str, step: str) -> None:
@@ -202,12 +202,12 @@ def picture(output: Output, event: JsonObject, about: str, step: str) -> None:
 
 def status(output: Output, event: JsonObject, about: str, step: str) -> None:
     """What a tool that the provider runs is doing."""
-    found = output.find(event.get("item_id"), event.get("output_index"))
-    if found is not None and found.item.get("type") == about and "status" in found.item:
-        found.item["status"] = step
+    streamed = output.find(event.get("item_id"), event.get("output_index"))
+    if streamed is not None and streamed.item.get("type") == about and "status" in streamed.item:
+        streamed.item["status"] = step
 
 
-# what an event is about -> what it does to the output; all others tell the status of an item
+# what an event is about -> what it does to the output; all others state the status of an item
 EVENTS: Final[dict[str, Callable[[Output, JsonObject, str, str], None]]] = {
     "output_item": item,
     "output_text.annotation": annotation,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.native import OURS, native_keys, own_block
-from threadkeep.formats.open_responses.fields import NAME, TOOL_KEYS
-from threadkeep.formats.reports import Context
-from threadkeep.formats.tools import offered_name
+from threadkeep.formats.canonical.keys import NAME
+from threadkeep.formats.open_responses.fields import TOOL_KEYS
+from threadkeep.formats.shared.parts import OURS, native_keys, own_block
+from threadkeep.formats.shared.reports import Context
 
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
@@ -38,5 +38,5 @@ def tool_choice(choice: Any, context: Context) -> Any:
     """
     if not isinstance(choice, dict) or choice.get("type") != "function":
         return choice
-    name = offered_name(choice, context)
+    name = context.offered_name(choice)
     return None if name is None else {"type": "function", "name": name}

@@ -1,0 +1,80 @@
+-- The views of v0_1_0_a. What stands in braces differs by dialect: a word, and its argument (SPELLINGS in the revision).
+
+-- Filled days from their sums, the others from the ledger
+CREATE VIEW threadkeep_usage_by_day AS
+SELECT {name t.name} AS tenant, u.day, {name u.provider} AS provider, {name u.model} AS model,
+    {name u.format} AS format, {name u.status} AS status, u.attempts,
+    u.input_tokens, u.cached_tokens, u.cache_write_tokens, u.output_tokens, u.reasoning_tokens, u.total_tokens,
+    u.cost_nano, u.latency_ms, u.cost_nano / 1e9 AS cost_usd
+FROM (
+    SELECT y.tenant_id, y.day, y.provider, y.model, y.format, y.status, y.attempts,
+        y.input_tokens, y.cached_tokens, y.cache_write_tokens, y.output_tokens, y.reasoning_tokens, y.total_tokens,
+        y.cost_nano, y.latency_ms
+    FROM threadkeep_usage_daily y
+    JOIN threadkeep_usage_days f ON f.tenant_id = y.tenant_id AND f.day = y.day
+    WHERE f.filled_at IS NOT NULL
+    UNION ALL
+    SELECT r.tenant_id, r.day, r.provider, r.model, r.format, r.status, count(*) AS attempts,
+        {sum r.input_tokens} AS input_tokens, {sum r.cached_tokens} AS cached_tokens,
+        {sum r.cache_write_tokens} AS cache_write_tokens, {sum r.output_tokens} AS output_tokens,
+        {sum r.reasoning_tokens} AS reasoning_tokens, {sum r.total_tokens} AS total_tokens,
+        {sum r.cost_nano} AS cost_nano, {sum r.latency_ms} AS latency_ms
+    FROM threadkeep_usage_records r
+    WHERE NOT EXISTS (
+        SELECT 1 FROM threadkeep_usage_days f
+        WHERE f.tenant_id = r.tenant_id AND f.day = r.day AND f.filled_at IS NOT NULL
+    )
+    GROUP BY r.tenant_id, r.day, r.provider, r.model, r.format, r.status
+) u
+JOIN threadkeep_tenants t ON t.id = u.tenant_id;
+
+-- The ledger, with names instead of keys
+CREATE VIEW threadkeep_usage_attempts AS
+SELECT {name t.name} AS tenant, u.id, u.day, u.occurred_at, {conversation c.public_id} AS conversation, u.response,
+    {name u.user_id} AS user_id, {name u.provider} AS provider, {name u.model} AS model, {name u.format} AS format,
+    {name u.status} AS status, {hex u.tool_set_hash} AS tool_set,
+    u.input_tokens, u.cached_tokens, u.cache_write_tokens, u.output_tokens, u.reasoning_tokens, u.total_tokens,
+    u.cost_nano, u.latency_ms, u.cost_nano / 1e9 AS cost_usd, u.price, u.usage AS provider_usage, u.error
+FROM threadkeep_usage_records u
+JOIN threadkeep_tenants t ON t.id = u.tenant_id
+LEFT JOIN threadkeep_conversations c
+    ON c.tenant_id = u.tenant_id AND c.id = u.conversation_id AND c.status <> 'deleted';
+
+-- A row for each text part of a message
+CREATE VIEW threadkeep_messages_text AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    i.branch, i.position, {part} AS part, i.created_at, {name i.role} AS role, {name i.author_id} AS author_id,
+    {text} AS text
+FROM threadkeep_items i
+JOIN threadkeep_conversations c ON c.tenant_id = i.tenant_id AND c.id = i.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = i.tenant_id
+{parts}
+WHERE i.type = 'message' AND {text} IS NOT NULL;
+
+-- A row for each call of a function, with the position of its output. An output answers the nearest earlier call of
+-- its id: one that comes behind another call of that id on the same branch belongs to that one
+CREATE VIEW threadkeep_tool_calls AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    i.branch, i.position, i.created_at, {name i.name} AS name, {name i.status} AS status, i.call_id,
+    CASE WHEN i.next_call IS NULL OR i.next_output < i.next_call THEN i.next_output END AS output_position,
+    {name o.status} AS output_status
+FROM (
+    SELECT tenant_id, conversation_id, position, branch, type, name, status, call_id, created_at,
+        min(CASE WHEN type NOT IN ('function_call', 'custom_tool_call') THEN position END) OVER (
+            PARTITION BY tenant_id, conversation_id, call_hash
+            ORDER BY position ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+        ) AS next_output,
+        min(CASE WHEN type IN ('function_call', 'custom_tool_call') THEN position END) OVER (
+            PARTITION BY tenant_id, conversation_id, call_hash, branch
+            ORDER BY position ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+        ) AS next_call
+    FROM threadkeep_items
+    WHERE call_hash IS NOT NULL
+        AND type IN ('function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output')
+) i
+JOIN threadkeep_conversations c ON c.tenant_id = i.tenant_id AND c.id = i.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = i.tenant_id
+LEFT JOIN threadkeep_items o
+    ON o.tenant_id = i.tenant_id AND o.conversation_id = i.conversation_id
+    AND o.position = CASE WHEN i.next_call IS NULL OR i.next_output < i.next_call THEN i.next_output END
+WHERE i.type IN ('function_call', 'custom_tool_call');

@@ -1,0 +1,155 @@
+"""``threadkeep append``: a provider's answer into a conversation, complete or streamed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal
+
+from typer import Argument, Option
+
+from threadkeep.cli.file_io import open_input
+from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
+from threadkeep.cli.output import Column, note, print_json, print_table
+from threadkeep.cli.target import Target
+from threadkeep.errors import CannotParse, ProviderError
+
+if TYPE_CHECKING:
+    from threadkeep import Conversation, Response
+
+COLUMNS: Final = (
+    Column("id", no_wrap=True),
+    Column("status"),
+    Column("model", drop_order=1),
+    Column("items", is_number=True),
+    Column("calls", is_number=True, drop_order=2),
+    Column("input_tokens", is_number=True, drop_order=4),
+    Column("output_tokens", is_number=True, drop_order=3),
+    Column("replayed"),
+)
+
+SSE_FIELDS: Final = frozenset({b"data", b"event", b"id", b"retry", b""})  # a line of the last kind is a comment
+STREAM_ENDED: Final = {"reason": "stream_ended"}  # the incomplete_details of a stream that broke off
+
+Body = Annotated[
+    str, Argument(metavar="FILE", help="The answer's body as the provider sent it; - is stdin.", show_default=False)
+]
+Key = Annotated[Text, Option("--key", metavar="KEY", help="Idempotency key: the same answer is stored only once.")]
+Provider = Annotated[Text, Option("--provider", metavar="NAME", help="Who answered, for `usage`.")]
+Latency = Annotated[float | None, Option("--latency-ms", metavar="MS", help="How long the provider took.")]
+Head = Annotated[
+    int | None, Option("--expected-head", metavar="N", min=-1, help="Position where the branch must end; -1: empty.")
+]
+Stream = Annotated[
+    bool, Option("--stream", help="The file holds events, one on each line: JSON, or server-sent events.")
+]
+OnConflict = Annotated[
+    Literal["raise", "append", "branch"], Option("--on-conflict", help="What to do where it ends elsewhere.")
+]
+
+
+@on_target()
+def append(
+    target: Target,
+    *,
+    id: ConversationId,
+    file: Body,
+    format: WireFormat,
+    key: Key = None,
+    provider: Provider = None,
+    latency_ms: Latency = None,
+    expected_head: Head = None,
+    on_conflict: OnConflict = "raise",
+    stream: Stream = False,
+    branch: Branch = None,
+    user: Owner = None,
+) -> None:
+    """Append a provider's answer to a conversation.
+
+    Its items, the raw body and a row of the usage ledger are written in one transaction. If the answer is an error only
+    the ledger row is written, and the command fails. With --stream the file holds the events of a streamed answer,
+    which are stored as they arrive.
+    """
+    options: dict[str, Any] = {
+        "idempotency_key": key, "expected_head": expected_head, "on_conflict": on_conflict, "provider": provider,
+        "latency_ms": latency_ms,
+    }  # fmt: skip
+    with open_input(file) as source, target.store(user=user) as store:
+        conversation = store.get_conversation(id, branch=branch)
+        response = (_append_stream if stream else _append_body)(conversation, source, format, options)
+    if target.is_json:
+        print_json({"id": id, "replayed": response.replayed, "response": response.to_dict()})
+    else:
+        print_table(COLUMNS, [_record_of(id, response)])
+    if stream:
+        _report_end_of_stream(response, format)
+
+
+def _append_body(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
+    """The response of a complete body."""
+    body = source.read()
+    try:
+        return conversation.add_response(body, format_name(format), **options)
+    except CannotParse as error:
+        if not isinstance(error, ProviderError) and _holds_events(body):
+            error.hint = "If the file holds the events of a stream, give --stream."
+        raise
+
+
+def _append_stream(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
+    """The response of a stream with one event on each line, as JSON or as server-sent events have it."""
+    has_events = False
+    with conversation.stream_response(format_name(format), **options) as recorder:
+        for event in filter(None, map(_event_in, source)):
+            recorder.feed(event)
+            has_events = True
+        if not has_events:
+            raise CannotParse("There were no events, so the answer is incomplete. There must be one on each line.")
+    return recorder.partial
+
+
+def _report_end_of_stream(response: Response, format: str) -> None:
+    """Say on stderr that a stream broke off, or fail as it failed."""
+    from threadkeep import Response
+
+    if response.incomplete_details == STREAM_ENDED:
+        nothing = f"nothing in it was an answer in {format} (leave out --stream if the file is one complete body)"
+        result = "what arrived is stored" if response.output else nothing
+        note(f"threadkeep: the stream ended before the answer did, which is incomplete; {result}")
+    if response.failed:
+        Response.parse({"error": response.error}, format_name(format))  # raises, as for a body that is an error
+
+
+def _event_in(line: bytes) -> bytes:
+    """The event on a line; nothing for the other lines of server-sent events."""
+    text = line.strip()
+    name, colon, data = text.partition(b":")
+    if colon and name in SSE_FIELDS:
+        return data.strip() if name == b"data" else b""
+    return text
+
+
+def _holds_events(body: bytes) -> bool:
+    """Whether a body looks like a stream: server-sent events, or several lines of which the first one is JSON."""
+    from threadkeep.domain.jsontext import loads
+
+    line, _, others = body.strip().partition(b"\n")
+    if _event_in(line) != line.strip():
+        return True
+    try:
+        return bool(others) and isinstance(loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _record_of(id: str, response: Response) -> dict[str, Any]:
+    """An answer in one row."""
+    usage = None if response.usage is None else response.usage.normalized
+    return {
+        "id": id,
+        "status": response.status,
+        "model": response.model,
+        "items": len(response.output),
+        "calls": len(response.tool_calls),
+        "input_tokens": None if usage is None else usage.input_tokens,
+        "output_tokens": None if usage is None else usage.output_tokens,
+        "replayed": response.replayed,
+    }

@@ -1,0 +1,181 @@
+"""``threadkeep demo``: one conversation, two providers, two processes, five formats.
+
+What the user, the tools and the providers say is in ``data/``; nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from typer import Option
+
+from threadkeep.cli.commands.render import report_lines
+from threadkeep.cli.commands.show import print_item, print_items
+from threadkeep.cli.commands.usage import record_of
+from threadkeep.cli.demo_data import OTHER_MODELS, PROVIDERS, Script, body_of, load_script
+from threadkeep.cli.json_preview import preview_lines
+from threadkeep.cli.options import Text, format_name, on_target
+from threadkeep.cli.output import is_terminal, note, print_json, print_text
+from threadkeep.cli.target import Target
+from threadkeep.cli.usage_table import print_usage
+from threadkeep.errors import InvalidOption, ThreadkeepError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from threadkeep import Conversation, Rendered
+
+BY: Final = ("provider", "model", "format")
+
+
+@on_target("as_json")
+def demo(
+    target: Target,
+    *,
+    keep: Annotated[
+        Text, Option("--keep", metavar="FILE", help="Keep the SQLite file of the demo under this new name.")
+    ] = None,
+    resume: Annotated[
+        Text, Option("--resume", metavar="ID", help="Do the second half only, in the file of --keep.")
+    ] = None,
+) -> None:
+    """Show an exchange with tools and two providers.
+
+    A question with a picture, calls and their outputs, the final answer of another provider; then a second process
+    resumes the conversation by its id and renders it for all providers. It works on a SQLite file of its own, and sends
+    nothing: the providers' answers come with the package.
+    """
+    if resume is not None:
+        if keep is None or not Path(keep).exists():
+            raise InvalidOption("--resume needs --keep with the file of an earlier demo.")
+        _run_second_half(Path(keep), resume, is_json=target.is_json)
+        return
+    with _new_file(keep) as file:
+        stored = _run_first_half(file, is_json=target.is_json)
+        _start_second_half(file, stored, is_json=target.is_json)
+    if keep is not None and not target.is_json:
+        url = shlex.quote(_url_of(Path(keep)).render_as_string())
+        note(f"threadkeep: kept in {keep}; try: threadkeep --url {url} show {stored}")
+
+
+@contextmanager
+def _new_file(keep: str | None) -> Iterator[Path]:
+    """The path of a SQLite file that does not exist yet; a temporary one is removed at the end."""
+    if keep is not None:
+        if Path(keep).exists():
+            raise InvalidOption(f"{keep!r} exists already. Give --keep the name of a new file.")
+        if not Path(keep).parent.is_dir():
+            raise InvalidOption(f"There is no folder for {keep!r}. Give --keep a name in one that exists.")
+        yield Path(keep)
+        return
+    with tempfile.TemporaryDirectory(prefix="threadkeep-demo-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder, "demo.db")
+
+
+def _url_of(file: Path) -> URL:
+    """The URL of a SQLite file, whatever characters its name has."""
+    from sqlalchemy import URL
+
+    return URL.create("sqlite", database=str(file))
+
+
+def _run_first_half(file: Path, *, is_json: bool) -> str:
+    """A question, an answer with calls, their outputs, and the final answer of another provider; returns the id."""
+    from threadkeep import Store
+
+    script = load_script()
+    with Store(_url_of(file)) as store:
+        conversation = store.create_conversation(tools=script["tools"], **script["conversation"])
+        conversation.user(script["question"])
+        for wire in PROVIDERS:
+            _add_answer(conversation, wire, script)
+        if not is_json:
+            print_text("The providers' answers are recorded ones; nothing is sent anywhere.")
+            _print_headline(f"Process {os.getpid()} stores {conversation.id}, “{conversation.title}”, turn by turn")
+            print_items(conversation)
+    return conversation.id
+
+
+def _add_answer(conversation: Conversation, format: str, script: Script) -> None:
+    """One round: render the request, add the answer that a provider once gave, and run the tools it calls."""
+    conversation.update(model=script["models"][format])
+    wire = format_name(format)
+    rendered = conversation.render(wire)
+    response = conversation.add_response(body_of(format), wire, rendered=rendered, **PROVIDERS[format])
+    for call in response.tool_calls:
+        conversation.add_function_call_output(call_id=call.call_id, output=script["tool_outputs"][call.name])
+
+
+def _start_second_half(file: Path, id: str, *, is_json: bool) -> None:
+    """Resume in another process, which has nothing but the file and the id."""
+    command = [sys.executable, "-m", "threadkeep", "demo", "--keep", str(file), "--resume", id]
+    sys.stdout.flush()
+    # Both processes print to a terminal themselves, and alike; otherwise this one prints what the other one says.
+    output = None if is_terminal() else subprocess.PIPE
+    done = subprocess.run([*command, "--json"] if is_json else command, check=False, stdout=output)  # noqa: S603 - ourselves
+    if done.stdout:
+        typer.echo(done.stdout, nl=False)
+    if done.returncode:
+        raise ThreadkeepError(f"The second process failed with exit code {done.returncode}.")
+
+
+def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
+    """Resume by id, ask one more question, and show the requests for all providers and the usage of all of it."""
+    from threadkeep import Store
+
+    script, requests = load_script(), {}
+    with Store(_url_of(file)) as store:
+        conversation = store.get_conversation(id)
+        question = conversation.user(script["follow_up"])
+        for wire, model in {**OTHER_MODELS, **script["models"]}.items():
+            conversation.update(model=model)
+            requests[wire] = conversation.render(format_name(wire))
+        rows = store.usage(by=BY)
+        total = store.usage()[0]
+    if is_json:
+        reports = {
+            wire: {"payload": rendered.payload, "report": report_lines(rendered)} for wire, rendered in requests.items()
+        }
+        print_json({"id": id, "requests": reports, "usage": [record_of(row) for row in rows]})
+        return
+    _print_headline(f"Process {os.getpid()} resumes {id} and asks another question")
+    print_item(question)
+    for wire in script["models"]:
+        _print_headline(f"The next request in {_summary(wire, requests[wire])}")
+        print_text("")
+        print_text("\n".join(f"  {line}" for line in preview_lines(requests[wire].payload)))
+        _print_report(requests[wire])
+    _print_headline("The other formats in short; `threadkeep render` prints the requests")
+    for wire in OTHER_MODELS:
+        print_text("")
+        print_text(f"  {_summary(wire, requests[wire])}")
+        _print_report(requests[wire])
+    _print_headline("The usage, as `threadkeep usage --by provider,model,format` prints it")
+    print_text("")
+    print_usage(BY, rows, total, is_aligned=True)
+
+
+def _summary(format: str, rendered: Rendered) -> str:
+    """How large a request is, and how much of it no later turn changes."""
+    return f"{format}: {len(rendered.body):,} bytes, its first {rendered.stable} turns are final"
+
+
+def _print_report(rendered: Rendered) -> None:
+    """Print what a request does not say."""
+    for line in report_lines(rendered):
+        print_text(f"  {line}", is_dim=True)
+
+
+def _print_headline(text: str) -> None:
+    """Print the title of a section."""
+    print_text("")
+    print_text(f"── {text}", is_bold=True, colour="blue")

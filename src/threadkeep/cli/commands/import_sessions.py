@@ -1,0 +1,176 @@
+"""``threadkeep import``: sessions, and requests to providers, from files into the database."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from reprlib import repr as short_repr
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+
+from typer import Argument, Option
+
+from threadkeep.cli.error_messages import in_shell_words
+from threadkeep.cli.file_io import STDIN, open_input
+from threadkeep.cli.options import Labels, Text, format_name, labels_of, on_target
+from threadkeep.cli.output import note, print_json, print_text, progress
+from threadkeep.cli.target import Target
+from threadkeep.errors import CannotParse, IdempotencyConflict, InvalidItem, InvalidOption
+
+if TYPE_CHECKING:
+    from threadkeep import Session, Store
+
+BATCH: Final = 50  # sessions written at once
+_TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys that requests have, and sessions have not
+Parse = Callable[[Any], "Session"]
+Source = tuple[str, BinaryIO]  # a name for messages, and the open file
+
+Files = Annotated[
+    list[str],
+    Argument(
+        metavar="FILE...",
+        help="A session (with --format: a request), a list of them, or one per line, as JSON; - is stdin.",
+        show_default=False,
+    ),
+]
+FormatName = Annotated[
+    Text, Option("--format", "-f", metavar="FORMAT", help="The files hold requests of this wire format.")
+]
+Model = Annotated[
+    Text, Option("--model", metavar="NAME", help="The model of requests that do not name it (gemini, converse).")
+]
+User = Annotated[Text, Option("--user", metavar="ID", help="Who will own the conversations.")]
+Key = Annotated[
+    Text, Option("--key", metavar="KEY", help="Idempotency key: a repeated import continues where it ended.")
+]
+
+
+@on_target()
+def import_sessions(
+    target: Target,
+    *,
+    files: Files,
+    format: FormatName = None,
+    model: Model = None,
+    user: User = None,
+    label: Labels = None,
+    key: Key = None,
+) -> None:
+    """Create conversations from sessions or requests and print their ids.
+
+    All files are checked before anything is written. Conversations are written some at a time; if that fails half-way,
+    the ids of those that were written are printed.
+    """
+    parse, info = _parser_of(format, model), {"user_id": user, "labels": labels_of(label)}
+    ids: list[str] = []
+    with ExitStack() as open_files:
+        sources = [
+            ("stdin" if name == STDIN else name, open_files.enter_context(open_input(name, seekable=True)))
+            for name in files
+        ]
+        count = 0
+        with progress("checking") as advance:
+            for _ in _sessions_in(sources, parse):
+                count += 1
+                advance(1)
+        try:
+            with target.store(create=True) as store, progress("importing", count) as advance:
+                for batch in _save_batches(store, _sessions_in(sources, parse), key, info):
+                    ids.extend(batch)
+                    advance(len(batch))
+        finally:
+            if target.is_json:
+                print_json({"ids": ids})
+            elif ids:
+                print_text("\n".join(ids))
+    if not count:
+        note(f"threadkeep: there was nothing to import in {', '.join(name for name, _ in sources)}")
+
+
+def _save_batches(
+    store: Store, sessions: Iterator[Session], key: str | None, info: dict[str, Any]
+) -> Iterator[list[str]]:
+    """Write sessions, and give the ids of each batch that was written."""
+    number = 0
+    while batch := list(islice(sessions, BATCH)):
+        try:
+            yield store.save_many(batch, idempotency_key=None if key is None else f"{key}.{number}", **info)
+        except IdempotencyConflict as error:
+            raise IdempotencyConflict(str(key)) from error
+        number += 1
+
+
+def _parser_of(format: str | None, model: str | None) -> Parse:
+    """A function that makes a session of a JSON value: one that `Session.to_dict` wrote, or a provider's request."""
+    from threadkeep.formats import get_format
+
+    if format is None:
+        if model is not None:
+            raise InvalidOption("--model is for requests: give their wire format with --format.")
+        return _parse_session
+    wire = get_format(format_name(format))
+    return lambda value: wire.parse_request(value, model=model)
+
+
+def _parse_session(value: Any) -> Session:
+    """The session that `Session.to_dict` wrote."""
+    from threadkeep import Session
+
+    if not isinstance(value, dict):
+        raise InvalidOption(f"{short_repr(value)} is not a session. Give a JSON object.")
+    if not _TURN_LISTS.isdisjoint(value):
+        raise InvalidOption("This is a provider's request, not a session. Give its wire format with --format.")
+    return Session.from_dict(value)
+
+
+def _sessions_in(sources: Sequence[Source], parse: Parse) -> Iterator[Session]:
+    """The sessions of all sources, in order, from their beginning."""
+    for name, file in sources:
+        file.seek(0)
+        for path, value in _json_values(file, name):
+            if isinstance(value, list):
+                for index, element in enumerate(value):
+                    yield _session(element, f"{path}[{index}]", parse)
+            else:
+                yield _session(value, path, parse)
+
+
+def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    """The values of a JSON document, or of a file with one of them on each line, each with its path."""
+    from threadkeep.domain.jsontext import loads
+
+    is_first = True
+    for number, line in enumerate(file, 1):
+        text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if not text.strip():
+            continue
+        path = f"{name}, line {number}"
+        try:
+            value = loads(text)
+        except ValueError as error:
+            rest = file.read() if is_first else b""
+            if not rest.strip():
+                raise CannotParse(f"{path} is not JSON: {error}.") from error
+            path, value = name, _json_document(text + rest, name)
+        yield path, value
+        is_first = False
+
+
+def _json_document(text: bytes, name: str) -> Any:
+    from threadkeep.domain.jsontext import loads
+
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise CannotParse(
+            f"{name} is not JSON: {error}. It must be one JSON document, or one session on each line."
+        ) from error
+
+
+def _session(value: Any, path: str, parse: Parse) -> Session:
+    try:
+        return parse(value)
+    except (CannotParse, InvalidOption, InvalidItem) as error:
+        kind = next(kind for kind in (CannotParse, InvalidOption, InvalidItem) if isinstance(error, kind))
+        raise kind(f"{path}: {in_shell_words(error, {})}") from error

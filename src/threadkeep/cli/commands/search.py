@@ -1,0 +1,108 @@
+"""``threadkeep search`` and ``threadkeep reindex``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from threadkeep.cli.formatting import number_of
+from threadkeep.cli.options import After, Labels, Limit, OnlyUser, Status, Text, labels_of, on_target, status_of
+from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, print_text, printable, styled
+from threadkeep.cli.target import Target
+from threadkeep.cli.time_options import Since, Until, bounds_of
+
+COLUMNS: Final = (
+    Column("conversation", "conversation_id"),
+    Column("position"),
+    Column("branch"),
+    Column("type"),
+    Column("role"),
+    Column("created", "created_at"),
+    Column("user", "user_id"),
+    Column("title"),
+    Column("snippet"),
+)
+
+Words = Annotated[
+    list[str], Argument(metavar="TEXT…", help='Words, "a phrase", prefix*, -excluded.', show_default=False)
+]
+Conversation = Annotated[Text, Option("--conversation", metavar="ID", help="Only in this conversation.")]
+Role = Annotated[Text, Option("--role", metavar="NAME", help="Only messages of this role.")]
+Type = Annotated[Text, Option("--type", metavar="NAME", help="Only items of this type, such as message, or title.")]
+
+
+@on_target()
+def search(
+    target: Target,
+    words: Words,
+    *,
+    user: OnlyUser = None,
+    label: Labels = None,
+    status: Status = "active",
+    conversation: Conversation = None,
+    role: Role = None,
+    type: Type = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 20,
+    after: After = None,
+) -> None:
+    """Find messages, tool calls and their outputs, and titles; the best first.
+
+    A result contains all words. Put `--` before words that begin with a minus.
+    """
+    with target.store() as store:
+        page = store.search(
+            " ".join(words),
+            user_id=user,
+            labels=labels_of(label),
+            status=status_of(status),
+            conversation_id=conversation,
+            type=type,
+            role=role,
+            limit=limit,
+            after=after,
+            **bounds_of(since, until),
+        )
+    draw = _print_results if is_terminal() else print_table
+    records = [asdict(result) | {"created_at": iso(result.created_at)} for result in page]
+    target.report_list("results", records, COLUMNS, draw=draw, empty="nothing found", next=page.next)
+
+
+@on_target()
+def reindex(
+    target: Target,
+    *,
+    rebuild: Annotated[bool, Option("--rebuild", help="Drop the index and build a new one.")] = False,
+) -> None:
+    """Add to the search index what is not in it yet.
+
+    Searching does that, too, but then it takes longer.
+    """
+    with target.store() as store:
+        count = store.reindex(rebuild=rebuild)
+    verb = "is" if count == 1 else "are"
+    target.report({"documents": count}, f"{number_of(count, 'text')} {verb} new in the index of {target.shown_url}.")
+
+
+def _print_results(_: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line about each result, and its snippet with the matches in bold."""
+    for record in records:
+        where = "title" if record["position"] is None else f"{record['position']} {record['role'] or record['type']}"
+        created = clock(datetime.fromisoformat(record["created_at"]))
+        about = (record["conversation_id"], where, created, record["user_id"], record["title"])
+        print_text("  ".join(" ".join(text.split()) for text in about if text), is_dim=True)
+        typer.echo(f"  {_highlighted(record['snippet'], record['marks'])}")
+
+
+def _highlighted(snippet: str, marks: Sequence[tuple[int, int]]) -> str:
+    parts, end = [], 0
+    for start, stop in marks:
+        parts += [printable(snippet[end:start]), styled(printable(snippet[start:stop]), is_bold=True)]
+        end = stop
+    return "".join([*parts, printable(snippet[end:])])

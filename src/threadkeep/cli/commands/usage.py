@@ -1,0 +1,137 @@
+"""``threadkeep usage``: what was used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+
+from threadkeep.cli.file_io import writing
+from threadkeep.cli.formatting import key_text
+from threadkeep.cli.options import MaxRows, OnlyUser, Text, format_name, on_target
+from threadkeep.cli.output import is_terminal, note, print_json
+from threadkeep.cli.target import Target
+from threadkeep.cli.time_options import Since, TimeZone, Until, bounds_of, time_text
+from threadkeep.cli.usage_export import csv_text, write_parquet
+from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
+from threadkeep.cli.usage_table import print_usage
+from threadkeep.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from threadkeep import UsageRow
+
+By = Annotated[
+    list[str] | None,
+    Option("--by", metavar="COLUMN,…", help="A row for each hour, day, week, month, model, user_id … of these."),
+]
+Model = Annotated[Text, Option("--model", metavar="NAME", help="Only of this model.")]
+Provider = Annotated[Text, Option("--provider", metavar="NAME", help="Only of this provider.")]
+Format = Annotated[Text, Option("--format", metavar="NAME", help="Only of this wire format.")]
+Conversation = Annotated[Text, Option("--conversation", metavar="ID", help="Only of this conversation.")]
+Status = Annotated[Text, Option("--status", metavar="NAME", help="Only of this status, such as failed.")]
+OrderBy = Annotated[Text, Option("--order-by", metavar="FIGURE", help="Largest first, such as total_tokens.")]
+AsCsv = Annotated[bool, Option("--csv", help="Print CSV.")]
+Parquet = Annotated[Path | None, Option("--parquet", metavar="FILE", help="Write a Parquet file.")]
+Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Draw a plot: .svg, .png or .html.")]
+FigureName = Annotated[
+    Text, Option("--figure", metavar="FIGURE", help="What bars and plots show, such as total_tokens.")
+]
+
+
+@on_target()
+def usage(
+    target: Target,
+    *,
+    by: By = None,
+    since: Since = None,
+    until: Until = None,
+    tz: TimeZone = "UTC",
+    user: OnlyUser = None,
+    model: Model = None,
+    provider: Provider = None,
+    format: Format = None,
+    conversation: Conversation = None,
+    status: Status = None,
+    order_by: OrderBy = None,
+    limit: MaxRows = None,
+    figure: FigureName = None,
+    as_csv: AsCsv = False,
+    parquet: Parquet = None,
+    plot: Plot = None,
+) -> None:
+    """Print what was used: calls, tokens, costs.
+
+    A figure that no provider reported stays empty; it is never zero.
+    """
+    columns, measure = _columns_of(by), _checked_figure(figure, order_by)
+    _check_forms(columns, plot, is_csv=as_csv, is_json=target.is_json)
+    options = {
+        **bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
+        "format": _checked_format(format), "conversation_id": conversation, "status": status,
+    }  # fmt: skip
+    filters: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    is_table = not any((target.is_json, as_csv, parquet, plot))
+    with target.store() as store:
+        grouping: dict[str, Any] = {"by": columns, "order_by": order_by, "limit": limit}  # the store checks the names
+        rows = store.usage(**grouping, **filters)
+        total = store.usage(**filters)[0] if columns and is_table and is_terminal() else None
+    if parquet:
+        _write(parquet, write_parquet, columns, rows)
+    if plot:
+        _write(plot, write_plot, columns, rows, measure=measure, about=time_text(since, until))
+    if is_table:
+        _print_table(target, columns, rows, total, measure)
+    elif target.is_json:
+        print_json({"usage": [record_of(row) for row in rows]})
+    elif as_csv:
+        typer.echo(csv_text(columns, rows), nl=False)
+
+
+def _print_table(
+    target: Target, columns: Sequence[str], rows: Sequence[UsageRow], total: UsageRow | None, measure: str | None
+) -> None:
+    print_usage(columns, rows, total, figure=measure)
+    if not any(row.attempts for row in rows):
+        note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
+
+
+def _write(path: Path, write: Callable[..., None], *args: Any, **options: Any) -> None:
+    """Write a file, and say so on stderr."""
+    with writing(path):
+        write(path, *args, **options)
+    note(f"threadkeep: wrote {path}")
+
+
+def _check_forms(columns: Sequence[str], plot: Path | None, *, is_csv: bool, is_json: bool) -> None:
+    """Check that a report can be printed and drawn as the options say."""
+    if is_csv and is_json:
+        raise InvalidOption("The output has one form: give either --csv or --json.")
+    if plot is not None:
+        check_plot(plot, columns)
+
+
+def _columns_of(by: Sequence[str] | None) -> list[str]:
+    """The columns that --by names, between commas or one by one."""
+    return [name.strip() for text in by or () for name in text.split(",") if name.strip()]
+
+
+def _checked_format(name: str | None) -> str | None:
+    """The name of a wire format."""
+    return None if name is None else format_name(name)
+
+
+def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
+    """What bars show: the figure that was given, else what the rows are ordered by."""
+    if figure is not None and figure not in TITLES:
+        raise InvalidOption(f"--figure must be one of {', '.join(TITLES)}, not {figure!r}.")
+    return figure or (order_by if order_by in TITLES else None)
+
+
+def record_of(row: UsageRow) -> dict[str, Any]:
+    """A row as JSON: keys and figures."""
+    values = row.to_dict().items()
+    return {name: key_text(value) if isinstance(value, date) else value for name, value in values}

@@ -1,0 +1,105 @@
+"""Errors in one line, in the words of the command line.
+
+An error of threadkeep names the Python argument that it is about, and its hint is for people who write Python. Here the
+argument is written as the option that it comes from. The hint is replaced by advice for the shell where there is some,
+printed as it is where it names no Python call or keyword, and left out otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from threadkeep.errors import (
+    HeadConflict,
+    LossError,
+    ResponseInProgress,
+    SchemaMissing,
+    SchemaOutOfDate,
+    StreamChunk,
+    ThreadkeepError,
+)
+
+# Python arguments that an option has the name of
+_SAME_NAME: Final = (
+    "account", "after", "branch", "by", "cache", "content", "dialect", "dynamic_context", "dynamic_context_at",
+    "expected_head", "external_id", "format", "largest", "latency_ms", "limit", "model", "on_conflict", "order_by",
+    "provider", "raw_bodies", "role", "server_state", "since", "status", "type", "tz", "until", "upto", "url", "window",
+)  # fmt: skip
+
+# Python argument -> the option or argument of the command line that it comes from
+OPTIONS: Final = {
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME},
+    "conversation_id": "--conversation",
+    "id": "ID",
+    "idempotency_key": "--key",
+    "labels": "--label",
+    "name": "The tenant's name",
+    "tenant": "The tenant's name",
+    "text": "TEXT",
+    "user_id": "The user's id",
+}
+
+_UPGRADE: Final = "Run `threadkeep db upgrade`."
+
+# error -> what to do about it in a shell, whatever its hint
+ADVICE: Final[dict[type[ThreadkeepError], str]] = {
+    HeadConflict: "Read what is new and try again, or give --on-conflict append or --on-conflict branch.",
+    LossError: "Without --strict it is rendered anyway, and the losses are reported on stderr.",
+    ResponseInProgress: "Wait until it ends, or give --on-conflict append, which ends it where it is, or --on-conflict "
+    "branch.",
+    SchemaMissing: _UPGRADE,
+    SchemaOutOfDate: _UPGRADE,
+    StreamChunk: "Give a file with all events, and --stream.",
+}
+
+# call that a hint names -> what does the same in a shell
+CALLS: Final = {
+    "branches(": "`threadkeep branches` lists them.",
+    "create_tenant(": "`threadkeep tenants create` creates one, `threadkeep tenants ls` lists them.",
+    "find_conversation(": "For an id of your own use `threadkeep ls --external-id`.",
+    "for_tenant(": "--tenant opens it.",
+    "update(model=": 'Import it with one ("model" in the file, or --model), or let the application set it.',
+    "upgrade(": _UPGRADE,
+}
+
+_PYTHON: Final = re.compile(r"\w[(=]")  # a call, or a keyword argument
+
+
+def error_message(error: BaseException) -> str:
+    """An error in one line.
+
+    Of a database error it is what the driver says, and of which database, without the statement.
+    """
+    if isinstance(error, ThreadkeepError):
+        return one_line(in_shell_words(error))
+    driver_error = getattr(error, "orig", None)
+    if driver_error is not None:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        return f"The database says: {one_line(str(driver_error)) or type(driver_error).__name__}{notes}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + ("" if error.filename is None else f": {error.filename}")
+    return one_line(str(error)) or type(error).__name__
+
+
+def in_shell_words(error: ThreadkeepError, options: Mapping[str, str] = OPTIONS) -> str:
+    """What an error says, with its argument as one of these options, and with advice for the shell."""
+    if error.argument is None and error.hint is None:
+        return str(error)
+    argument = None if error.argument is None else options.get(error.argument, error.argument)
+    return " ".join(part for part in (argument, error.message, advice_on(error)) if part)
+
+
+def advice_on(error: ThreadkeepError) -> str | None:
+    """What to do about an error in a shell; None where there is nothing to say."""
+    advice = next((ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE), None)
+    if advice is not None or error.hint is None:
+        return advice
+    command = next((CALLS[call] for call in CALLS if call in error.hint), None)
+    return command or (None if _PYTHON.search(error.hint) else error.hint)
+
+
+def one_line(text: str) -> str:
+    """A text with its line breaks as blanks."""
+    return " ".join(text.split())

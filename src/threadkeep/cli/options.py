@@ -1,0 +1,101 @@
+"""Options that several commands have, and how a command gets those that all have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from typer import Argument, Option
+
+from threadkeep.cli.target import Target
+from threadkeep.errors import InvalidOption, UnknownFormat
+from threadkeep.formats.registry import NAMES, FormatName
+
+Text = str | None  # of options that may be left out
+MAX_PAGE: Final = 1000  # what a store lists at once
+
+Url = Annotated[Text, Option("--url", metavar="URL", help="Database, as for `threadkeep --url`.")]
+Tenant = Annotated[Text, Option("--tenant", metavar="NAME", help="Tenant, in a database that several share.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+
+ConversationId = Annotated[str, Argument(metavar="ID", help="Id of the conversation, conv_….", show_default=False)]
+Owner = Annotated[Text, Option("--user", metavar="ID", help="Whose conversation it must be; default: anyone's.")]
+Branch = Annotated[int | None, Option("--branch", metavar="N", help="Branch; default: the active one.")]
+WireFormat = Annotated[
+    str, Option("--format", "-f", metavar="FORMAT", help="Wire format, such as open_responses.", show_default=False)
+]
+Labels = Annotated[list[str] | None, Option("--label", metavar="KEY=VALUE", help="Label; can be given several times.")]
+OnlyUser = Annotated[Text, Option("--user", metavar="ID", help="Only of this user.")]
+Status = Annotated[Literal["active", "archived", "all"], Option("--status", help="Only conversations of this status.")]
+Limit = Annotated[int, Option("--limit", metavar="N", help="At most this many.")]
+MaxRows = Annotated[int | None, Option("--limit", metavar="N", min=1, help="At most this many rows.")]
+After = Annotated[Text, Option("--after", metavar="NEXT", help="Start where an earlier page ended.")]
+Yes = Annotated[bool, Option("--yes", help="Do it: without this option nothing is deleted.")]
+
+_KEYWORD: Final = inspect.Parameter.KEYWORD_ONLY
+_CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+# The options of all commands, as Typer reads them
+_SHARED: Final = {
+    "url": inspect.Parameter("url", _KEYWORD, default=None, annotation=Url),
+    "tenant": inspect.Parameter("tenant", _KEYWORD, default=None, annotation=Tenant),
+    "as_json": inspect.Parameter("as_json", _KEYWORD, default=False, annotation=AsJson),
+}
+
+
+def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function that takes a `Target` and its own options.
+
+    The command has the options of all commands, too, or only those that are named here. What they say counts more than
+    the same options in front of the command.
+    """
+    names = shared or tuple(_SHARED)
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(context: typer.Context, **values: Any) -> None:
+            options = {name: values.pop(name) for name in names}
+            target: Target = context.find_root().obj
+            function(target.override(**options), **values)
+
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [_CONTEXT, *own, *(_SHARED[name] for name in names)]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads both
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
+
+    return decorate
+
+
+def labels_of(texts: list[str] | None) -> dict[str, str]:
+    """Labels from ``KEY=VALUE`` texts.
+
+    Raises:
+        InvalidOption: one of them does not have that form.
+    """
+    labels = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InvalidOption(f"--label {text!r} is not of the form KEY=VALUE.")
+        labels[key] = value
+    return labels
+
+
+def status_of(option: Literal["active", "archived", "all"]) -> Literal["active", "archived"] | None:
+    """A status as the library takes it: None is any."""
+    return None if option == "all" else option
+
+
+def format_name(text: str) -> FormatName:
+    """The name of a wire format, as the Python API takes it.
+
+    Raises:
+        UnknownFormat: no format has that name.
+    """
+    for name in NAMES:
+        if name == text:
+            return name
+    raise UnknownFormat(text, sorted(NAMES))

@@ -1,0 +1,185 @@
+"""The database and tenant that a command works on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from threadkeep.cli.output import note, print_json, print_table, print_text
+from threadkeep.errors import InvalidOption, SchemaError, ThreadkeepError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sqlalchemy import Engine
+
+    from threadkeep import Page, Store
+    from threadkeep.cli.output import Column
+
+DEFAULT_URL: Final = "sqlite:///threadkeep.db"
+URL_VARIABLE: Final = "THREADKEEP_URL"
+PAGE_SIZE: Final = 500  # rows read at once
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The database and tenant of a command, and whether it prints JSON.
+
+    Attributes:
+        url: of the database.
+        tenant: its name; None for the default one.
+        is_json: whether `--json` was given.
+    """
+
+    url: str
+    tenant: str | None
+    is_json: bool
+
+    def override(self, *, url: str | None = None, tenant: str | None = None, as_json: bool = False) -> Target:
+        """This target with the options of a command, where they are given."""
+        return Target(url or self.url, self.tenant if tenant is None else tenant, as_json or self.is_json)
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password."""
+        from threadkeep.store.engines import shown_url
+
+        return shown_url(self.url)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the database is a SQLite file that does not exist.
+
+        Raises:
+            InvalidOption: it is not a database URL.
+        """
+        from threadkeep.store.engines import parsed_url
+
+        url = parsed_url(self.url)
+        is_file = url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
+        return is_file and not str(url.database).startswith("file:") and not Path(str(url.database)).exists()
+
+    def check_exists(self) -> None:
+        """Check that there is a database: a misspelt one must not be created, and found to be empty.
+
+        Raises:
+            SchemaError: it is a SQLite file that does not exist.
+            InvalidOption: it is not a database URL.
+        """
+        if self.is_missing:
+            raise SchemaError(
+                f"There is no database {self.shown_url}.",
+                hint=f"--url or {URL_VARIABLE} name another one; `threadkeep import` and `threadkeep db upgrade` "
+                "create one.",
+            )
+
+    @contextmanager
+    def store(self, *, user: str | None = None, all_tenants: bool = False, create: bool = False) -> Iterator[Store]:
+        """The store of the tenant, or only what belongs to one user there; or the store of all tenants.
+
+        With `create` a SQLite file that does not exist is set up, and stderr says so.
+
+        Raises:
+            InvalidOption, MissingExtra, SchemaError, NotFound: it cannot be opened.
+        """
+        from threadkeep import Store
+
+        is_new = self.is_missing
+        if not create:
+            self.check_exists()
+        with self._named_errors():
+            with self._checked_parameters():
+                store = Store(self.url, tenants=all_tenants or self.tenant is not None)
+            with store:
+                if is_new:
+                    note(f"threadkeep: created a new database, {self.shown_url}")
+                scoped = store if all_tenants or self.tenant is None else store.for_tenant(self.tenant)
+                yield scoped if user is None else scoped.for_user(user)
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """An engine that can connect to the database, whatever the state of its schema.
+
+        Raises:
+            InvalidOption, MissingExtra: the URL cannot be used.
+        """
+        from threadkeep.store.engines import engine_for
+
+        with self._checked_parameters():
+            engine = engine_for(self.url)
+        try:
+            with self._named_errors():
+                with self._checked_parameters(), engine.connect():
+                    pass
+                yield engine
+        finally:
+            engine.dispose()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Errors of the database get its URL as a note, which the message of the command shows."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except SQLAlchemyError as error:
+            error.add_note(self.shown_url)
+            raise
+
+    @contextmanager
+    def _checked_parameters(self) -> Iterator[None]:
+        """Drivers report parameters in the URL that they do not know each in their own way: one error for all."""
+        from threadkeep.store.engines import parsed_url
+
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message="Query string argument")
+                yield
+        except (TypeError, ValueError, AttributeError, Warning) as error:
+            if isinstance(error, ThreadkeepError) or not parsed_url(self.url).query:
+                raise
+            raise InvalidOption(f"The parameters in the URL of {self.shown_url} cannot be used: {error}.") from error
+
+    def report(self, value: Mapping[str, Any], text: str) -> None:
+        """Print a result: as JSON, or as text for people."""
+        if self.is_json:
+            print_json(value)
+        else:
+            print_text(text)
+
+    def report_list(
+        self,
+        name: str,
+        records: Sequence[Mapping[str, Any]],
+        columns: Sequence[Column],
+        *,
+        empty: str = "",
+        draw: Callable[[Sequence[Column], Sequence[Mapping[str, Any]]], None] = print_table,
+        **beside: Any,
+    ) -> None:
+        """Print records: as JSON under `name`, beside other values such as the `next` page; or as a table.
+
+        A line on stderr says where there are none (`empty`) or more.
+        """
+        if self.is_json:
+            print_json({name: records, **beside})
+            return
+        draw(columns, records)
+        if empty and not records:
+            note(f"threadkeep: {empty} in {self.shown_url}")
+        elif beside.get("next") is not None:
+            note(f"threadkeep: there are more: --after {beside['next']}")
+
+
+def iterate(list_page: Callable[..., Page[T]]) -> Iterator[T]:
+    """Everything that a listing of the library has, read page by page."""
+    page = list_page(limit=PAGE_SIZE)
+    yield from page
+    while page.next is not None:
+        page = list_page(after=page.next, limit=PAGE_SIZE)
+        yield from page

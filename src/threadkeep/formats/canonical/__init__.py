@@ -1,0 +1,1 @@
+"""How an item is stored in a row: its payload as Open Responses sends it, and an overlay of everything else."""

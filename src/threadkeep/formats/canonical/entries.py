@@ -1,0 +1,235 @@
+"""Items as rows: what is stored of an item.
+
+`items.payload` is the item as Open Responses sends it, whatever is rendered around it; `items.rest` is an overlay with
+everything else that is known of the item, such as keys for other formats: ``overlaid(base, overlay(full, base)) ==
+full``. The store writes what `entry_of` gives, and a session without a database renders through it, too: there is one
+way from items to requests.
+
+An overlay is an object with some of the keys ``value`` (replaces the base), ``set`` and ``drop`` (keys of an object),
+``in`` (overlays of the values under these keys), ``at`` (overlays of list elements, by index) and ``text`` (the base is
+the text of a list with one part, and this is the type of that part).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from threadkeep.domain.jsontext import PLAIN, JsonObject, decode, encode, encode_texts
+from threadkeep.formats.canonical.items import wire_item
+from threadkeep.formats.canonical.keys import ANSWER_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES
+from threadkeep.formats.shared.reports import Context
+
+
+def overlay(full: Any, base: Any) -> JsonObject | None:
+    """What must be laid over `base` to get `full`; None when they are the same JSON."""
+    if isinstance(full, dict) and isinstance(base, dict):
+        return _of_objects(full, base)
+    if isinstance(full, list) and isinstance(base, list) and len(full) == len(base):
+        inner = {str(i): over for i, (f, b) in enumerate(zip(full, base, strict=True)) if (over := overlay(f, b))}
+        return {"at": inner} if inner else None
+    if isinstance(base, str) and (kind := _type_of_text(full, base)) is not None:
+        return {"text": kind}
+    return None if _same(full, base) else {"value": full}
+
+
+def overlaid(base: Any, over: JsonObject | None) -> Any:
+    """`base` with an overlay laid over it; neither is changed."""
+    if over is None:
+        return base
+    if "value" in over:
+        return over["value"]
+    if "text" in over:
+        return [{"type": over["text"], "text": base}]
+    if "at" in over:
+        inner = over["at"]
+        return [overlaid(element, inner.get(str(i))) for i, element in enumerate(base)]
+    dropped = over.get("drop", ())
+    result = {key: value for key, value in base.items() if key not in dropped}
+    for key, inner in over.get("in", {}).items():
+        result[key] = overlaid(base[key], inner)
+    result.update(over.get("set", {}))
+    return result
+
+
+def _type_of_text(full: Any, base: str) -> Any:
+    """The type of the part when `full` is a list with one part that says no more than this text."""
+    match full:
+        case [{"type": str(kind), "text": text, **others}] if text == base and not others:
+            return kind
+    return None
+
+
+def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
+    parts: JsonObject = {
+        "set": {key: value for key, value in full.items() if key not in base},
+        "drop": [key for key in base if key not in full],
+        "in": {
+            key: inner
+            for key, value in full.items()
+            if key in base and value is not base[key] and (inner := overlay(value, base[key]))
+        },
+    }
+    return {name: part for name, part in parts.items() if part} or None
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equal as JSON: True is not 1, and NaN is NaN."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, float) or isinstance(right, float):
+        return type(left) is type(right) and repr(left) == repr(right)
+    return bool(left == right)
+
+
+_MESSAGE_KEYS: Final = frozenset({"type", "role", "content"})
+_OUTPUT_KEYS: Final = frozenset({"type", "call_id", "output"})
+_TEXT_KEYS: Final = frozenset({"type", "text"})
+_TEXTS: Final = frozenset(kind for kind, keys in PART_KEYS.items() if keys >= _TEXT_KEYS)
+_TEXT_TYPES: Final = {role: "output_text" if role == "assistant" else "input_text" for role in ROLES}
+_OWN_KEYS: Final = ANSWER_KEYS["message"] | {"origin"}
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class Entry(NamedTuple):
+    """One stored item as the formats read it: a few columns and the item's JSON text, not parsed until needed.
+
+    `payload` is the item exactly as Open Responses sends it (None where that format does not send it); `rest` is the
+    overlay with everything else that is known of the item.
+    """
+
+    position: int
+    type: str
+    role: str | None = None
+    turn: int | None = None  # items of one wire message or response share it; None: built by the user
+    seen: int | None = None  # on items of a response: the last position that its request showed
+    call_id: str | None = None
+    origin: str | None = None  # the format it came in; None: built by the user
+    payload: bytes | None = None
+    rest: bytes | None = None
+    codec: int = 0
+
+    def item(self) -> JsonObject:
+        """The item as a JSON object: wire names of Open Responses, user extras inline, `native` and `origin`."""
+        text, codec = self.payload, self.codec
+        item: Any = None if text is None else decode(text, codec) if codec else orjson.loads(text)
+        if self.rest is not None:
+            item = overlaid(item, decode(self.rest, self.codec))
+        elif self.origin is not None:
+            item["origin"] = self.origin
+        full: JsonObject = item
+        return full
+
+
+def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None) -> Entry:
+    """The stored form of an item object.
+
+    Raises:
+        InvalidItem: the item holds something that JSON has no form for, or is nested too deeply.
+    """
+    plain = _plain_payload(item)
+    if plain is not None:
+        get = item.get
+        text, codec = encode_texts(plain[0]) if plain[1] else encode(plain[0])
+        return Entry(
+            position, item["type"], get("role"), turn, seen, get("call_id"), get("origin"), payload=text, codec=codec
+        )
+    return _mapped_entry(item, position, turn, seen)
+
+
+def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int | None) -> Entry:
+    """The entry of an item that says more than what is sent of it, or is sent in another form."""
+    full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
+    payload = wire_item(full, Context())
+    over = overlay(full, payload) if _says_more(full, payload) else None
+    text, codec = (None, PLAIN) if payload is None else encode(payload)
+    rest, rest_codec = (None, PLAIN) if over is None else encode(over)
+    role, origin = item.get("role"), item.get("origin")
+    return Entry(
+        position=position,
+        type=item["type"],
+        role=role if isinstance(role, str) else None,
+        turn=turn,
+        seen=seen,
+        call_id=call_id_of(item),
+        origin=origin if isinstance(origin, str) else None,
+        payload=text,
+        rest=rest,
+        codec=codec | rest_codec,
+    )
+
+
+def _plain_payload(item: JsonObject) -> tuple[JsonObject, bool] | None:
+    """The payload of an item that is sent as it stands, and whether it holds only texts; most items are such."""
+    kind = item["type"]
+    if kind == "message":
+        texts = _texts_in(item.get("content"))
+        if texts is not None and _has_keys(item, _MESSAGE_KEYS) and texts == _TEXT_TYPES.get(item["role"]):
+            return _without_origin(item), True
+        return _own_payload(item, texts) if _is_as_it_came(item, texts) else None
+    if kind == "function_call_output" and _has_keys(item, _OUTPUT_KEYS) and _is_plain_output(item):
+        return _without_origin(item), True
+    return None
+
+
+def _has_keys(item: JsonObject, keys: frozenset[str]) -> bool:
+    """Whether an item has these keys and no others but its origin."""
+    return item.keys() >= keys and len(item) == len(keys) + ("origin" in item)
+
+
+def _without_origin(item: JsonObject) -> JsonObject:
+    return {key: value for key, value in item.items() if key != "origin"} if "origin" in item else item
+
+
+def _texts_in(content: Any) -> str | None:
+    """The type of the parts of a content of plain texts, all of one type; None for any other content."""
+    text_type: str | None = None
+    for part in content if isinstance(content, list) else ():
+        kind = part["type"]
+        if part.keys() != _TEXT_KEYS or (text_type is not None and kind != text_type):
+            return None
+        text_type = kind
+    return text_type
+
+
+def _is_plain_output(item: JsonObject) -> bool:
+    """Whether an item with the keys of an output is the text that a called function returned."""
+    call_id = item["call_id"]
+    return isinstance(item["output"], str) and isinstance(call_id, str) and 0 < len(call_id) <= LONGEST_CALL_ID
+
+
+def _is_as_it_came(item: JsonObject, texts: str | None) -> bool:
+    """Whether a message came from this format and has nothing beyond the format's own keys, as most responses do."""
+    if item.get("origin") != NAME or not item.keys() <= _OWN_KEYS or not isinstance(item.get("role"), str):
+        return False
+    if texts is not None:
+        return texts in _TEXTS
+    content = item.get("content")
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and part.keys() <= PART_KEYS.get(part["type"], _NONE) for part in content
+    )
+
+
+def _own_payload(item: JsonObject, texts: str | None) -> tuple[JsonObject, bool]:
+    """The payload of a message that is sent as it came, its id first."""
+    payload = _without_origin(item)
+    payload = {"id": payload["id"], **payload} if "id" in payload else payload
+    return payload, texts is not None and all(isinstance(payload[key], str) for key in payload if key != "content")
+
+
+def _says_more(full: JsonObject, payload: JsonObject | None) -> bool:
+    """Whether an item says more than its payload and its origin, which has a column of its own."""
+    rest = {key: value for key, value in full.items() if key != "origin"}
+    # A payload is made of the item's own values, so equal is the same.
+    return rest != payload and overlay(rest, payload) is not None
+
+
+def call_id_of(item: JsonObject) -> str | None:
+    """The call id of a call or output; also of a call that only its own provider knows, so that it can be answered."""
+    call_id = item.get("call_id")
+    if item["type"] == "provider_item" and isinstance(item.get("payload"), dict):
+        payload = item["payload"]
+        is_call = (payload.get("type") == "custom" and "custom" in payload) or "function" in payload
+        call_id = payload.get("id") if is_call else None
+    return call_id if isinstance(call_id, str) else None

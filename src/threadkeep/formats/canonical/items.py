@@ -1,0 +1,247 @@
+"""Items of Open Responses, one by one: what stands in `items.payload` and in the input of a request.
+
+* Items that came from this format go back as they came, but for malformed arguments; how a request spelled them is
+  kept under `spelling`, which means nothing to other formats.
+* Of all others the format's own keys are sent; extras that users set for other formats are left out.
+* Item ids keep the prefix that the service requires, or are left out; a call id of the wrong length becomes a hash.
+* Reasoning goes only where it came from, and needs its encrypted content; `summary` is always sent.
+* Item types that threadkeep does not know are sent as they are.
+
+Source: OpenAI's API reference, "Responses", input items; the Open Responses specification, item params.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.formats.canonical.keys import (
+    ANSWER_KEYS,
+    ITEM_KEYS,
+    ITEM_STATUSES,
+    LONGEST_CALL_ID,
+    NAME,
+    PHASES,
+    PREFIXES,
+    ROLES,
+)
+from threadkeep.formats.canonical.parts import TOOL, own_parts, wire_parts
+from threadkeep.formats.shared.arguments import sent_arguments
+from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.parts import OURS, native_keys, own_block, report_foreign
+from threadkeep.formats.shared.reports import Context
+
+_TEXT_KEYS: Final = frozenset({"type", "text"})
+
+
+def text_type(role: Any) -> str:
+    """The part type that a text takes in a message of this role."""
+    return "output_text" if role == "assistant" else "input_text"
+
+
+def _untyped(item: JsonObject) -> JsonObject:
+    return {key: value for key, value in item.items() if key != "type"}
+
+
+def _as_text(item: JsonObject) -> JsonObject:
+    match item.get("content"):
+        case [{"type": kind, "text": str(text), **others}] if kind == text_type(item.get("role")) and not others:
+            return {**item, "content": text}
+    return item
+
+
+def _as_object(item: JsonObject) -> JsonObject:
+    arguments = loads(item["arguments"])
+    return {**item, "arguments": arguments} if isinstance(arguments, dict) else item
+
+
+def _unsummarized(item: JsonObject) -> JsonObject:
+    return {key: value for key, value in item.items() if key != "summary" or value}
+
+
+# word -> what it makes of an item in the usual spelling
+WORDS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {
+    "text": _as_text,  # content as a string
+    "object": _as_object,  # arguments as an object
+    "no summary": _unsummarized,  # reasoning without the key
+    "untyped": _untyped,  # a message or item reference without `type`
+}
+
+
+def spelled(item: JsonObject, words: Any) -> JsonObject:
+    """An item of this format as the request spelled it."""
+    for word, write in WORDS.items():
+        if isinstance(words, list) and word in words:
+            item = write(item)
+    return item
+
+
+def usual(item: JsonObject) -> tuple[JsonObject, list[str]]:
+    """An item of a request in the usual spelling, and the words for the one it had."""
+    words = []
+    kind = item.get("type")
+    if kind is None:
+        kind = "message" if "role" in item else "item_reference"
+        item = {**item, "type": kind}
+        words.append("untyped")
+    if kind == "message" and isinstance(item.get("content"), str):
+        item = {**item, "content": [{"type": text_type(item.get("role")), "text": item["content"]}]}
+        words.append("text")
+    elif kind == "function_call" and isinstance(item.get("arguments"), dict):
+        item = {**item, "arguments": dumps(item["arguments"]).decode()}
+        words.append("object")
+    elif kind == "reasoning" and item.get("summary") is None:
+        words.append("no summary")
+    return item, words
+
+
+Mapper = Callable[[JsonObject, Context], JsonObject | None]
+# item type -> its key with content parts
+LISTS: Final = {"message": "content", "function_call_output": "output"}
+
+
+def wire_item(item: JsonObject, context: Context) -> JsonObject | None:
+    """An item object as the format sends it; None, and a loss, where it does not.
+
+    An id is its first key, so that the ids of a whole request can be compared without parsing.
+    """
+    if item.get("origin") == NAME:
+        wire = _own(item, context)
+    else:
+        wire = ITEMS.get(item["type"], _unknown)(item, context)
+        if "native" in item:
+            report_foreign(item, NAME, context, "native")
+            wire = None if wire is None else wire | native_keys(item, NAME)
+    return {"id": wire["id"], **wire} if wire is not None and "id" in wire else wire
+
+
+def wire_call_id(call_id: object, context: Context) -> str:
+    """A call id as the format takes it: 1 to 64 characters."""
+    sent = sized_call_id(call_id)
+    if sent != call_id:
+        context.repair(
+            "call_id", "call_id", f"The call id {call_id!r} became a hash: the format takes 1 to 64 characters."
+        )
+    return sent
+
+
+def sized_call_id(call_id: object) -> str:
+    """A call id of 1 to 64 characters: the one given, or a hash of it."""
+    text = str(call_id or "")
+    return text if 0 < len(text) <= LONGEST_CALL_ID else f"call_{hashed(text)}"
+
+
+def _own(item: JsonObject, context: Context) -> JsonObject | None:
+    """An item that came from this format; `summary` stands though empty, which is how the format writes it."""
+    kind = item["type"]
+    if kind == "provider_item":
+        return _block(item, context)
+    known = ANSWER_KEYS.get(kind)
+    kept = {key: value for key, value in item.items() if key not in OURS and (known is None or key in known)}
+    parts = LISTS.get(kind)
+    if parts is not None and isinstance(kept.get(parts), list):
+        kept[parts] = own_parts(kept[parts])
+    if kind == "function_call":
+        kept["arguments"] = sent_arguments(item, context)
+    elif kind == "reasoning":
+        kept.setdefault("summary", [])
+    return spelled(kept | native_keys(item, NAME), item.get("spelling"))
+
+
+def _kept(item: JsonObject, context: Context) -> JsonObject:
+    known = ITEM_KEYS[item["type"]]
+    kept = {key: value for key, value in item.items() if value is not None and key in known}
+    if "id" in kept and not str(kept["id"]).startswith(PREFIXES.get(item["type"], "")):
+        context.repair("item_id", "id", f"The id {kept.pop('id')!r} was left out: it is not one of this service.")
+    return kept
+
+
+def _message(item: JsonObject, context: Context) -> JsonObject | None:
+    kept = _kept(item, context)
+    role = kept["role"] = _role(item["role"], context)
+    content = item.get("content") or []
+    kept["content"] = wire_parts(content, role, context, "content")
+    if content and not kept["content"]:
+        return None
+    if kept.get("phase", "final_answer") not in PHASES:
+        del kept["phase"]
+    if kept.get("status", "completed") not in ITEM_STATUSES:
+        del kept["status"]
+    return kept
+
+
+def _role(role: Any, context: Context) -> str:
+    if role in ROLES:
+        return str(role)
+    context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
+    return "user"
+
+
+def _function_call(item: JsonObject, context: Context) -> JsonObject:
+    kept = _kept(item, context)
+    kept["call_id"] = wire_call_id(item.get("call_id"), context)
+    kept["name"] = context.name(item.get("name"))
+    kept["arguments"] = sent_arguments(item, context)
+    if kept.get("status", "completed") not in ITEM_STATUSES:
+        del kept["status"]
+    return kept
+
+
+def _function_call_output(item: JsonObject, context: Context) -> JsonObject:
+    kept = _kept(item, context)
+    kept["call_id"] = wire_call_id(item.get("call_id"), context)
+    kept["output"] = _output(item.get("output"), context)
+    if kept.get("status", "completed") not in ITEM_STATUSES:
+        context.loss("status", "status", f"The format has no status {kept.pop('status')!r} of an output.")
+    return kept
+
+
+def _output(output: Any, context: Context) -> str | list[JsonObject]:
+    if isinstance(output, list):
+        return wire_parts(output, TOOL, context, "output") or ([] if not output else "")
+    if output is None or isinstance(output, str):
+        return output or ""
+    return dumps(output).decode()
+
+
+def _reasoning(item: JsonObject, context: Context) -> JsonObject | None:
+    if item.get("origin") is not None or not item.get("encrypted_content"):
+        context.loss("reasoning", "", "Reasoning was left out: it has no encrypted content of this provider.")
+        return None
+    kept = _kept(item, context)
+    kept.pop("content", None)
+    kept.setdefault("summary", [])
+    if kept.get("status", "completed") not in ITEM_STATUSES:
+        del kept["status"]
+    return kept
+
+
+def _compaction(item: JsonObject, context: Context) -> JsonObject | None:
+    if item.get("origin") is not None or not item.get("encrypted_content"):
+        context.loss("item", "", "A compaction was left out: it has no encrypted content of this provider.")
+        return None
+    return _kept(item, context)
+
+
+def _block(item: JsonObject, context: Context) -> JsonObject | None:
+    payload = own_block(item, NAME, context, "")
+    return payload if isinstance(payload, dict) else None
+
+
+def _unknown(item: JsonObject, context: Context) -> JsonObject | None:
+    if item.get("origin") is not None:
+        context.loss("item", "", f"An item of type {item['type']}, which came from {item['origin']}, was left out.")
+        return None
+    return {key: value for key, value in item.items() if key not in OURS}
+
+
+ITEMS: Final[dict[str, Mapper]] = {
+    "message": _message,
+    "function_call": _function_call,
+    "function_call_output": _function_call_output,
+    "reasoning": _reasoning,
+    "compaction": _compaction,
+    "item_reference": _kept,
+    "provider_item": _block,
+}

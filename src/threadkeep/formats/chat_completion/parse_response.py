@@ -1,0 +1,213 @@
+"""The response of Chat Completions.
+
+* The first choice counts; further choices are provider data.
+* Reasoning of any spelling is an item before the message, and keeps its keys.
+* A refusal hides no content. Unknown content blocks and calls of other kinds are blocks of this format.
+* What the body, the choice and the message say beyond that is kept: provider data, or keys of the message.
+* Servers put the tokens that they read from or wrote to a cache in places of their own.
+
+Source: OpenAI's API reference, "Chat Completions", the completion object; recorded responses of other servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.response import Response
+from threadkeep.domain.usage import Usage
+from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.chat_completion.assistant import is_blank_value, reasoning_of
+from threadkeep.formats.chat_completion.calls import call_of_response
+from threadkeep.formats.chat_completion.fields import INCOMPLETE, MESSAGE_KEYS, NAME, REASONING_KEYS, STATUSES
+from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parts import block, split_native
+from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
+from threadkeep.formats.shared.usage import count_at, normalized_usage, positive_at
+
+CHUNK: Final = "chat.completion.chunk"
+# key of the body -> field of a response
+ECHOED: Final = {
+    "id": "id",
+    "object": "object",
+    "created": "created_at",
+    "model": "model",
+    "service_tier": "service_tier",
+    "metadata": "metadata",
+}
+_OTHERS: Final = frozenset({"choices", "usage", *ECHOED})
+_CHOICE_KEYS: Final = frozenset({"index", "message", "finish_reason", "error"})
+_TEXT_KEYS: Final = frozenset({"type", "text"})
+_REASONING: Final = frozenset(REASONING_KEYS)
+_KNOWN_KEYS: Final = MESSAGE_KEYS | _REASONING
+# keys of a message that are kept as they came
+_KEPT: Final = ("audio", "function_call")
+
+
+@parser(f"{NAME} body")
+def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
+    """Read a Chat Completions body.
+
+    Raises:
+        ProviderError: it is an error envelope.
+        CannotParse: there are no choices.
+    """
+    body = response_object(body)
+    if body.get("object") == CHUNK:
+        raise StreamChunk(NAME, CHUNK)
+    choice, others = _choices(body)
+    usage, output = body.get("usage"), [] if choice is None else _items_of(choice)
+    return Response(
+        **{field: body[key] for key, field in ECHOED.items() if key in body},
+        **_ending(choice),
+        output=output,
+        usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
+        extra=_provider_data(body, _choice_data(choice or {}, output), others),
+        format=NAME,
+    )
+
+
+def _choices(body: JsonObject) -> tuple[JsonObject | None, list[Any]]:
+    choices = body.get("choices")
+    if choices is None:
+        if (error := provider_error(body, NAME)) is not None:
+            raise error
+        raise CannotParse(f"The body has no choices{other_format(body, NAME)}: {shortened(body)}")
+    if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
+        raise CannotParse(f"choices is {shortened(choices)}, not a list of choices.", hint=SENT_BODY)
+    if not choices:
+        return None, []
+    if "message" not in choices[0] and isinstance(choices[0].get("delta"), dict):
+        raise StreamChunk(NAME, CHUNK)
+    return choices[0], choices[1:]
+
+
+def _ending(choice: JsonObject | None) -> JsonObject:
+    """Status, finish reason, and why the response is not whole."""
+    if choice is None:
+        return {"status": None}
+    word, error = choice.get("finish_reason"), choice.get("error")
+    status = "failed" if error and word is None else status_of(word, STATUSES, NAME)
+    reason = INCOMPLETE.get(word) if isinstance(word, str) else None
+    details = None if reason is None else {"reason": reason}
+    return {"status": status, "finish_reason": word, "incomplete_details": details, "error": error}
+
+
+def _provider_data(body: JsonObject, choice_data: JsonObject, others: list[Any]) -> JsonObject:
+    data = {key: value for key, value in body.items() if key not in _OTHERS and value is not None}
+    if others:
+        data["choices"] = others
+    if choice_data:
+        data["choice"] = choice_data
+    return data
+
+
+def _choice_data(choice: JsonObject, output: list[JsonObject]) -> JsonObject:
+    """What the choice has besides message and ending; log probabilities of its content are on a first text."""
+    data = {key: value for key, value in choice.items() if key not in _CHOICE_KEYS}
+    logprobs = data.get("logprobs")
+    if isinstance(logprobs, dict):
+        kept = {"content"} if any("logprobs" in part for item in output for part in item.get("content") or ()) else ()
+        data["logprobs"] = {k: v for k, v in logprobs.items() if k not in kept and v not in (None, [])}
+    return {key: value for key, value in data.items() if value not in (None, {}, [])}
+
+
+# The items of a choice: reasoning, then the message, then its calls
+
+
+def _items_of(choice: JsonObject) -> list[JsonObject]:
+    """The items of a choice; a choice without a message has none."""
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return []
+    items = [] if _REASONING.isdisjoint(message) else reasoning_of(message)
+    parts = _parts(message)
+    first = next((part for part in parts if part["type"] == "output_text"), None)
+    if first is not None:
+        _annotate(first, message, choice)
+    native = _native(message, has_text=first is not None)
+    if parts:
+        item = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
+        items.append({**item, "native": {NAME: native}} if native else item)
+    elif native:
+        items.append({**block({"role": "assistant", **native}, NAME), "origin": NAME})
+    calls = message.get("tool_calls")
+    return items + [call_of_response(call) for call in (calls if isinstance(calls, list) else ())]
+
+
+def _parts(message: JsonObject) -> list[JsonObject]:
+    content, refusal = message.get("content"), message.get("refusal")
+    if isinstance(content, str):
+        parts = [{"type": "output_text", "text": content}] if content else []
+    else:
+        blocks = content if isinstance(content, list) else [] if content is None else [content]
+        parts = [part for wire in blocks if (part := _part(wire)) is not None]
+    if isinstance(refusal, str) and refusal:
+        parts.append({"type": "refusal", "refusal": refusal})
+    return parts
+
+
+def _part(wire: Any) -> JsonObject | None:
+    """A content block; empty texts are left out, unknown blocks kept as they are."""
+    if isinstance(wire, str):
+        return {"type": "output_text", "text": wire} if wire else None
+    kind = wire.get("type") if isinstance(wire, dict) else None
+    if kind in (None, "text") and isinstance(wire, dict) and isinstance(wire.get("text"), str):
+        return {**split_native(wire, _TEXT_KEYS, NAME), "type": "output_text"} if wire["text"] else None
+    if kind == "refusal" and isinstance(wire.get("refusal"), str):
+        return split_native(wire, ("type", "refusal"), NAME)
+    return block(wire, NAME)
+
+
+def _annotate(part: JsonObject, message: JsonObject, choice: JsonObject) -> None:
+    """Annotations and log probabilities belong to the first text."""
+    logprobs = choice.get("logprobs")
+    notes = {
+        "annotations": message.get("annotations"),
+        "logprobs": logprobs.get("content") if isinstance(logprobs, dict) else None,
+    }
+    part.update({key: value for key, value in notes.items() if isinstance(value, list) and value})
+
+
+def _native(message: JsonObject, *, has_text: bool) -> JsonObject:
+    """Keys of the message that have no canonical form; annotations have none without a text."""
+    native = {key: value for key, value in message.items() if key not in _KNOWN_KEYS and value is not None}
+    if message.get("annotations") and not has_text:
+        native["annotations"] = message["annotations"]
+    return native | {key: message[key] for key in _KEPT if key in message and not is_blank_value(message[key])}
+
+
+CACHED: Final = (
+    "prompt_tokens_details.cached_tokens",
+    "prompt_cache_hit_tokens",
+    "cached_tokens",
+    "num_cached_tokens",
+    "cache_read_input_tokens",
+)
+WRITTEN: Final = (
+    "prompt_tokens_details.cache_write_tokens",
+    "prompt_tokens_details.cache_creation_tokens",
+    "cache_creation_input_tokens",
+)
+
+
+def usage_of(usage: JsonObject) -> Usage:
+    """The token counts under the names of Open Responses; every server's own object stays in `raw`."""
+    normalized = normalized_usage(
+        input_tokens=count_at(usage, "prompt_tokens"),
+        output_tokens=count_at(usage, "completion_tokens"),
+        reasoning=count_at(usage, "completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        total=count_at(usage, "total_tokens"),
+        cached=positive_at(usage, *CACHED),
+        written=positive_at(usage, *WRITTEN),
+    )
+    return Usage(
+        input_tokens=usage.get("prompt_tokens"),
+        output_tokens=usage.get("completion_tokens"),
+        total_tokens=usage.get("total_tokens"),
+        input_tokens_details=usage.get("prompt_tokens_details"),
+        output_tokens_details=usage.get("completion_tokens_details"),
+        raw=usage,
+        normalized=normalized,
+    )

@@ -1,0 +1,292 @@
+"""The message list of Chat Completions.
+
+* A response is one assistant message: its text, its reasoning keys and all its calls. Calls that the user built go
+  onto the assistant message before them, if there is one.
+* Tool messages stand directly behind the assistant message whose calls they answer, wherever their items are; in an
+  imported request that had them elsewhere they stay there.
+* Messages that may stand side by side are not joined.
+* Messages that came from this format go back as they came, see `spelling`.
+
+Source: OpenAI's API reference, "Chat Completions", messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.chat_completion.assistant import message_keys, own_keys, spell_assistant, with_native
+from threadkeep.formats.chat_completion.calls import missing_message, spelled_call, tool_message
+from threadkeep.formats.chat_completion.fields import NAME, ROLES
+from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
+from threadkeep.formats.chat_completion.parts import CARRIED, PARTS, wire_parts
+from threadkeep.formats.chat_completion.spelling import KEPT, STRING, as_one_text, item_spelling, spelled
+from threadkeep.formats.shared.arguments import sent_arguments
+from threadkeep.formats.shared.cache_marks import MARK
+from threadkeep.formats.shared.dialects import STANDARD, Dialect
+from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared.rendering import Rendering
+
+
+class Writer:
+    """Writes messages item by item, behind those that are there; the last assistant message may still grow."""
+
+    def __init__(self, messages: list[JsonObject], rendering: Rendering, pairing: Pairing, dialect: Dialect) -> None:
+        spelling = rendering.spelling or {}
+        self.messages = messages
+        self._pairing, self._context, self._dialect = pairing, rendering.context, dialect
+        self._imported = rendering.imported  # items before that go back as they came
+        self._carried = (*CARRIED, MARK) if dialect.marks == "parts" else CARRIED
+        self._as_string = spelling.get("content") == STRING
+        self._keeps_order = spelling.get("order") == KEPT
+        self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
+        self._pending = pairing.pending() | {position for position in pairing.alone if position > pairing.sent}
+        self._unsettled: int | None = None  # index of the first message that a later output may change
+        self._open: JsonObject | None = None
+        self._turn: int | None = None
+        self._spelling: JsonObject = {}  # of the open message
+        self._is_text = False  # whether its texts are one string
+        self._calls: list[tuple[Entry, str]] = []  # of the open message: calls, and their ids on the wire
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write all items."""
+        context, in_time = self._context, self._pairing.calls
+        for entry in entries:
+            if self._open is not None and entry.seen is not None and entry.turn != self._turn:
+                self._close()
+            context.position = position = entry.position
+            if position in in_time:
+                self._output_in_time(entry)
+                continue
+            item = entry.item()
+            WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
+            if "spelling" in item and self._open is not None and self._turn == entry.turn:
+                self._spelling = self._spelling | item_spelling(item, entry)
+        self._close()
+        context.position = None
+
+    def stable(self) -> int:
+        """How many messages no later append changes: a last assistant message may still get calls."""
+        if self._unsettled is not None:
+            return self._unsettled
+        is_last_open = bool(self.messages) and self.messages[-1].get("role") == "assistant"
+        return len(self.messages) - is_last_open
+
+    # The open message
+
+    def _takes_one_text(self, entry: Entry) -> bool:
+        """Whether the vendor takes texts as one string; an imported request goes back as it came."""
+        return self._dialect.text == "string" and entry.position >= self._imported
+
+    def _join(self, keys: JsonObject, entry: Entry, *, is_text: bool = True) -> None:
+        """Put keys onto the open message where they belong to it, else onto a new one."""
+        message = self._open
+        if message is None or not self._belongs(message, entry, is_text=is_text):
+            if message is not None:
+                self._close()
+            self._open = {"role": "assistant", "content": None, **keys}
+            self._turn, self._is_text = entry.turn, self._takes_one_text(entry)
+            self.messages.append(self._open)
+            return
+        before = message["content"]
+        message.update(keys)
+        if isinstance(before, list) and "content" in keys:
+            message["content"] = [*before, *(keys["content"] or [])]
+
+    def _belongs(self, message: JsonObject, entry: Entry, *, is_text: bool) -> bool:
+        """Whether the open message is the one that an item is part of."""
+        if self._turn != entry.turn:
+            return False
+        is_empty = message["content"] is None and not self._calls
+        return is_empty or (entry.turn is not None and (not is_text or bool(self._calls)))
+
+    def _close(self) -> None:
+        """Finish the open assistant message, and answer its calls."""
+        message, calls = self._open, self._calls
+        if message is None:
+            return
+        if self._is_text:
+            message["content"] = as_one_text(message["content"])
+        if self._spelling or self._as_string or self._is_text or not message["content"]:
+            spell_assistant(message, self._spelling, as_string=self._as_string or self._is_text)
+            self._spelling = {}
+        self._open = self._turn = None
+        if calls:
+            self._calls = []
+            self._answer(calls)
+
+    # Messages
+
+    def message(self, item: JsonObject, entry: Entry) -> None:
+        """A message; the assistant's stays open for calls."""
+        role, is_own = item.get("role"), entry.origin == NAME
+        if role not in ROLES and not is_own:
+            self._context.loss("role", "role", f"The format has no role {role!r}; the message was left out.")
+        elif role == "assistant":
+            self._assistant(item, entry)
+        else:
+            mappers = OWN_PARTS if is_own else PARTS[role]  # type: ignore[index]  # one of ROLES
+            content = wire_parts(item.get("content") or [], mappers, self._context, "content", self._carried)
+            if content:
+                self._put({"role": role, "content": content}, item, entry)
+
+    def _put(self, message: JsonObject, item: JsonObject, entry: Entry) -> None:
+        """Add a message that is not the assistant's."""
+        self._close()
+        if self._unsettled is None and entry.turn == LAYER:
+            self._unsettled = len(self.messages)
+        if is_text := self._takes_one_text(entry):
+            message["content"] = as_one_text(message["content"])
+        if is_text or self._as_string or "spelling" in item:
+            as_string = is_text or self._as_string
+            message["content"] = spelled(message["content"], item_spelling(item, entry), as_string=as_string)
+        self.messages.append(with_native(item, message, entry, self._context) if "native" in item else message)
+
+    def _assistant(self, item: JsonObject, entry: Entry) -> None:
+        is_own = entry.origin == NAME
+        parts = item.get("content") or ()
+        keys: JsonObject = {"content": None}
+        if is_own:
+            parts, own = own_keys(parts)
+            keys.update(own)
+        mappers = OWN_PARTS if is_own else PARTS["assistant"]
+        if content := wire_parts(parts, mappers, self._context, "content", self._carried):
+            keys["content"] = content
+        elif len(keys) == 1 and not native_keys(item, NAME):
+            return
+        self._join(with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
+
+    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+        """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
+        keys = native_keys(item, NAME)
+        if keys:
+            self._join(keys, entry, is_text=False)
+        else:
+            self._context.loss("reasoning", "", "Reasoning was left out: the format has no place for it.")
+
+    def block(self, item: JsonObject, entry: Entry) -> None:
+        """A call of a kind that only this format knows, or keys of the assistant message of its turn."""
+        payload = own_block(item, NAME, self._context, "")
+        if not isinstance(payload, dict):
+            return
+        spelling = item_spelling(item, entry)
+        if "whole" in spelling:
+            self._close()
+            self.messages.append(dict(payload))
+        elif entry.call_id is not None or "call" in spelling:
+            self._add_call(dict(payload), item, entry)
+        elif "role" in payload:
+            self._join(message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
+        else:
+            self._join({"content": [payload]}, entry)
+
+    def nothing(self, _item: JsonObject, entry: Entry) -> None:
+        """An item that the format has no form for."""
+        self._context.unknown_item(entry)
+
+    # Calls
+
+    def function_call(self, item: JsonObject, entry: Entry) -> None:
+        """A call, on the assistant message of its turn; one that the user built, on the message before it."""
+        name, arguments = item.get("name"), item.get("arguments")
+        if entry.rest is not None:
+            name = name if entry.origin == NAME else self._context.name(name)
+            if entry.position >= self._imported:
+                arguments = sent_arguments(item, self._context)
+        function = {"name": name, "arguments": arguments}
+        self._add_call({"id": item.get("call_id") or "", "type": "function", "function": function}, item, entry)
+
+    def custom_call(self, item: JsonObject, entry: Entry) -> None:
+        """A call of a custom tool: free text instead of arguments."""
+        custom = {"name": self._context.name(item.get("name")), "input": item.get("input") or ""}
+        self._add_call({"id": item.get("call_id") or "", "type": "custom", "custom": custom}, item, entry)
+
+    def _add_call(self, call: JsonObject, item: JsonObject, entry: Entry) -> None:
+        if self._open is None or (entry.turn is not None and entry.turn != self._turn):
+            self._join({}, entry, is_text=False)
+        if "native" in item or "spelling" in item:
+            report_foreign(item, NAME, self._context, "native")
+            call = spelled_call(call, native_keys(item, NAME), item_spelling(item, entry))
+        self.messages[-1].setdefault("tool_calls", []).append(call)
+        if entry.call_id is not None or entry.type != "provider_item":  # else no output can name it
+            self._expect_output(call, entry)
+
+    def _expect_output(self, call: JsonObject, entry: Entry) -> None:
+        """Note a call of the open message; an id that another one has becomes a hash."""
+        is_used = bool(self._calls) and any(call["id"] == used for _, used in self._calls)
+        if (is_used or not call["id"]) and entry.position >= self._imported:
+            call["id"] = f"call_{hashed(call['id'], entry.position)}"
+            self._context.repair("duplicate_call_id", "call_id", "A call id that is empty or came twice became a hash.")
+        if self._unsettled is None and entry.position in self._pending:
+            self._unsettled = len(self.messages) - 1
+        self._calls.append((entry, call["id"]))
+
+    # Outputs
+
+    def _answer(self, calls: Sequence[tuple[Entry, str]]) -> None:
+        """The tool messages of calls: those in time, and placeholders."""
+        pairing = self._pairing
+        outputs = [(output, key) for call, key in calls if (output := pairing.answers.get(call.position)) is not None]
+        if self._keeps_order:
+            outputs = [(output, key) for output, key in outputs if not self._stays(output)]
+        is_by_call = self._dialect is not STANDARD  # others pair results with calls by their order
+        for output, key in outputs if is_by_call else sorted(outputs):
+            self._add_output(key, output)
+        for call, key in calls if pairing.unanswered else ():
+            if call.position in pairing.unanswered:
+                self._context.missing_output(call, MISSING_OUTPUT)
+                self.messages.append(missing_message(key, self._dialect.results))
+
+    def _add_output(self, call_id: str, output: Entry) -> None:
+        self._context.position = output.position
+        results = "parts" if output.position < self._imported else self._dialect.results
+        self.messages.append(tool_message(call_id, output, self._context, results))
+
+    def _stays(self, output: Entry) -> bool:
+        """Whether an output has its own place, as the imported request had it."""
+        return self._keeps_order and output.position < self._imported
+
+    def output(self, item: JsonObject, entry: Entry) -> None:
+        """An output without a call, or one that came after its placeholder was sent."""
+        position, pairing = entry.position, self._pairing
+        if position in self._orphans:
+            self._context.orphan_output(entry)
+        elif position in pairing.alone:
+            self._close()
+            self._add_output(entry.call_id or "", entry)
+        else:
+            self._context.late_output(entry)
+            self.message(late_output_message(item, pairing.late[position].item()), entry)
+
+    def _output_in_time(self, entry: Entry) -> None:
+        """It is written behind its call when that message is closed, which an output does."""
+        if self._stays(entry):
+            self._close()
+            self._add_output(entry.call_id or "", entry)
+            return
+        if self._open is not None:
+            is_here = bool(self._calls) and self._pairing.calls[entry.position].position >= self._calls[0][0].position
+            self._close()
+        else:
+            is_here = self.messages[-1].get("role") == "tool"
+        if not is_here:
+            self._context.position = entry.position
+            self._context.moved_output(entry)
+
+
+# item type -> what writes it
+WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
+    "message": Writer.message,
+    "function_call": Writer.function_call,
+    "custom_tool_call": Writer.custom_call,
+    "function_call_output": Writer.output,
+    "custom_tool_call_output": Writer.output,
+    "reasoning": Writer.reasoning,
+    "provider_item": Writer.block,
+    "compaction": Writer.nothing,
+    "item_reference": Writer.nothing,
+}

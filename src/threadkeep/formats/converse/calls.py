@@ -1,0 +1,130 @@
+"""Calls, tool results and reasoning of Converse, one by one.
+
+* Arguments are an object; others become an empty one, which is reported.
+* Reasoning is sent when it came from this format or from Anthropic's own, byte for byte; Claude requires a signature.
+
+Source: Amazon Bedrock's API reference, "ToolUseBlock", "ToolResultBlock", "ReasoningContentBlock".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+import orjson
+
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps
+from threadkeep.errors import InvalidItem
+from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
+from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
+from threadkeep.formats.shared.parts import native_keys
+
+_READERS: Final = (NAME, "messages")  # formats whose reasoning this service can read
+_LONG_NUMBER: Final = re.compile(r"\d{19}")  # orjson rounds longer ones
+
+
+def tool_use(item: JsonObject, name: Any, call_id: str, context: WriteContext) -> JsonObject:
+    """The block of a call."""
+    text = item.get("input") if item["type"] == "custom_tool_call" else None
+    value = {"input": text or ""} if item["type"] == "custom_tool_call" else call_input(item, context)
+    return {"toolUse": {"toolUseId": call_id, "name": name, "input": value, **native_keys(item, NAME)}}
+
+
+def call_input(item: JsonObject, context: WriteContext) -> Any:
+    """The arguments of a call as an object."""
+    arguments = item.get("arguments")
+    if "input" in native_keys(item, NAME) or arguments is None:
+        return {}
+    value = _read(arguments) if isinstance(arguments, str) else arguments
+    if isinstance(value, dict):
+        return value
+    detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
+    context.repair("malformed_arguments", "arguments", detail)
+    return {}
+
+
+def _read(text: str) -> Any:
+    """The value of a JSON text; None when it is none, or cannot be sent as JSON."""
+    try:
+        value = _read_exactly(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = _read_exactly(text)
+    if text.count("[") + text.count("{") > MAX_DEPTH and not _is_flat(value):
+        return None
+    return value
+
+
+def _read_exactly(text: str) -> Any:
+    """The value of what orjson refuses or rounds: lone surrogates and long integers are JSON, infinities are not."""
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _is_flat(value: Any) -> bool:
+    try:
+        check_depth(value)
+    except InvalidItem:
+        return False
+    return True
+
+
+def tool_result(item: JsonObject, call_id: str, context: WriteContext) -> JsonObject:
+    """The block of a tool's output."""
+    result: JsonObject = {"toolUseId": call_id}
+    status = item.get("status")
+    if isinstance(status, str) and status in RESULT_STATUSES:
+        result["status"] = RESULT_STATUSES[status]
+    elif status:
+        context.loss("status", "status", f"Converse has no status {status!r} of an output.")
+    result["content"] = _content(item, context)
+    return {"toolResult": {**result, **native_keys(item, NAME)}}
+
+
+def _content(item: JsonObject, context: WriteContext) -> list[JsonObject]:
+    output = item.get("output")
+    if isinstance(output, list):
+        is_own = item.get("origin") == NAME
+        return blocks_of(output, RESULT, context, "output") or ([] if is_own else [{"text": ""}])
+    if isinstance(output, dict):
+        return [{"json": output}]
+    return [{"text": output if isinstance(output, str) else "" if output is None else dumps(output).decode()}]
+
+
+def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject]:
+    """The blocks of a reasoning item that the service can read; the rest is reported."""
+    origin, content = item.get("origin"), item.get("content") or []
+    if origin not in _READERS:
+        context.loss("reasoning", "", "Reasoning was left out: it did not come from this service or from Anthropic's.")
+        return []
+    blocks = []
+    for index, part in enumerate(content):
+        block = _thinking(part, is_own=origin == NAME) if isinstance(part, dict) else None
+        if block is None:
+            context.loss("reasoning", f"content[{index}]", "Reasoning without a signature was left out.")
+        else:
+            blocks.append({"reasoningContent": block})
+    if not content:
+        context.loss("reasoning", "", "Reasoning was left out: it holds nothing that the service can read.")
+    return blocks
+
+
+def _thinking(part: JsonObject, *, is_own: bool) -> JsonObject | None:
+    if part.get("type") == "redacted_thinking" and isinstance(part.get("data"), str):
+        return {"redactedContent": part["data"]}
+    signature = part.get("signature")
+    if part.get("type") != "thinking" or not (isinstance(signature, str) or is_own):
+        return None
+    return {
+        "reasoningText": {"text": part.get("thinking") or ""} | ({} if signature is None else {"signature": signature})
+    }

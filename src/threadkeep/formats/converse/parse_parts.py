@@ -1,0 +1,199 @@
+"""The items of a Converse message: reasoning, messages, calls and results, in the order of the blocks.
+
+* Neighbouring texts and media are one message, neighbouring reasoning blocks one item.
+* What a model says besides text, calls and reasoning (results of the provider's own tools too) is a block of this
+  format, and so is what a user message holds besides text, media and results.
+* Text with citations, and guarded text, are texts; the block is kept with them.
+
+Source: Amazon Bedrock's API reference, "ContentBlock".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.converse.fields import NAME, OUTPUT_STATUSES
+from threadkeep.formats.converse.media import MEDIA, media_part
+from threadkeep.formats.converse.parts import JSON_SPELLING
+from threadkeep.formats.shared.arguments import arguments_text
+from threadkeep.formats.shared.parts import block
+
+_CALL: Final = "tool_use"  # type that some answers state of a call, and that requests do not have
+_SERVER_CALL: Final = "server_tool_use"  # type of a call that the provider answers itself
+_CALL_KEYS: Final = frozenset({"toolUseId", "name", "input"})
+_RESULT_KEYS: Final = frozenset({"toolUseId", "content", "status"})
+_THOUGHT_KEYS: Final = frozenset({"text", "signature"})
+
+
+class Reader:
+    """Collects the items of one message; what is odd about calls is kept when it came in a request."""
+
+    def __init__(self, role: str, *, is_answer: bool = False) -> None:
+        self.items: list[JsonObject] = []
+        self._role, self._is_answer = role, is_answer
+        self._is_model = role == "assistant"
+
+    def read(self, blocks: Sequence[Any]) -> None:
+        """Take in all blocks."""
+        for wire in blocks:
+            key = next(iter(wire), "") if isinstance(wire, dict) and len(wire) == 1 else ""
+            read = READERS.get(key)
+            if read is None or not read(self, wire[key]):
+                self._part(block(wire, NAME))
+
+    def text(self, text: Any) -> bool:
+        """A text."""
+        if not isinstance(text, str):
+            return False
+        self._part({"type": self._text_type, "text": text})
+        return True
+
+    @property
+    def _text_type(self) -> str:
+        return "output_text" if self._is_model else "input_text"
+
+    def guarded(self, content: Any) -> bool:
+        """A text that the guardrail looks at."""
+        match content:
+            case {"text": {"text": str(text)}}:
+                own = {NAME: {"guardContent": content}}
+                self._part({"type": self._text_type, "text": text, "native": own})
+                return True
+        return False
+
+    def cited(self, content: Any) -> bool:
+        """A text with its citations."""
+        match content:
+            case {"content": [{"text": str()}, *_] as pieces}:
+                text = "".join(piece.get("text", "") for piece in pieces if isinstance(piece, dict))
+                part: JsonObject = {"type": self._text_type, "text": text}
+                if self._is_model and isinstance(content.get("citations"), list):
+                    part["annotations"] = [annotation(citation, text) for citation in content["citations"]]
+                self._part({**part, "native": {NAME: {"citationsContent": content}}})
+                return True
+        return False
+
+    def medium(self, content: Any, *, kind: str) -> bool:
+        """A picture, document, video or sound."""
+        part = media_part(kind, content)
+        if part is not None:
+            self._part(part)
+        return part is not None
+
+    def call(self, call: Any) -> bool:
+        """A call of a function; calls of the provider's own tools stay blocks."""
+        if not self._is_model or not isinstance(call, dict) or call.get("type") == _SERVER_CALL:
+            return False
+        item = {
+            "type": "function_call",
+            "call_id": str(call.get("toolUseId") or ""),
+            "name": str(call.get("name") or ""),
+            "arguments": arguments_text(call.get("input")),
+        }
+        self._item({**item, **_native(self._odd_keys(call))})
+        return True
+
+    def _odd_keys(self, call: JsonObject) -> JsonObject:
+        """Keys of a call that go back; an answer that says what kind of call it is says what its item says."""
+        known = {*_CALL_KEYS, "type"} if self._is_answer and call.get("type") == _CALL else _CALL_KEYS
+        odd = {key: value for key, value in call.items() if key not in known}
+        if not self._is_answer and "input" in call and not isinstance(call["input"], dict):
+            odd["input"] = call["input"]
+        return odd
+
+    def result(self, result: Any) -> bool:
+        """What a function returned; results of the provider's own tools stay blocks."""
+        if self._is_model or not isinstance(result, dict) or not isinstance(result.get("content"), list):
+            return False
+        status = result.get("status")
+        item: JsonObject = {"type": "function_call_output", "call_id": str(result.get("toolUseId") or "")}
+        item["output"] = _output(result["content"])
+        native = {key: value for key, value in result.items() if key not in _RESULT_KEYS}
+        if isinstance(status, str) and status in OUTPUT_STATUSES:
+            item["status"] = OUTPUT_STATUSES[status]
+        elif status is not None:
+            native["status"] = status
+        self._item({**item, **_native(native)})
+        return True
+
+    def reasoning(self, content: Any) -> bool:
+        """A piece of reasoning, readable or not."""
+        thought = _thinking(content) if self._is_model else None
+        if thought is None:
+            return False
+        last = self.items[-1] if self.items else None
+        if last is not None and last["type"] == "reasoning":
+            last["content"].append(thought)
+        else:
+            self._item({"type": "reasoning", "summary": [], "content": [thought]})
+        return True
+
+    def _item(self, item: JsonObject) -> None:
+        self.items.append({**item, "origin": NAME})
+
+    def _part(self, part: JsonObject) -> None:
+        """A part of the open message; a block without one is an item, but in system content, which is a message."""
+        last = self.items[-1] if self.items else None
+        if last is not None and last["type"] == "message":
+            last["content"].append(part)
+        elif part["type"] == "provider_item" and self._role != "system":
+            self._item({**part, "role": self._role})
+        else:
+            self._item({"type": "message", "role": self._role, "content": [part]})
+
+
+READERS: Final[dict[str, Callable[[Reader, Any], bool]]] = {
+    "text": Reader.text,
+    "guardContent": Reader.guarded,
+    "citationsContent": Reader.cited,
+    "toolUse": Reader.call,
+    "toolResult": Reader.result,
+    "reasoningContent": Reader.reasoning,
+    **{kind: partial(Reader.medium, kind=kind) for kind in MEDIA},
+}
+
+
+def _native(keys: JsonObject) -> JsonObject:
+    return {"native": {NAME: keys}} if keys else {}
+
+
+def _output(blocks: list[Any]) -> str | list[JsonObject]:
+    """The output in the content of a tool result: text, or parts where there is more than a text."""
+    match blocks:
+        case [{"text": str(text), **others}] if not others:
+            return text
+    return [_result_part(wire) for wire in blocks]
+
+
+def _result_part(wire: Any) -> JsonObject:
+    match wire:
+        case {"text": str(text), **others} if not others:
+            return {"type": "input_text", "text": text}
+        case {"json": value, **others} if not others:
+            return {"type": "input_text", "text": dumps(value).decode(), "spelling": {NAME: JSON_SPELLING}}
+    kind = next(iter(wire), "") if isinstance(wire, dict) and len(wire) == 1 else ""
+    part = media_part(kind, wire[kind]) if kind in MEDIA else None
+    return block(wire, NAME) if part is None else part
+
+
+def _thinking(content: Any) -> JsonObject | None:
+    """A piece of reasoning as Anthropic's own API has it; None for what it does not have."""
+    match content:
+        case {"redactedContent": str(data), **others} if not others:
+            return {"type": "redacted_thinking", "data": data}
+        case {"reasoningText": dict(text), **others} if not others and text.keys() <= _THOUGHT_KEYS:
+            thought = {"type": "thinking", "thinking": text.get("text") or ""}
+            return thought if text.get("signature") is None else {**thought, "signature": text["signature"]}
+    return None
+
+
+def annotation(citation: Any, text: str) -> JsonObject:
+    """A citation as an annotation of the text that it stands for; one of a web page is one of everywhere."""
+    match citation:
+        case {"location": {"web": {"url": str(url)}}}:
+            title = citation.get("title") or ""
+            return {"type": "url_citation", "url": url, "title": title, "start_index": 0, "end_index": len(text)}
+    return {"type": "citation", "citation": citation}

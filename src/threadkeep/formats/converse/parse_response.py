@@ -1,0 +1,148 @@
+"""The response of Converse.
+
+* The id stands in the header x-amzn-requestid; the model is known only where a router chose it.
+* Input tokens leave out those that were read from or written to a cache; the total holds them.
+* What the body has besides the message, the ending and the usage is provider data.
+* Bytes, as boto3 gives them, become base64 text.
+
+Source: Amazon Bedrock's API reference, "Converse", response; recorded answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, bytes_as_text
+from threadkeep.domain.response import Response
+from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.converse.fields import INCOMPLETE, NAME, STATUSES
+from threadkeep.formats.converse.parse_parts import Reader
+from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
+from threadkeep.formats.shared.usage import count_at, normalized_usage
+
+REQUEST_ID: Final = "x-amzn-requestid"
+EVENTS: Final = frozenset(
+    {"messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata"}
+)
+# where the service puts the tokens that it read from or wrote to a cache, the newer names first
+CACHED: Final = ("cacheReadInputTokens", "cacheReadInputTokenCount")
+WRITTEN: Final = ("cacheWriteInputTokens", "cacheWriteInputTokenCount")
+_OTHERS: Final = frozenset({"output", "stopReason", "usage"})
+_MESSAGE_KEYS: Final = frozenset({"role", "content"})
+
+
+@parser(f"{NAME} body")
+def parse_response(body: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """Read a Converse body.
+
+    Raises:
+        ProviderError: it is an error that the service sent.
+        CannotParse: there is no message, or nothing in it and no stop reason.
+    """
+    body = bytes_as_text(response_object(body))
+    message = _message(body)
+    word = body.get("stopReason")
+    if word is None and not message.get("content"):
+        raise CannotParse(f"The body has neither content nor stopReason: {shortened(body)}.", hint=SENT_BODY)
+    return response_of(body, message, headers, status_of(word, STATUSES, NAME))
+
+
+def response_of(body: JsonObject, message: JsonObject, headers: Any, status: str | None) -> Response:
+    """The response of a body and its message."""
+    word, usage, tier = body.get("stopReason"), body.get("usage"), body.get("serviceTier")
+    reader = Reader("assistant", is_answer=True)
+    content = message.get("content")
+    reader.read(content if isinstance(content, list) else [] if content is None else [content])
+    reason = INCOMPLETE.get(word) if isinstance(word, str) else None
+    return Response(
+        id=_request_id(body, headers),
+        model=_invoked_model(body),
+        status=status,
+        finish_reason=word,
+        incomplete_details=None if reason is None else {"reason": reason},
+        service_tier=tier.get("type") if isinstance(tier, dict) else None,
+        output=reader.items,
+        usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
+        extra=_provider_data(body, message),
+        format=NAME,
+    )
+
+
+def _message(body: JsonObject) -> JsonObject:
+    """The message of a body; empty where the output has none."""
+    output = body.get("output")
+    if not isinstance(output, dict):
+        _refuse(body)
+        raise CannotParse(f"The body has no output{other_format(body, NAME)}: {shortened(body)}")
+    message = output.get("message")
+    return message if isinstance(message, dict) else {}
+
+
+def _refuse(body: JsonObject) -> None:
+    kind = next((key for key in body if key in EVENTS), None)
+    if kind is not None:
+        raise StreamChunk(NAME, kind)
+    if (error := provider_error(body, NAME)) is not None:
+        raise error
+
+
+def _request_id(body: JsonObject, headers: Any) -> str | None:
+    """The id of the request: in the headers (of any case), or where boto3 puts them."""
+    metadata = body.get("ResponseMetadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    for holder in (headers, metadata.get("HTTPHeaders"), {REQUEST_ID: metadata.get("RequestId")}):
+        for name, value in holder.items() if isinstance(holder, Mapping) else ():
+            if str(name).lower() == REQUEST_ID and (text := _first(value)):
+                return text
+    return None
+
+
+def _first(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        value = value[0] if value else ""
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _invoked_model(body: JsonObject) -> Any:
+    match body:
+        case {"trace": {"promptRouter": {"invokedModelId": str(model)}}}:
+            return model
+    return None
+
+
+def _provider_data(body: JsonObject, message: JsonObject) -> JsonObject:
+    data = {key: value for key, value in body.items() if key not in _OTHERS and value is not None}
+    strange = {key: value for key, value in message.items() if key not in _MESSAGE_KEYS}
+    return {**data, "message": strange} if strange else data
+
+
+def usage_of(usage: JsonObject) -> Usage:
+    """The token counts under the names of Open Responses; the service's own object stays in `raw`."""
+    cached, written = count_at(usage, *CACHED), count_at(usage, *WRITTEN)
+    details = {"cached_tokens": cached, "cache_creation_input_tokens": written}
+    details = {key: value for key, value in details.items() if value is not None}
+    return Usage(
+        input_tokens=usage.get("inputTokens"),
+        output_tokens=usage.get("outputTokens"),
+        total_tokens=usage.get("totalTokens"),
+        input_tokens_details=details or None,
+        raw=usage,
+        normalized=_normalized(usage, cached, written),
+    )
+
+
+def _normalized(usage: JsonObject, cached: int | None, written: int | None) -> NormalizedUsage:
+    """The inclusive figures; where the total shows that the input already holds the cache, it is left at that."""
+    input_tokens, output_tokens, total = (
+        count_at(usage, key) for key in ("inputTokens", "outputTokens", "totalTokens")
+    )
+    stored = (cached or 0) + (written or 0)
+    holds_cache = input_tokens is not None and stored <= input_tokens and total == input_tokens + (output_tokens or 0)
+    if input_tokens is not None and not holds_cache:
+        input_tokens += stored
+    return normalized_usage(
+        input_tokens=input_tokens, output_tokens=output_tokens, total=total, cached=cached, written=written
+    )

@@ -1,0 +1,202 @@
+"""Content blocks of Converse: texts, media, cache points, and blocks that came from this format.
+
+* Empty texts are refused in messages and left out there; inside of tool results they are taken.
+* Media go into user messages and tool results; what cannot be sent becomes a note in its place.
+* A part with `cache_point` is followed by a cache point, but inside of tool results, which hold none.
+* Blocks that came from this format go back as they came, with the keys that have no canonical name.
+
+Source: Amazon Bedrock's API reference, "ContentBlock", "SystemContentBlock", "ToolResultContentBlock".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.media import base64_media_type
+from threadkeep.formats.converse.fields import NAME
+from threadkeep.formats.converse.media import (
+    AUDIO,
+    DOCUMENT,
+    IMAGE,
+    PLAIN_TEXT,
+    VIDEO,
+    DocumentNames,
+    Kind,
+    document_name,
+    format_of,
+    is_text_document,
+    kind_of_file,
+    source_block,
+    url_of,
+)
+from threadkeep.formats.shared.media import note
+from threadkeep.formats.shared.parts import (
+    NOT_SENT,
+    TEXT_KEYS,
+    TEXTS,
+    Mapper,
+    native_keys,
+    no_media,
+    own_block,
+    report_foreign,
+    unknown_part,
+)
+from threadkeep.formats.shared.reports import Context
+
+JSON_SPELLING: Final = "json"  # how a text part of a tool result says that it came as JSON
+_LIFETIMES: Final = frozenset({"5m", "1h"})
+
+
+@dataclass(slots=True)
+class WriteContext(Context):
+    """A context that also knows the documents of the request, and what becomes of the item that is looked at.
+
+    Attributes:
+        is_as_came: whether the item stood in the very request that is sent again.
+    """
+
+    documents: DocumentNames = field(default_factory=DocumentNames)
+    is_as_came: bool = False
+
+
+def blocks_of(
+    parts: Sequence[JsonObject], mappers: Mapping[str, Mapper], context: WriteContext, path: str
+) -> list[Any]:
+    """The blocks of a message, tool result or system text, by the mappers of that place."""
+    if len(parts) == 1 and len(part := parts[0]) == TEXT_KEYS and part["type"] in TEXTS and part["text"]:
+        return [{"text": part["text"]}]
+    blocks = []
+    for index, part in enumerate(parts):
+        where = f"{path}[{index}]"
+        if "native" in part:
+            report_foreign(part, NAME, context, where)
+        sent = mappers.get(part["type"], unknown_part)(part, context, where)
+        if sent is not None:
+            blocks.append(sent)
+            blocks += () if mappers is RESULT else cache_point(part)
+    return blocks
+
+
+def cache_point(thing: JsonObject) -> list[JsonObject]:
+    """The cache point that a part, item or tool asks for."""
+    point = thing.get("cache_point")
+    if point is None or point is False:
+        return []
+    lifetime = point.get("ttl") if isinstance(point, dict) else None
+    return [{"cachePoint": {"type": "default"} | ({"ttl": lifetime} if lifetime in _LIFETIMES else {})}]
+
+
+def _text(part: JsonObject, context: WriteContext, path: str) -> Any:
+    if own := native_keys(part, NAME):
+        return own
+    if part.get("annotations"):
+        context.loss("annotations", path, "The annotations of the text were left out.")
+    if part["text"] or context.is_as_came:
+        return {"text": part["text"]}
+    context.repair("blank_text", path, "An empty text was left out.")
+    return None
+
+
+def _result_text(part: JsonObject, context: WriteContext, path: str) -> Any:
+    spelling = part.get("spelling")
+    if isinstance(spelling, dict) and spelling.get(NAME) == JSON_SPELLING:
+        return {"json": loads(part["text"])}
+    return _text(part, context, path) if part["text"] else {"text": ""}
+
+
+def _image(part: JsonObject, context: WriteContext, path: str) -> JsonObject:
+    url = url_of(part)
+    if not url and not part.get("file_id"):
+        return _noted(part, context, path, "image_source", "The image has no URL")
+    return _medium(part, url, IMAGE, context, path)
+
+
+def _file(part: JsonObject, context: WriteContext, path: str) -> JsonObject:
+    url = url_of(part)
+    if not url and not part.get("file_id") and not native_keys(part, NAME):
+        return _noted(part, context, path, "file_source", "The file has no source")
+    kind = kind_of_file(part, url)
+    if kind is IMAGE:
+        context.repair("file_as_image", path, "A picture that was given as a file was sent as a picture.")
+    return _medium(part, url, kind, context, path)
+
+
+def _file_in_result(part: JsonObject, context: WriteContext, path: str) -> JsonObject:
+    if kind_of_file(part, url_of(part)) is AUDIO:
+        return _noted(part, context, path, "media", "A tool result holds no sound")
+    return _file(part, context, path)
+
+
+def _video(part: JsonObject, context: WriteContext, path: str) -> JsonObject | None:
+    url = url_of(part)
+    if url and source_block(url) is None and base64_media_type(url) is None and not native_keys(part, NAME):
+        no_media(part, context, path)
+        return None
+    return _medium(part, url, VIDEO, context, path)
+
+
+def _medium(part: JsonObject, url: str, kind: Kind, context: WriteContext, path: str) -> JsonObject:
+    """A block of media; the keys that came from this format win."""
+    own = native_keys(part, NAME).get(kind.block) or {}
+    block: JsonObject = {"format": own["format"] if "format" in own else _format(part, url, kind, context, path)}
+    if block["format"] is None and "format" not in own:
+        return _noted(part, context, path, "media", "Its format is unknown, or Converse does not take it")
+    if kind is DOCUMENT:
+        block["name"] = _name(part, url, own, context)
+    block["source"] = own.get("source") or source_block(url)
+    if block["source"] is None:
+        code = "media" if base64_media_type(url) is None else "data_url"
+        return _noted(part, context, path, code, "It is neither base64 data nor an object in S3")
+    return {kind.block: {key: value for key, value in {**own, **block}.items() if value is not None}}
+
+
+def _format(part: JsonObject, url: str, kind: Kind, context: WriteContext, path: str) -> str | None:
+    media_format = format_of(part, url, kind)
+    if media_format is None and kind is DOCUMENT and source_block(url) is not None and is_text_document(part, url):
+        context.loss("media", path, "The type of the file was left out: Converse has no such format; it went as text.")
+        return PLAIN_TEXT
+    return media_format
+
+
+def _name(part: JsonObject, url: str, own: JsonObject, context: WriteContext) -> Any:
+    name = own.get("name") or document_name(part, url)
+    if context.is_as_came:
+        context.documents.keep(name)
+        return name
+    return context.documents.unique(name) if isinstance(name, str) else name
+
+
+def _noted(part: JsonObject, context: WriteContext, path: str, code: str, why: str) -> JsonObject:
+    context.loss(code, path, f"{why}: {note(part)[1:-1]}.")
+    return {"text": note(part)}
+
+
+def own_object(thing: JsonObject, context: WriteContext, path: str) -> JsonObject | None:
+    """The payload of a block of this format; None, and a loss, for one of another, and for what is not an object."""
+    payload = own_block(thing, NAME, context, path)
+    if payload is not None and not isinstance(payload, dict):
+        context.loss("provider_item", path, "A block that is not an object was left out.")
+    return payload if isinstance(payload, dict) else None
+
+
+# part type -> mapper, by the place where the part stands; items that came from this format hold what they held
+SYSTEM: Final[dict[str, Any]] = {
+    **NOT_SENT,
+    "input_text": _text,
+    "output_text": _text,
+    "text": _text,
+    "provider_item": own_object,
+}
+ASSISTANT: Final = SYSTEM
+USER: Final[dict[str, Any]] = {**SYSTEM, "input_image": _image, "input_file": _file, "input_video": _video}
+OWN: Final = USER
+RESULT: Final[dict[str, Any]] = {
+    **USER,
+    "input_text": _result_text,
+    "output_text": _result_text,
+    "text": _result_text,
+    "input_file": _file_in_result,
+}

@@ -1,0 +1,216 @@
+"""The items of contents: the turns of a request.
+
+* A content is a turn. Texts and media of the user are one message; what has no canonical form is a block in it.
+* A response goes to the call of its id, else to the first open call of its name, in the newest turn that has one.
+* Of the model's, neighbouring thoughts are one reasoning item, neighbouring texts one message. What is neither thought,
+  text nor call is a block: a part of the open message, else an item of its own.
+* A content of another form goes back whole, as it came.
+
+Source: Google's Gemini API reference, "Content".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from threadkeep.domain.formats import OpenCall
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.gemini.calls import (
+    MADE,
+    Ids,
+    call_item,
+    is_call,
+    is_nameless,
+    json_object,
+    own_response,
+    seed_of,
+)
+from threadkeep.formats.gemini.fields import MODEL, NAME, ROLES
+from threadkeep.formats.gemini.media import media_in
+from threadkeep.formats.gemini.parts import is_text, is_thought, text_in, thought_in, with_native
+from threadkeep.formats.gemini.spelling import levelled, noted
+from threadkeep.formats.shared.parts import block
+
+_KEYS: Final = frozenset({"role", "parts"})
+
+
+class OpenCalls:
+    """The calls that wait for their responses, turn by turn; of each its id, name, and the id that the wire has."""
+
+    def __init__(self, calls: Sequence[OpenCall] = ()) -> None:
+        self._turns: list[list[tuple[str, str, str | None]]] = []
+        seed = None
+        for call in calls:
+            is_made = call.call_id.startswith(MADE)
+            own = call.call_id.rpartition("_")[0] if is_made else ""
+            if own != seed or not self._turns:
+                self._turns.append([])
+            seed = own
+            self._turns[-1].append((call.call_id, call.name, None if is_made else call.call_id))
+
+    def add(self, items: Iterable[JsonObject]) -> None:
+        """Take in the calls of a turn."""
+        calls = [item for item in items if item["type"] == "function_call"]
+        if calls:
+            self._turns.append(
+                [(call["call_id"], call["name"], None if is_nameless(call) else call["call_id"]) for call in calls]
+            )
+
+    def take(self, name: Any, call_id: Any) -> tuple[str, str, str | None] | None:
+        """The call that a response of that name and id answers; it is open no longer."""
+        for value, key in ((call_id, 2), (name, 1)):
+            for turn in reversed(self._turns):
+                match = next((call for call in turn if value and call[key] == value), None)
+                if match is not None:
+                    turn.remove(match)
+                    return match
+        return None
+
+
+def turns_of(contents: Sequence[Any], calls: OpenCalls) -> list[list[JsonObject]]:
+    """The items of each content."""
+    turns: list[list[JsonObject]] = []
+    seed = ""
+    for content in contents:
+        seed = seed_of([seed, content])
+        role, parts = role_of(content), parts_of(content)
+        if role is None or not parts:
+            turns.append([{**block(content, NAME), "origin": NAME, "native": {NAME: {"isContent": True}}}])
+        elif role == MODEL:
+            turns.append(items_of(parts, Ids(seed)))
+            calls.add(turns[-1])
+        else:
+            turns.append(_user_items(parts, calls))
+    return turns
+
+
+def role_of(content: Any) -> str | None:
+    """Who speaks in a content; None where it cannot be read."""
+    role = content.get("role") if isinstance(content, dict) else 0
+    return ROLES.get(role) if isinstance(role, str | None) else None
+
+
+def parts_of(content: Any) -> list[Any]:
+    """The parts of a content; a lone one may stand without its list, and null is none."""
+    parts = content.get("parts") if isinstance(content, dict) else None
+    parts = [parts] if isinstance(parts, dict) else parts
+    return [part for part in parts if part is not None] if isinstance(parts, list) else []
+
+
+def oddities(content: Any) -> JsonObject:
+    """How a content is spelled, where not as usual."""
+    if not isinstance(content, dict):
+        return {}
+    odd: JsonObject = {} if content.get("role") in (MODEL, "user") else {"role": content.get("role")}
+    if isinstance(content.get("parts"), dict):
+        odd["parts"] = "object"
+    strange = {key: value for key, value in content.items() if key not in _KEYS and value is not None}
+    return odd | ({"native": strange} if strange else {})
+
+
+def _user_items(parts: Sequence[Any], calls: OpenCalls) -> list[JsonObject]:
+    items: list[JsonObject] = []
+    for part in parts:
+        names: set[str] = set()
+        known = levelled(part, names) if isinstance(part, dict) else {}
+        if isinstance(known.get("functionResponse"), dict):
+            items.append(response_item(known, names, calls))
+        else:
+            if not items or items[-1]["type"] != "message":
+                items.append({"type": "message", "role": "user", "content": [], "origin": NAME})
+            items[-1]["content"].append(user_part(part, known, names))
+    return items
+
+
+def user_part(part: Any, known: JsonObject, names: set[str]) -> JsonObject:
+    """A part of the user; what has no canonical form is a block."""
+    if is_text(known):
+        return text_in(known, names, "input_text")
+    media = media_in(known, names)
+    if media is None:
+        return block(part, NAME)
+    strange = {
+        key: value for key, value in known.items() if key not in ("inlineData", "fileData") and value is not None
+    }
+    return {**media, "native": {NAME: strange}} if strange else media
+
+
+def response_item(part: JsonObject, names: set[str], calls: OpenCalls) -> JsonObject:
+    """A response as the output of its call; one without a call stays alone."""
+    response = part["functionResponse"]
+    call = calls.take(response.get("name"), response.get("id"))
+    alone = response.get("id") if isinstance(response.get("id"), str) else f"{MADE}{seed_of(response)}"
+    call_id, name, wire_id = call or (alone, "", alone)
+    output, spelling = _output(response)
+    item: JsonObject = {
+        "type": "function_call_output",
+        "call_id": call_id,
+        "output": output,
+        "origin": NAME,
+        **noted(names, **spelling),
+    }
+    return with_native(item, part, own_response(item, name, wire_id))
+
+
+def _output(response: JsonObject) -> tuple[Any, JsonObject]:
+    """The output of a response, and how it is spelled: text that is the result, or JSON of the whole response."""
+    value, parts = response.get("response"), response.get("parts")
+    result = value.get("result") if isinstance(value, dict) and value.keys() == {"result"} else None
+    is_plain = isinstance(result, str) and (json_object(result) is None or bool(parts))
+    text = result if is_plain else dumps(value or {}).decode()
+    if not isinstance(parts, list) or not parts:
+        return text, {}
+    nested = [_nested(part) for part in parts]
+    if not value:
+        return nested, {}
+    spelling = {} if is_plain else {"response": "json"}
+    return [{"type": "input_text", "text": text}, *nested], spelling
+
+
+def _nested(part: Any) -> JsonObject:
+    names: set[str] = set()
+    known = levelled(part, names) if isinstance(part, dict) else {}
+    return user_part(part, known, names) if "text" not in known else block(part, NAME)
+
+
+# The model's
+
+
+def items_of(parts: Sequence[Any], ids: Ids) -> list[JsonObject]:
+    """The items of a content of the model."""
+    reader = Reader(ids)
+    for part in parts:
+        reader.read(part)
+    return reader.items
+
+
+class Reader:
+    """Reads part by part; the last item is open for parts of its kind."""
+
+    def __init__(self, ids: Ids) -> None:
+        self.items: list[JsonObject] = []
+        self._ids = ids
+
+    def read(self, part: Any) -> None:
+        """Take in the next part."""
+        names: set[str] = set()
+        known = levelled(part, names) if isinstance(part, dict) else {}
+        if is_call(known):
+            self.items.append(call_item(known, names, self._ids))
+        elif is_thought(known):
+            self._open("reasoning").append(thought_in(known, names))
+        elif is_text(known):
+            self._open("message").append(text_in(known, names, "output_text"))
+        elif self.items and self.items[-1]["type"] == "message":
+            self.items[-1]["content"].append(block(part, NAME))
+        else:
+            self.items.append({**block(part, NAME), "origin": NAME})
+
+    def _open(self, kind: str) -> list[JsonObject]:
+        """The parts of the open item of a type; a new one's where the last item is of another."""
+        if not self.items or self.items[-1]["type"] != kind:
+            role = {"role": "assistant"} if kind == "message" else {}
+            self.items.append({"type": kind, **role, "content": [], "origin": NAME})
+        content: list[JsonObject] = self.items[-1]["content"]
+        return content

@@ -1,0 +1,267 @@
+"""The contents of a request: the turns of user and model.
+
+* Neighbours of one role are one content. Contents of the user that came apart from this API stay apart.
+* Calls of one response never join those of another; their outputs follow directly behind them, all in one content, and
+  under the same names and ids. Ids that threadkeep made for calls without one are not sent.
+* The first content is the user's.
+* A late output is sent as the user's text.
+
+Source: Google's Gemini API reference, "Content"; "Function calling".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.gemini import calls
+from threadkeep.formats.gemini.contents import Content, PendingCall
+from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER
+from threadkeep.formats.gemini.models import Family
+from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
+from threadkeep.formats.gemini.spelling import overlaid
+from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared.rendering import Rendering
+
+LEADING_TEXT: Final = "..."
+_FUNCTION: Final = "functionCall"
+
+
+class Writer:
+    """Writes contents item by item; the calls of the last content wait for their outputs."""
+
+    def __init__(self, rendering: Rendering, pairing: Pairing, family: Family) -> None:
+        self.contents: list[Content] = []
+        self.system: list[Any] = []
+        self._pairing, self._context, self._family = pairing, rendering.context, family
+        self._imported = rendering.imported  # items before that go back as they came
+        self._orphans = {output.position for output in (*pairing.orphans, *pairing.unknown)}
+        self._pending = pairing.pending()
+        self._unsettled: int | None = None  # index of the first content that a later output may change
+        self._calls: list[PendingCall] = []
+        self._turn: int | None = None
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write all items."""
+        for entry in entries:
+            if self._calls and entry.seen is not None and entry.turn != self._turn:
+                self.close()
+            self._context.position = entry.position
+            if entry.position in self._pairing.calls:
+                self._output_in_time(entry)
+            else:
+                WRITERS.get(entry.type, Writer.nothing)(self, entry.item(), entry)
+        self.close()
+        self._context.position = None
+        if self.contents and self.contents[0].role == MODEL and not self._is_as_it_came(self.contents[0].places[0]):
+            self.contents.insert(0, Content(USER, parts=[{"text": LEADING_TEXT}], places=[-1]))
+            self._context.repair("leading_assistant", "", "A user's turn was put first: the format begins with one.")
+            self._unsettled = None if self._unsettled is None else self._unsettled + 1
+
+    def stable(self) -> int:
+        """How many contents no later append changes: the last may always get parts.
+
+        Those around a layer are joined where they are of one role, once it is no longer between them.
+        """
+        last, index = max(len(self.contents) - 1, 0), self._unsettled
+        if index is None:
+            return last
+        if 0 < index < last and self.contents[index].turn == LAYER:
+            role, layer = self.contents[index + 1].role, self.contents[index].places[0]
+            if self.contents[index - 1].role == role:
+                return index - 1
+            if self._only_closes(index - 1, layer) and self.contents[index - 2].role == role:
+                return index - 2
+        return min(index, last)
+
+    def _only_closes(self, index: int, layer: int) -> bool:
+        """Whether a content holds nothing that came between the calls before it and a layer behind it."""
+        places = self.contents[index].places
+        calls = self.contents[index - 1].places if index and self.contents[index].role == USER else ()
+        return bool(calls) and not any(max(calls) < place < layer for place in places)
+
+    def _is_as_it_came(self, position: int) -> bool:
+        """Whether an item is one of an imported request of this format."""
+        return position < self._imported
+
+    def _put(self, role: str, parts: Sequence[Any], entry: Entry) -> None:
+        """Put parts into the last content, where its role allows, else into a new one."""
+        if not parts:
+            return
+        if role == USER and self._calls:
+            self.close()
+        turn = entry.turn if (entry.origin == NAME and role == USER) or entry.turn == LAYER else None
+        if not self.contents or not self.contents[-1].takes(role, turn):
+            self.contents.append(Content(role, turn))
+        if self._unsettled is None and entry.turn == LAYER:
+            self._unsettled = len(self.contents) - 1
+        self.contents[-1].put(parts, entry.position, turn)
+
+    # Messages, thoughts and blocks
+
+    def message(self, item: JsonObject, entry: Entry) -> None:
+        """A message; system text is put aside."""
+        role, context = str(item.get("role")), self._context
+        if "native" in item:
+            report_foreign(item, NAME, context, "native")
+        if role in SYSTEM_ROLES:
+            self.system += self._system_parts(item, entry)
+        elif entry.origin == NAME:
+            self._put(MODEL if role == "assistant" else USER, own_parts(item["content"], context, "content"), entry)
+        elif role == "assistant":
+            self._put(MODEL, wire_parts(item.get("content") or (), PARTS["assistant"], context, "content"), entry)
+        else:
+            if role != "user":
+                context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
+            self._put(USER, wire_parts(item.get("content") or (), PARTS["user"], context, "content"), entry)
+
+    def _system_parts(self, item: JsonObject, entry: Entry) -> list[Any]:
+        if entry.origin == NAME:
+            return own_parts(item["content"], self._context, "content")
+        return wire_parts(item.get("content") or (), PARTS["assistant"], self._context, "content")
+
+    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+        """The thoughts of a turn of the model."""
+        self._put(MODEL, thought_parts(item, self._context), entry)
+
+    def block(self, item: JsonObject, entry: Entry) -> None:
+        """A part of the model that only this format knows, or a whole content."""
+        payload = own_block(item, NAME, self._context, "")
+        if payload is None:
+            return
+        if native_keys(item, NAME).get("isContent") is True:
+            self.close()
+            self.contents.append(Content("", parts=[None], places=[entry.position], whole=payload))
+        else:
+            self._put(MODEL, [payload], entry)
+
+    def nothing(self, _item: JsonObject, entry: Entry) -> None:
+        """An item that the format has no form for."""
+        self._context.unknown_item(entry)
+
+    # Calls
+
+    def call(self, item: JsonObject, entry: Entry) -> None:
+        """A call; one that came from this format goes back as it came."""
+        context, is_own = self._context, entry.origin == NAME
+        name = str(item.get("name") or "") if is_own else context.name(item.get("name"))
+        call_id = None if calls.is_nameless(item) else self._call_id(item, entry)
+        if call_id is None and not self._is_as_it_came(entry.position):
+            call_id = self._client_id(entry)
+        part = calls.call_part(item, name, call_id, context)
+        if "native" in item:
+            report_foreign(item, NAME, context, "native")
+            part = overlaid(part, native_keys(item, NAME))
+            part = part if call_id is None else overlaid(part, {_FUNCTION: {"id": call_id}})
+        part = self._signed(part, entry)
+        self._put(MODEL, [calls.respelled_item(part, item)], entry)
+        if self._unsettled is None and entry.position in self._pending:
+            self._unsettled = len(self.contents) - 1
+        self._turn = entry.turn
+        self._calls.append(PendingCall(entry, name, call_id))
+
+    def _call_id(self, item: JsonObject, entry: Entry) -> str | None:
+        """The id of a call; one that an earlier call of the same content has becomes a hash."""
+        call_id = str(item.get("call_id") or "") or None
+        if call_id is None or entry.origin == NAME or all(call.call_id != call_id for call in self._calls):
+            return call_id
+        self._context.repair("duplicate_call_id", "call_id", f"The call id {call_id!r} came twice and became a hash.")
+        return f"call_{hashed(call_id, entry.position)}"
+
+    def _client_id(self, call: Entry) -> str | None:
+        """The id that the client gave a call of a provider that gives none; its output says it."""
+        output = self._pairing.answers.get(call.position)
+        return None if output is None or output.origin != NAME else calls.client_id(output.item())
+
+    def _signed(self, part: JsonObject, entry: Entry) -> JsonObject:
+        """A call with a signature, if it is the first of its content and the model requires one."""
+        if not self._family.needs_signature or self._is_as_it_came(entry.position) or "thoughtSignature" in part:
+            return part
+        last = self.contents[-1] if self.contents else None
+        if last is not None and last.role == MODEL and self._calls:
+            return part
+        self._context.repair(
+            "thought_signature",
+            "",
+            "The call has no thought signature: it got Google's one for such calls.",
+        )
+        return {**part, "thoughtSignature": calls.NO_SIGNATURE}
+
+    def close(self) -> None:
+        """Put the outputs of the waiting calls behind them."""
+        waiting, self._calls = self._calls, []
+        answers = self._pairing.answers
+        pairs = [(output, call) for call in waiting if (output := answers.get(call.entry.position)) is not None]
+        if all(call.call_id for _, call in pairs) or all(output.origin == NAME for output, _ in pairs):
+            pairs.sort(key=lambda pair: pair[0].position)
+        for output, call in pairs:
+            self._answer(output, call)
+        for call in waiting:
+            if call.entry.position in self._pairing.unanswered and call.entry.position not in answers:
+                self._missing(call)
+
+    def _answer(self, output: Entry, call: PendingCall) -> None:
+        self._context.position = output.position
+        self._put(USER, self._response(output, call.name, call.call_id), output)
+
+    def _response(self, output: Entry, name: str, call_id: str | None) -> list[JsonObject]:
+        item, context = output.item(), self._context
+        if "native" in item:
+            report_foreign(item, NAME, context, "native")
+        if output.origin != NAME:
+            return calls.response_parts(item, name, call_id, context, nests_media=self._family.nests_media)
+        part = calls.own_response(item, name, call_id)
+        keys = native_keys(item, NAME)
+        if not self._is_as_it_came(output.position) and isinstance(keys.get("functionResponse"), dict):
+            told_keys = {key: value for key, value in keys["functionResponse"].items() if key not in ("id", "name")}
+            keys = {**keys, "functionResponse": told_keys}
+        return [calls.respelled_item(overlaid(part, keys), item)]
+
+    def _missing(self, call: PendingCall) -> None:
+        self._context.missing_output(call.entry, MISSING_OUTPUT)
+        response = {"name": call.name, "response": {"result": MISSING_OUTPUT}}
+        response |= {"id": call.call_id} if call.call_id else {}
+        self._put(USER, [{"functionResponse": response}], call.entry._replace(origin=None))
+
+    def output(self, item: JsonObject, entry: Entry) -> None:
+        """An output without a call, or one that came after its placeholder was sent."""
+        if entry.position in self._pairing.alone:
+            self._put(USER, self._response(entry, "", entry.call_id), entry)
+        elif entry.position in self._orphans:
+            self._context.orphan_output(entry)
+        else:
+            self._context.late_output(entry)
+            message = late_output_message(item, self._pairing.late[entry.position].item())
+            self.message(message, entry._replace(origin=None))
+
+    def _output_in_time(self, entry: Entry) -> None:
+        """It is written behind its call when that content is closed, which an output does."""
+        call = self._pairing.calls[entry.position]
+        if call.type not in CALLS:
+            self._context.loss("orphan_output", "", f"The call {entry.call_id!r} could not be sent.")
+            return
+        is_here = bool(self._calls) and call.position >= self._calls[0].entry.position
+        self.close()
+        if not is_here and not (self.contents and self.contents[-1].has_in_place(entry.position)):
+            self._context.position = entry.position
+            self._context.moved_output(entry)
+
+
+# item types that make calls here
+CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+# item type -> what writes it
+WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
+    "message": Writer.message,
+    "function_call": Writer.call,
+    "custom_tool_call": Writer.call,
+    "function_call_output": Writer.output,
+    "custom_tool_call_output": Writer.output,
+    "reasoning": Writer.reasoning,
+    "provider_item": Writer.block,
+    "compaction": Writer.nothing,
+    "item_reference": Writer.nothing,
+}

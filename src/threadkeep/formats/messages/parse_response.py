@@ -1,0 +1,142 @@
+"""The response of the Messages API.
+
+* Blocks become items in their order; server tools and what they gave stay blocks of this format.
+* A refusal is an error in the words of the service.
+* What the body says beyond the fields of a response is provider data.
+* Input tokens exclude what was read from or written to a cache; output tokens include thinking.
+
+Source: Anthropic's API reference, "Messages", the message object and usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.response import Response
+from threadkeep.domain.usage import Usage
+from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.messages.fields import INCOMPLETE, NAME, STATUSES
+from threadkeep.formats.messages.parse_parts import items_of
+from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.provider_errors import other_format, provider_error, shortened
+from threadkeep.formats.shared.usage import count_at, normalized_usage
+
+# keys of the body that say more about its end
+ENDINGS: Final = ("stop_sequence", "stop_details", "container")
+EVENTS: Final = frozenset(
+    {
+        "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
+        "message_stop", "ping",
+    }
+)  # fmt: skip
+_FIELDS: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
+
+
+@parser(f"{NAME} body")
+def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
+    """Read a Messages body.
+
+    Raises:
+        ProviderError: it is an error envelope.
+        CannotParse: there is no content.
+    """
+    body = response_object(body)
+    content = _content(body)
+    usage = body.get("usage")
+    return Response(
+        id=body.get("id"),
+        object=body.get("type"),
+        model=body.get("model"),
+        **_ending(body),
+        output=items_of(map(_whole, content), "assistant"),
+        usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
+        extra={key: value for key, value in body.items() if key not in _FIELDS and value is not None},
+        format=NAME,
+    )
+
+
+def _content(body: JsonObject) -> list[Any]:
+    content = body.get("content")
+    if isinstance(content, list):
+        return content
+    kind = body.get("type")
+    if isinstance(kind, str) and kind in EVENTS:
+        raise StreamChunk(NAME, kind)
+    if content is None and (error := provider_error(body, NAME)) is not None:
+        raise error
+    if content is None and "content" in body:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    raise CannotParse(f"The body has no content{other_format(body, NAME)}: {shortened(body)}")
+
+
+def _whole(block: Any) -> Any:
+    """A thinking block with both its keys, whatever the server left out."""
+    if not isinstance(block, dict) or block.get("type") != "thinking":
+        return block
+    return {**block, "thinking": block.get("thinking") or "", "signature": block.get("signature")}
+
+
+def _ending(body: JsonObject) -> JsonObject:
+    """Status, finish reason, and what more there is to say about the end."""
+    word = body.get("stop_reason")
+    details = {key: body[key] for key in ENDINGS if body.get(key) is not None}
+    if isinstance(word, str) and word in INCOMPLETE:
+        details["reason"] = INCOMPLETE[word]
+    return {
+        "status": status_of(word, STATUSES, NAME),
+        "finish_reason": word,
+        "incomplete_details": details or None,
+        "error": _refusal(body.get("stop_details")) if word == "refusal" else None,
+    }
+
+
+def _refusal(details: Any) -> JsonObject:
+    """A refusal as an error: its category and explanation, where the service gives them."""
+    facts = details if isinstance(details, dict) else {}
+    error = {"type": "refusal", "code": facts.get("category"), "message": facts.get("explanation")}
+    return {key: value for key, value in error.items() if value is not None}
+
+
+READ: Final = "cache_read_input_tokens"
+WRITTEN: Final = "cache_creation_input_tokens"
+# key of the usage -> its name in the details of the input
+DETAILS: Final = {
+    WRITTEN: WRITTEN,
+    READ: "cached_tokens",
+    "cache_creation": "cache_creation",
+    "service_tier": "service_tier",
+    "inference_geo": "inference_geo",
+    "server_tool_use": "server_tool_use",
+}
+# where the reasoning stands; other servers say it as OpenAI does
+REASONING: Final = ("output_tokens_details.thinking_tokens", "output_tokens_details.reasoning_tokens")
+
+
+def usage_of(usage: JsonObject) -> Usage:
+    """The token counts under the names of Open Responses."""
+    inputs, outputs = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    details = dict(inputs) if isinstance(inputs, dict) else {}
+    details |= {name: usage[key] for key, name in DETAILS.items() if usage.get(key) is not None}
+    fresh, output = count_at(usage, "input_tokens"), count_at(usage, "output_tokens")
+    read, written = count_at(usage, READ), count_at(usage, WRITTEN)
+    counts = [count for count in (fresh, output, read, written) if count is not None]
+    return Usage(
+        input_tokens=fresh,
+        output_tokens=output,
+        total_tokens=sum(counts) if counts else None,
+        input_tokens_details=details or None,
+        output_tokens_details=outputs if isinstance(outputs, dict) else None,
+        raw=usage,
+        normalized=normalized_usage(
+            input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
+            output_tokens=output,
+            total=None,
+            reasoning=count_at(usage, *REASONING),
+            cached=count_at(usage, READ, "input_tokens_details.cached_tokens"),
+            written=written,
+        ),
+    )

@@ -1,0 +1,180 @@
+"""The response of Open Responses.
+
+* Items keep their keys: those without a canonical name lie under `native`, unknown item types stay as they are, and
+  unknown content parts become blocks of this format.
+* What the body says beyond the fields of a response is provider data.
+
+Source: OpenAI's API reference, "Responses", the response object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.response import Response
+from threadkeep.domain.usage import Usage
+from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.canonical.keys import ANSWER_KEYS, NAME, PART_KEYS
+from threadkeep.formats.open_responses.fields import STATUSES
+from threadkeep.formats.shared.arguments import arguments_text
+from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parts import OURS, block, native_keys, split_native
+from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
+from threadkeep.formats.shared.usage import count_at, normalized_usage
+
+# keys of the body that are fields of a response under the same name
+ECHOED: Final = frozenset(
+    {
+        "id", "object", "model", "created_at", "completed_at", "incomplete_details", "error", "previous_response_id",
+        "instructions", "temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
+        "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "store", "background", "truncation",
+        "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "tools", "tool_choice",
+        "reasoning", "metadata",
+    }
+)  # fmt: skip
+COMPACTION: Final = "response.compaction"  # `object` of what the compaction endpoint answers
+_KNOWN: Final = ECHOED | {"status", "output", "usage", "text", "extra"}
+# keys of parts -> what they hold where they hold anything
+_KINDS: Final = {
+    "image_url": str, "video_url": str, "file_url": str, "file_data": str, "file_id": str, "filename": str,
+    "detail": str, "annotations": list, "logprobs": list,
+}  # fmt: skip
+_EVENTS: Final = ("response.", "error")
+
+
+@parser(f"{NAME} body")
+def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
+    """Read a Responses body.
+
+    Raises:
+        ProviderError: it is an error envelope.
+        CannotParse: there is neither output nor what a response must have.
+    """
+    body = response_object(body)
+    output = _output(body)
+    _check(body, output)
+    usage = body.get("usage")
+    return Response(
+        **{key: value for key, value in body.items() if key in ECHOED},
+        status=status_of(_status_word(body), STATUSES, NAME),
+        finish_reason=body.get("status"),
+        text=body.get("text"),
+        output=[item_object(item) for item in output],
+        usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
+        extra=provider_data(body),
+        format=NAME,
+    )
+
+
+def _status_word(body: JsonObject) -> Any:
+    """The provider's word for the status; the compaction endpoint gives none, and only answers when it is done."""
+    return "completed" if body.get("object") == COMPACTION else body.get("status")
+
+
+def _output(body: JsonObject) -> list[Any]:
+    output = body.get("output")
+    if output is None:
+        return []
+    if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
+        raise CannotParse(f"output is {shortened(output)}, not a list of items.", hint=SENT_BODY)
+    return output
+
+
+def _check(body: JsonObject, output: list[Any]) -> None:
+    if output:
+        return
+    kind = body.get("type")
+    if isinstance(kind, str) and kind.startswith(_EVENTS[0]):
+        raise StreamChunk(NAME, kind)
+    if not _is_status(body.get("status")) and (error := provider_error(body, NAME)) is not None:
+        raise error
+    for key in ("status", "object"):
+        if key not in body:
+            hint = other_format(body, NAME)
+            raise CannotParse(f"The body has no output, and its {key} is missing{hint}: {shortened(body)}")
+
+
+def _is_status(word: Any) -> bool:
+    """Whether a word is a status of a response, and not one of HTTP or of an error."""
+    return isinstance(word, str) and word in STATUSES
+
+
+def provider_data(body: JsonObject) -> JsonObject:
+    """What the body says that no field of a response holds; a stored response brings its own along."""
+    stored = body.get("extra")
+    data = {key: value for key, value in body.items() if key not in _KNOWN and value is not None}
+    return data | (stored if isinstance(stored, dict) else {})
+
+
+def item_object(item: JsonObject) -> JsonObject:
+    """An output item as it is kept."""
+    kind = item.get("type")
+    known = ANSWER_KEYS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        return {**(item if _is_plain(item) else block(item, NAME)), "origin": NAME}
+    kept = dict(split_native(item, known, NAME))
+    kept["origin"] = NAME
+    if kind == "message":
+        kept["content"] = [_part(part) for part in _parts(item.get("content"))]
+        if not isinstance(role := kept.setdefault("role", "assistant"), str):  # which goes back as it came
+            kept |= {"role": "assistant", "native": {NAME: {**native_keys(kept, NAME), "role": role}}}
+    elif kind == "function_call_output" and isinstance(item.get("output"), list):
+        kept["output"] = [_part(part) for part in item["output"]]
+    elif kind == "function_call":
+        kept["arguments"] = arguments_text(item.get("arguments"))
+    return kept
+
+
+def _is_plain(item: JsonObject) -> bool:
+    """Whether an item of an unknown type can be recognized by its type and keys."""
+    kind = item.get("type")
+    is_type = isinstance(kind, str) and kind not in ("", "provider_item") and kind not in PART_KEYS
+    return is_type and OURS.isdisjoint(item)
+
+
+def _parts(content: Any) -> list[Any]:
+    if content is None:
+        return []
+    return content if isinstance(content, list) else [content]
+
+
+def _part(part: Any) -> JsonObject:
+    if isinstance(part, str):
+        return {"type": "output_text", "text": part}
+    kind = part.get("type") if isinstance(part, dict) else None
+    known = PART_KEYS.get(kind) if isinstance(kind, str) else None
+    if known is None or not _is_whole(part):
+        return block(part, NAME)
+    return split_native(part, known, NAME)
+
+
+def _is_whole(part: JsonObject) -> bool:
+    """Whether a part has the text that its type stands for, and no value of a wrong kind."""
+    word = "refusal" if part["type"] == "refusal" else "text"
+    media = part["type"].startswith("input_") and part["type"] != "input_text"
+    for key, value in part.items():
+        kinds = _KINDS.get(key)
+        if kinds is not None and value is not None and not isinstance(value, kinds):
+            return False
+    return media or isinstance(part.get(word), str)
+
+
+def usage_of(usage: JsonObject) -> Usage:
+    """The token counts; input and output include what came from the cache and what was reasoning."""
+    normalized = normalized_usage(
+        input_tokens=count_at(usage, "input_tokens"),
+        output_tokens=count_at(usage, "output_tokens"),
+        reasoning=count_at(usage, "output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        total=count_at(usage, "total_tokens"),
+        cached=count_at(usage, "input_tokens_details.cached_tokens"),
+        written=count_at(usage, "input_tokens_details.cache_write_tokens"),
+    )
+    names = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
+    return Usage(
+        **{name: usage.get(name) for name in names},
+        reasoning_tokens=usage.get("reasoning_tokens"),
+        raw=usage,
+        normalized=normalized,
+    )

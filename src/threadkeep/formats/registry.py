@@ -1,0 +1,42 @@
+"""The wire formats by name. Importing this loads none of them; a format is loaded when it is first asked for.
+
+A new format is a package of its own in this folder, with a `FORMAT` in its ``__init__``, and one line here;
+docs/architecture.md lists what else has a row for each format.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Final, Literal, get_args
+
+from threadkeep.domain.formats import Format, register_format
+from threadkeep.domain.formats import get_format as _get_format
+
+FormatName = Literal[
+    "open_responses",
+    "chat_completion",
+    "messages",
+    "converse",
+    "gemini",
+]
+"""The name of a wire format."""
+NAMES: Final[tuple[FormatName, ...]] = get_args(FormatName)
+
+
+def get_format(name: FormatName) -> Format:
+    """The wire format of that name.
+
+    Raises:
+        UnknownFormat: no format has that name.
+    """
+    return _get_format(name)
+
+
+def _load(name: str) -> Format:
+    wire: Format = import_module(f"threadkeep.formats.{name}").FORMAT
+    return wire
+
+
+for _name in NAMES:
+    register_format(_name, partial(_load, _name))

@@ -1,0 +1,179 @@
+"""How vendors that speak Chat Completions or the Responses API differ: a table of vendors, and one of model families.
+
+A dialect is a session option, and an option of rendering, which takes precedence. The default is OpenAI's own API.
+
+Sources: the vendors' API references and recorded requests to them; for the families the documents of Z.ai, Moonshot,
+Xiaomi, MiniMax and DeepSeek on reasoning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from threadkeep.domain import options as known
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.rendering import RenderOptions
+from threadkeep.formats.canonical.snapshots import Snapshot
+
+# efforts that ask for no reasoning
+OFF: Final = frozenset({"off", "none", "nothink", "disabled"})
+_TO_LOW_AND_MAX: Final = {
+    "off": "low", "minimal": "low", "low": "low", "medium": "low", "high": "high", "xhigh": "max", "max": "max",
+}  # fmt: skip
+_MAX_TOKENS: Final = "max_tokens"
+_COMPLETION: Final = "max_completion_tokens"
+
+
+class Family(NamedTuple):
+    """How models of one family are asked to reason; the defaults are the general rule.
+
+    Attributes:
+        efforts: effort -> the word for it, "off" for all of `OFF`; others are sent as they are. None: none is sent.
+        on: what is sent along with an effort.
+        off: what is sent in place of it to turn reasoning off; None: that is an effort like others.
+        limit: the name of the token limit.
+    """
+
+    efforts: Mapping[str, str] | None = {}
+    on: Mapping[str, JsonObject] = {}
+    off: Mapping[str, JsonObject] | None = None
+    limit: str = _MAX_TOKENS
+
+
+_ENABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "enabled"}}
+_DISABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "disabled"}}
+GENERAL: Final = Family()
+GLM: Final = Family(
+    {"minimal": "high", "low": "high", "medium": "high", "high": "high", "xhigh": "max", "max": "max"},
+    _ENABLED,
+    _DISABLED,
+)
+KIMI: Final = Family(_TO_LOW_AND_MAX)
+MIMO: Final = Family(None, _ENABLED, _DISABLED, _COMPLETION)
+MINIMAX: Final = Family(None, {"thinking": {"type": "adaptive"}}, _DISABLED, _COMPLETION)
+DEEPSEEK: Final = Family({"xhigh": "max"})
+MISTRAL: Final = Family(
+    dict.fromkeys(("minimal", "low", "medium", "xhigh", "max"), "high") | {"off": "none"},
+)
+
+# how names of models begin, whatever vendor stands before them (the first match counts) -> family
+FAMILIES: Final = (
+    (re.compile(r"glm-5\.3(?!\d)"), Family(_TO_LOW_AND_MAX, _ENABLED)),
+    (re.compile(r"glm-[45](?!\d)"), GLM),
+    (re.compile(r"kimi-k3(?!\d)"), KIMI),
+    (re.compile(r"mimo-v2(?!\d)"), MIMO),
+    (re.compile(r"minimax-m3$"), MINIMAX),
+    (re.compile(r"deepseek"), DEEPSEEK),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What requests a vendor takes. The defaults are those of OpenAI's own API, and of the Responses API of others.
+
+    Attributes:
+        family: how models that are not in `FAMILIES` are asked to reason; None: all of them as OpenAI's.
+        limit: the name of the token limit; None: that of the model's family, or of the format.
+        reasoning: "object": effort and budget stand in an object `reasoning`.
+        text: "string": content that is only text is sent as one string; "parts": the instructions are parts, too.
+        plain_texts: text parts hold only their text (and a cache mark), and are never empty.
+        results: what tools returned: parts where there are several, one text, or the JSON text of the parts.
+        takes_developer: whether the role developer is known; else such messages get the role system.
+        thoughts: the key of the reasoning that every assistant message must have while the model reasons, even if it
+            is empty.
+        prefix: the key that marks a final assistant message as one to be continued.
+        call_id: the form of call ids.
+        renamed: keys of the request under other names.
+        choices: tool choices under other names.
+        lacks: keys of the request that the vendor refuses.
+        marks: what takes cache marks: nothing, tools, or tools and content, for `marked_models` alone.
+    """
+
+    family: Family | None = None
+    limit: str | None = None
+    reasoning: Literal["effort", "object"] = "effort"
+    text: Literal["as it is", "string", "parts"] = "as it is"
+    plain_texts: bool = False
+    results: Literal["parts", "text", "json"] = "parts"
+    takes_developer: bool = True
+    thoughts: str | None = None
+    prefix: str | None = None
+    call_id: re.Pattern[str] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, str] = field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
+    marks: Literal["none", "tools", "parts"] = "none"
+    marked_models: re.Pattern[str] = re.compile("")
+
+
+STANDARD: Final = Dialect()
+_PENALTIES: Final = frozenset({"presence_penalty", "frequency_penalty"})
+_NOT_MISTRAL: Final = frozenset(
+    {
+        "store", "service_tier", "safety_identifier", "user", "prompt_cache_key", "prompt_cache_retention",
+        "prompt_cache_options", "moderation", "logprobs", "top_logprobs", "verbosity", "stream_options", "logit_bias",
+        "modalities", "audio", "web_search_options",
+    }
+)  # fmt: skip
+
+# vendor -> what it takes in requests of Chat Completions
+CHAT: Final[Mapping[str, Dialect]] = {
+    "compatible": Dialect(GENERAL, text="string", plain_texts=True, results="json", marks="tools"),
+    "deepseek": Dialect(
+        DEEPSEEK, text="string", results="text", takes_developer=False, thoughts="reasoning_content", prefix="prefix"
+    ),
+    "minimax": Dialect(GENERAL, text="string", results="text", takes_developer=False),
+    "mistral": Dialect(
+        MISTRAL,
+        _MAX_TOKENS,
+        text="string",
+        takes_developer=False,
+        prefix="prefix",
+        call_id=re.compile("[A-Za-z0-9]{9}"),
+        renamed={"seed": "random_seed"},
+        choices={"required": "any"},
+        lacks=_NOT_MISTRAL,
+    ),
+    "moonshot": Dialect(
+        KIMI, text="string", results="text", takes_developer=False, thoughts="reasoning_content", prefix="partial"
+    ),
+    "openai": STANDARD,
+    "openrouter": Dialect(
+        reasoning="object", text="parts", marks="parts", marked_models=re.compile("anthropic/|google/|claude|gemini")
+    ),
+    "xiaomi": Dialect(MIMO, text="string", results="text", takes_developer=False),
+    "zai": Dialect(GLM, text="string", results="text", takes_developer=False),
+}
+# vendor -> what it takes in requests of the Responses API
+RESPONSES: Final[Mapping[str, Dialect]] = {
+    **dict.fromkeys(CHAT, STANDARD),
+    "compatible": Dialect(results="json"),
+    "openai": Dialect(lacks=_PENALTIES),
+}
+
+
+def dialect_name(snapshot: Snapshot, options: RenderOptions) -> str | None:
+    """The dialect of a request: that of this call, else that of the conversation; None when neither names one."""
+    name: str | None = options.dialect or snapshot.settings.get("dialect")
+    return name
+
+
+def dialect_of(table: Mapping[str, Dialect], snapshot: Snapshot, options: RenderOptions) -> Dialect:
+    """What the vendor takes in a request of a format, by the format's table.
+
+    Raises:
+        InvalidOption: the conversation names an unknown dialect.
+    """
+    name = dialect_name(snapshot, options)
+    return STANDARD if name is None else table[known.dialect_name("dialect", name)]
+
+
+def family_of(dialect: Dialect, model: object) -> Family | None:
+    """How a model is asked to reason there; None where it is asked in the format's own words."""
+    if dialect.family is None:
+        return None
+    name = model.rpartition("/")[2].lower() if isinstance(model, str) else ""
+    return next((family for pattern, family in FAMILIES if pattern.match(name)), dialect.family)

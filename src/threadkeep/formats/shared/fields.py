@@ -1,0 +1,226 @@
+"""The engine behind the field tables: every session option has exactly one row in the table of every format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.options import OPTIONS
+from threadkeep.errors import CannotRender, InvalidOption
+from threadkeep.formats.shared.names import is_valid_name
+from threadkeep.formats.shared.reports import Context
+
+How = Callable[[Any, Context], Any]
+DEFAULTS: Final[tuple[Any, ...]] = (False, "", [], {})  # values that ask for nothing
+
+# service tiers that only other APIs than OpenAI's have, and that no server of its formats takes
+TIERS_ELSEWHERE: Final = frozenset({"standard", "standard_only", "unspecified", "reserved"})
+
+_SCHEMA_NAME: Final = "text.format.name"
+_METADATA_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
+_METADATA_RULE: Final = "the format takes 16 pairs of texts, keys to 64 and values to 512 characters"
+
+
+class Field(NamedTuple):
+    """An option that the format has: where it goes, what becomes of its value (None leaves it out), and the way back.
+
+    Without `back` a value is read as it stands.
+    """
+
+    option: str
+    target: str  # a key of the request; dots lead into objects
+    how: How | None = None
+    back: Callable[[Any], Any] | None = None
+
+
+class FieldGroup(NamedTuple):
+    """An option that becomes several keys of the request; without `back` these keys are not read as that option.
+
+    Dots in a key lead into objects, as in a `Field`.
+    """
+
+    option: str
+    targets: tuple[str, ...]
+    how: Callable[[Any, Context], JsonObject]
+    back: Callable[[JsonObject], Any] | None = None
+
+
+class NoField(NamedTuple):
+    """An option that the format does not have, and why; a value other than `DEFAULTS` and `silent` is a loss."""
+
+    option: str
+    reason: str
+    silent: tuple[Any, ...] = ()
+
+
+class SpecialField(NamedTuple):
+    """An option that is not a plain field; `what` says what becomes of it."""
+
+    option: str
+    what: str
+
+
+Row = Field | FieldGroup | NoField | SpecialField
+
+
+def render_fields(rows: Iterable[Row], settings: JsonObject, context: Context) -> JsonObject:
+    """The request's keys for the options that are set; what the format does not have is reported."""
+    body: JsonObject = {}
+    for row in rows:
+        value = settings.get(row.option)
+        if value is None or isinstance(row, SpecialField):
+            continue
+        if isinstance(row, Field):
+            if (sent := value if row.how is None else row.how(value, context)) is not None:
+                place(body, row.target, sent)
+        elif isinstance(row, FieldGroup):
+            for target, sent in row.how(value, context).items():
+                place(body, target, sent)
+        elif value not in DEFAULTS and value not in row.silent:
+            context.loss("option", row.option, f"{row.option} was left out: {row.reason}.")
+    return body
+
+
+def read_fields(rows: Iterable[Row], body: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The options that a request sets, and the keys that say something else; nulls are left out.
+
+    A key is read as an option only if that option gives the very key back, and can be set; else it stays what it is.
+    """
+    settings: JsonObject = {}
+    rest = {key: value for key, value in body.items() if value is not None}
+    for row in rows:
+        if isinstance(row, NoField | SpecialField):
+            continue
+        targets = row.targets if isinstance(row, FieldGroup) else (row.target,)
+        keys = {target: value for target in targets if (value := value_at(rest, target)) is not None}
+        if keys and (value := _option(row, keys)) is not None:
+            settings[row.option] = value
+            for target in keys:
+                rest = _without(rest, target.split("."))
+    return settings, rest
+
+
+def _option(row: Field | FieldGroup, keys: JsonObject) -> Any:
+    """The value of the option that renders as these keys, as it is kept; None when there is none."""
+    scratch = Context()
+    try:
+        if isinstance(row, FieldGroup):
+            option = None if row.back is None else row.back(keys)
+        else:
+            option = keys[row.target] if row.back is None else row.back(keys[row.target])
+        value = None if option is None else OPTIONS[row.option].coerce(option)
+        if value is None or render_fields((row,), {row.option: value}, scratch) != _nested(keys):
+            return None
+    except (InvalidOption, CannotRender):
+        return None
+    return None if scratch.losses or scratch.repairs else value
+
+
+def value_at(body: Any, target: str) -> Any:
+    """What stands at a place of a request; None where nothing does."""
+    for key in target.split("."):
+        body = body.get(key) if isinstance(body, dict) else None
+    return body
+
+
+def _nested(keys: JsonObject) -> JsonObject:
+    body: JsonObject = {}
+    for target, value in keys.items():
+        place(body, target, value)
+    return body
+
+
+def place(body: JsonObject, target: str, value: Any) -> None:
+    """Put a value at its place in a request; dots in the target lead into objects."""
+    *outer, last = target.split(".")
+    for key in outer:
+        body = body.setdefault(key, {})
+    body[last] = value
+
+
+def _without(body: JsonObject, path: list[str]) -> JsonObject:
+    """A body without a key; objects that become empty go, too."""
+    key, *inner = path
+    rest = dict(body)
+    kept = _without(rest[key], inner) if inner else None
+    if kept:
+        rest[key] = kept
+    else:
+        del rest[key]
+    return rest
+
+
+# What options can become
+
+
+def tier_of(tiers: Mapping[str, str | None]) -> How:
+    """A mapper for the service tier, by the service's word for each; None: nothing is sent."""
+
+    def tier(value: Any, context: Context) -> Any:
+        if value not in tiers:
+            context.loss("option", "service_tier", f"The format has no service tier {value!r}.")
+        return tiers.get(value)
+
+    return tier
+
+
+def within(option: str, least: float, most: float) -> How:
+    """A mapper for a number within the service's limits; one outside of them becomes the nearest."""
+
+    def limited(value: Any, context: Context) -> Any:
+        nearest = min(max(value, least), most)
+        if nearest != value:
+            context.repair("range", option, f"{option} {value} was sent as {nearest}, the nearest that is taken.")
+        return nearest
+
+    return limited
+
+
+# Values that OpenAI's two formats have in common
+
+
+def with_valid_name(schema: JsonObject, context: Context) -> JsonObject:
+    """A JSON schema with its name cleaned, where the service would not take it."""
+    name = schema.get("name")
+    return schema if name is None or is_valid_name(name) else {**schema, "name": context.name(name, _SCHEMA_NAME)}
+
+
+def with_some_name(schema: JsonObject, context: Context) -> JsonObject:
+    """A JSON schema with a name, which the service needs and other services do not."""
+    if schema.get("name") is not None:
+        return schema
+    context.repair("name", _SCHEMA_NAME, "The schema of the response format got a name: the service needs one.")
+    return {**schema, "name": "response"}
+
+
+def service_tier(value: Any, context: Context) -> Any:
+    """The service tier, unless it is one of another API than OpenAI's."""
+    if isinstance(value, str) and value in TIERS_ELSEWHERE:
+        context.loss("option", "service_tier", f"The format has no service tier {value!r}.")
+        return None
+    return value
+
+
+def metadata(value: Any, context: Context) -> Any:
+    """Metadata within the limits of OpenAI: 16 pairs of texts, keys of 64 and values of 512 characters."""
+    if not isinstance(value, dict):
+        return value
+    pairs: JsonObject = {}
+    for key, inner in value.items():
+        text = dumps(inner).decode() if isinstance(inner, int | float) else inner
+        if isinstance(text, str) and len(key) <= _METADATA_KEY and len(text) <= _METADATA_VALUE:
+            pairs[key] = text
+        elif inner is not None:
+            context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
+    for key in list(pairs)[_METADATA_PAIRS:]:
+        del pairs[key]
+        context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
+    return pairs
+
+
+def other_keys(option: str, known: Iterable[str], value: JsonObject, context: Context, owner: str) -> None:
+    """Report the keys of an option's object that the format does not have."""
+    for key, inner in value.items():
+        if key not in known and inner is not None and inner not in DEFAULTS:
+            context.loss("option", f"{option}.{key}", f"{owner} has no {option}.{key}.")

@@ -1,0 +1,99 @@
+"""Pictures, files and videos: data URLs, media types, file names, and the notes that stand for what cannot be sent."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.media import base64_media_type, parse_data_url
+
+TEXTUAL: Final = frozenset(
+    f"application/{name}"
+    for name in ("json", "xml", "javascript", "yaml", "x-yaml", "csv", "xhtml+xml", "sql", "graphql", "ld+json")
+)
+_TEXTUAL_ENDINGS: Final = ("+xml", "+json")
+
+# media type -> ending of a file name, for files that came without a name
+ENDINGS: Final = {
+    "application/pdf": "pdf",
+    "application/json": "json",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
+    "text/csv": "csv",
+    "text/html": "html",
+    "text/markdown": "md",
+    "text/plain": "txt",
+}
+# keys that hold the source of a part, in the order in which one is named
+SOURCES: Final = ("filename", "image_url", "file_url", "video_url", "file_id", "file_data")
+_LONGEST_SOURCE: Final = 200
+
+
+def is_textual(media_type: str) -> bool:
+    """Whether a file of this type is text that can stand in a message."""
+    return media_type.startswith("text/") or media_type in TEXTUAL or media_type.endswith(_TEXTUAL_ENDINGS)
+
+
+def is_base64(text: str) -> bool:
+    """Whether a text is well-formed base64 and not empty."""
+    return _bytes_of(text) is not None
+
+
+def is_broken(url: str) -> bool:
+    """Whether a URL is a base64 data URL that does not hold base64."""
+    return base64_media_type(url) is not None and not is_base64(url.partition(",")[2])
+
+
+def decoded_text(url: str) -> str | None:
+    """The text in a base64 data URL; None when it is broken or not UTF-8."""
+    parsed = parse_data_url(url)
+    raw = None if parsed is None else _bytes_of(parsed[1])
+    try:
+        return None if raw is None else raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def in_base64(url: str) -> str:
+    """A data URL in its base64 form; any other URL as it is.
+
+    >>> in_base64("data:text/plain,a%20b")
+    'data:text/plain;base64,YSBi'
+    """
+    if not url.startswith("data:") or base64_media_type(url) is not None:
+        return url
+    head, comma, text = url.removeprefix("data:").partition(",")
+    if not comma or head.endswith(";base64"):
+        return url
+    return f"data:{head or 'text/plain'};base64,{base64.b64encode(unquote_to_bytes(text)).decode('ascii')}"
+
+
+def file_name(media_type: str) -> str:
+    """A name for a file that has none."""
+    return f"file.{ENDINGS.get(media_type, 'bin')}"
+
+
+def source_of(part: JsonObject) -> str:
+    """A short name of what a part shows: its file name, URL, id or media type."""
+    for key in SOURCES:
+        value = part.get(key)
+        if isinstance(value, str) and value.strip():
+            return base64_media_type(value) or (value.strip() if len(value) <= _LONGEST_SOURCE else "long URL")
+    return "no source"
+
+
+def note(part: JsonObject) -> str:
+    """The text that stands for a part which cannot be sent."""
+    return f"[{str(part.get('type')).removeprefix('input_')} not included: {source_of(part)}]"
+
+
+def _bytes_of(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True) or None
+    except (binascii.Error, ValueError):
+        return None

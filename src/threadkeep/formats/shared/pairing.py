@@ -1,0 +1,186 @@
+"""Passes over the items of a whole request: which output answers which call.
+
+The rules are the same for all formats: an output answers the nearest earlier unanswered call of its id; a call without
+an output gets a placeholder; an output without a call is dropped. A placeholder that a recorded request has shown to
+the model stays, and the output that comes after it is sent as user text at its own place. All of it depends only on
+earlier items, so that what was rendered once stays as it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.snapshots import Snapshot
+
+MISSING_OUTPUT: Final = "Tool result missing"
+
+# item type -> the kind of call it makes; a provider's own item is a call when it has a call id
+CALLS: Final = {"function_call": "function", "custom_tool_call": "custom", "provider_item": "function"}
+# item type -> the kind of call it answers
+OUTPUTS: Final = {"function_call_output": "function", "custom_tool_call_output": "custom"}
+# kind of call -> item type of its output
+OUTPUT_TYPES: Final = {kind: name for name, kind in OUTPUTS.items()}
+
+# the `turn` of a message that was made for one request and is not an item, see `views`: nothing from it on is final
+LAYER: Final = -2
+
+_position = attrgetter("position")
+
+
+@dataclass(slots=True)
+class Pairing:
+    """Which output answers which call; keys are positions.
+
+    Attributes:
+        all_calls: all calls, in order.
+        answers: call -> its output, which came in time.
+        calls: output -> its call, for outputs in time.
+        late: output -> its call, for outputs that came after the placeholder was sent.
+        unanswered: calls that get a placeholder.
+        sent: the last position that a recorded request has shown.
+        orphans: outputs whose calls are all answered.
+        unknown: first outputs of an id that no call here has.
+        alone: calls and outputs that are sent unpaired, because the imported request had them so; they are neither
+            `unanswered` nor `orphans` nor `unknown`.
+    """
+
+    all_calls: list[Entry] = field(default_factory=list)
+    answers: dict[int, Entry] = field(default_factory=dict)
+    calls: dict[int, Entry] = field(default_factory=dict)
+    late: dict[int, Entry] = field(default_factory=dict)
+    unanswered: dict[int, Entry] = field(default_factory=dict)
+    sent: int = -1
+    orphans: list[Entry] = field(default_factory=list)
+    unknown: list[Entry] = field(default_factory=list)
+    alone: set[int] = field(default_factory=set)
+
+    def pending(self) -> set[int]:
+        """Calls whose output may still come: nothing from their turns on is settled."""
+        return {position for position in self.unanswered if position > self.sent}
+
+
+def left_alone(snapshot: Snapshot, format_name: str) -> frozenset[int]:
+    """Calls and outputs that an imported request had without their partners: they go back to its format like that."""
+    imported = snapshot.imported
+    if imported is None or imported.format != format_name:
+        return frozenset()
+    pairing = paired(upto(snapshot.entries, imported.count - 1))
+    lonely = [*pairing.unanswered.values(), *pairing.orphans, *pairing.unknown]
+    return frozenset(entry.position for entry in lonely if entry.origin == format_name)
+
+
+def paired(entries: Sequence[Entry], alone: Collection[int] = ()) -> Pairing:
+    """Pair calls with outputs, see the module's docstring; those in `alone` may stay without a partner."""
+    pairing = Pairing()
+    waiting: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        kind = entry.type
+        if entry.seen is not None and entry.seen > pairing.sent:
+            pairing.sent = entry.seen
+        if kind == "message":
+            continue
+        if kind in CALLS and (entry.call_id is not None or kind != "provider_item"):
+            pairing.all_calls.append(entry)
+            waiting.setdefault((CALLS[kind], entry.call_id or ""), []).append(entry)
+        elif kind in OUTPUTS:
+            key = (OUTPUTS[kind], entry.call_id or "")
+            _answer(pairing, waiting.get(key), entry)
+            waiting.setdefault(key, [])
+    waiting_calls = [*pairing.late.values(), *(call for calls in waiting.values() for call in calls)]
+    pairing.unanswered = {call.position: call for call in sorted(waiting_calls, key=_position)}
+    if alone:
+        _leave_alone(pairing, alone)
+    return pairing
+
+
+def _leave_alone(pairing: Pairing, alone: Collection[int]) -> None:
+    lonely = [*pairing.unanswered.values(), *pairing.orphans, *pairing.unknown]
+    pairing.alone = {entry.position for entry in lonely}.intersection(alone)
+    pairing.unanswered = {position: call for position, call in pairing.unanswered.items() if position not in alone}
+    pairing.orphans = [output for output in pairing.orphans if output.position not in alone]
+    pairing.unknown = [output for output in pairing.unknown if output.position not in alone]
+
+
+def _answer(pairing: Pairing, calls: list[Entry] | None, output: Entry) -> None:
+    if calls is None:
+        pairing.unknown.append(output)
+    elif not calls:
+        pairing.orphans.append(output)
+    else:
+        call = calls.pop()
+        if pairing.sent >= call.position:
+            pairing.late[output.position] = call
+        else:
+            pairing.answers[call.position] = output
+            pairing.calls[output.position] = call
+
+
+def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:
+    """The items up to a position, included."""
+    if position is None or not entries or entries[-1].position <= position:
+        return entries
+    return entries[: bisect_right(entries, position, key=_position)]
+
+
+def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | None:
+    """The last position up to another one where a turn is over and every call has its output; None when there is none.
+
+    Calls that never got an output are over where the next turn begins.
+    """
+    pairing = paired(entries)
+    spans = [(call, output.position) for call, output in pairing.answers.items()]
+    waiting = [call for call in pairing.unanswered.values() if _waits(call, entries)]
+    spans += [(call.position, entries[-1].position + 1) for call in waiting]
+    end = len(entries) if upto is None else bisect_right(entries, upto, key=_position)
+    for index in range(end - 1, -1, -1):
+        position = entries[index].position
+        if not _goes_on(entries, index) and not any(call <= position < output for call, output in spans):
+            return position
+    return None
+
+
+def _goes_on(entries: Sequence[Entry], index: int) -> bool:
+    """Whether the next item is of the same turn, or another call of those that the user built."""
+    if index + 1 == len(entries):
+        return False
+    entry, after = entries[index], entries[index + 1]
+    return after.turn == entry.turn and (entry.turn is not None or (entry.type in CALLS and after.type in CALLS))
+
+
+def _waits(call: Entry, entries: Sequence[Entry]) -> bool:
+    """Whether nothing stands behind a call but its own turn and outputs, so that its output may still come."""
+    later = entries[bisect_right(entries, call.position, key=_position) :]
+    is_built = call.turn is None
+    return all(e.type in OUTPUTS or (e.turn == call.turn and (not is_built or e.type in CALLS)) for e in later)
+
+
+def turn_start(entries: Sequence[Entry], entry: Entry) -> int:
+    """The position of the first item of an item's turn."""
+    index = bisect_right(entries, entry.position, key=_position) - 1
+    while index > 0 and entry.turn is not None and entries[index - 1].turn == entry.turn:
+        index -= 1
+    return entries[index].position
+
+
+def run_end(entries: Sequence[Entry], call: Entry) -> int:
+    """The position of the last item of a call's turn; of calls that the user built: of the last one in a row."""
+    index = bisect_right(entries, call.position, key=_position) - 1
+    while index + 1 < len(entries) and entries[index + 1].turn == call.turn:
+        if call.turn is None and entries[index + 1].type not in CALLS:
+            break
+        index += 1
+    return entries[index].position
+
+
+def late_output_message(output: JsonObject, call: JsonObject) -> JsonObject:
+    """A tool output that came too late, as a user message that names its call."""
+    content = output.get("output")
+    parts = content if isinstance(content, list) else [{"type": "input_text", "text": content or ""}]
+    text = f"The result of the tool call {call.get('name') or ''} ({call.get('call_id') or ''}) came in later:"
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}, *parts]}

@@ -1,0 +1,141 @@
+"""What reading requests and responses has in common in all formats."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
+
+from threadkeep.domain.items import Item, item_from_object
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import body_object
+from threadkeep.domain.rendering import ImportInfo
+from threadkeep.domain.session import Session
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
+from threadkeep.formats.shared.provider_errors import json_body, shortened
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHECK_FORMAT: Final = "Check the name of the format."
+SENT_REQUEST: Final = "Pass the whole request, as it was sent."
+
+logger = logging.getLogger("threadkeep")
+
+
+def parser(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a function that reads `what` raise CannotParse where a value in it cannot be stored."""
+
+    def decorate(parse: Callable[P, T]) -> Callable[P, T]:
+        @wraps(parse)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return parse(*args, **kwargs)
+            except (InvalidItem, InvalidOption) as error:
+                raise CannotParse(f"The {what} cannot be stored: {error}") from error
+
+        return checked
+
+    return decorate
+
+
+# Responses
+
+
+def response_object(body: Any) -> JsonObject:
+    """The response body as a JSON object.
+
+    Raises:
+        ProviderError: it is text that is not JSON, such as the error page of a gateway.
+        CannotParse: it is JSON, but not an object.
+    """
+    return body if isinstance(body, dict) else json_body(body)
+
+
+def status_of(word: Any, statuses: Mapping[str, str], format_name: str) -> str:
+    """The canonical status for a provider's word; an unknown or empty one means completed, and is logged."""
+    status = statuses.get(word) if isinstance(word, str) else None
+    if status is None:
+        logger.warning("The %s response ended with the unknown word %r; it counts as completed.", format_name, word)
+        return "completed"
+    return status
+
+
+# Requests
+
+
+def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject:
+    """A request as a JSON object: given as such, as JSON text, or as an object of an SDK.
+
+    Raises:
+        CannotParse: it is not an object, or has no `messages` where the turns should be.
+    """
+    body = body_object(payload)
+    if not isinstance(body, dict):
+        raise CannotParse(
+            f"The {format_name} request is {shortened(body)}, not a JSON object.",
+            hint=f"Pass the whole request body, with the key {turn_list!r}.",
+        )
+    if turn_list == "messages" and body.get(turn_list) is None:
+        raise CannotParse(
+            f"The {format_name} request has no messages; its keys are {shortened(list(body))}.",
+            hint=CHECK_FORMAT,
+        )
+    return body
+
+
+def turns_in(turns: Any, format_name: str) -> list[Any]:
+    """Turns as a list: one turn, several, or JSON text of these.
+
+    Raises:
+        CannotParse: they are something else.
+    """
+    body = body_object(turns)
+    body = [body] if isinstance(body, dict) else body
+    if isinstance(body, list | tuple):
+        return [body_object(turn) for turn in body]
+    raise CannotParse(
+        f"The {format_name} turns are {shortened(body)}.", hint="Pass a turn as a dict, or a list of turns."
+    )
+
+
+def items_of_turns(turns: Iterable[Iterable[JsonObject]]) -> list[list[Item]]:
+    """The items of each turn, from item objects."""
+    return [[item_from_object(item) for item in turn] for turn in turns]
+
+
+def checked_content(message: JsonObject, where: str) -> Any:
+    """What a message says under `content`, if anything.
+
+    Raises:
+        CannotParse: it has `parts` in its place, which are Gemini's: all that it says would be lost.
+    """
+    content = message.get("content")
+    if content is None and isinstance(message.get("parts"), list | dict):
+        raise CannotParse(
+            f"{where} has parts and no content: {shortened(message)}.", hint="Check the name of the format."
+        )
+    return content
+
+
+def session_of(
+    format_name: str,
+    turns: Iterable[Sequence[JsonObject]],
+    *,
+    settings: JsonObject,
+    tools: Sequence[JsonObject] = (),
+    native: JsonObject | None = None,
+    spelling: JsonObject | None = None,
+) -> Session:
+    """The session of a request: its settings and tools, and the item objects of each of its turns.
+
+    `native` are the keys of the request that have no option; they go back to the format as they came.
+    """
+    session = Session(tools=tools)
+    extra = {**(settings.get("extra") or {}), **({format_name: native} if native else {})}
+    session.update(**{**settings, "extra": extra or None})
+    for number, items in enumerate(turns):
+        session.add_items([item_from_object(item) for item in items], turn=number)
+    session.imported = ImportInfo(format_name, len(session.items), spelling or {})
+    return session

@@ -1,0 +1,153 @@
+"""What rendering has in common in all formats: where a request comes from, and how it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from threadkeep.domain.jsontext import PLAIN, JsonObject, dumps, encode
+from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
+from threadkeep.errors import CannotRender
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.texts import with_valid_texts
+from threadkeep.formats.shared.views import View, view_of
+
+if TYPE_CHECKING:
+    from threadkeep.domain.session import Session
+
+_CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
+_codec: Final = itemgetter(Entry._fields.index("codec"))
+
+
+@dataclass(slots=True)
+class Rendering:
+    """A request while it is rendered.
+
+    Attributes:
+        view: the entries that it shows.
+        context: what mappers need, and where they report.
+        imported: how many items came with the request of this format that the conversation began as.
+        spelling: how that request spelled things; None where there was no such request.
+        text_repairs: repairs of texts that are not valid Unicode.
+    """
+
+    format_name: str
+    snapshot: Snapshot
+    options: RenderOptions
+    view: View
+    context: Context
+    imported: int = 0
+    spelling: JsonObject | None = None
+    text_repairs: list[Repair] = field(default_factory=list)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The entries that the request shows."""
+        return self.view.entries
+
+    def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
+        """The rendered request; `stable` is how many of its turns no later append changes.
+
+        Raises:
+            LossError: the options are strict and the request is not exact.
+        """
+        head = self.view.head
+        is_plain = not isinstance(body, bytes) and self._is_plain()
+        rendered = (PlainRendered if is_plain else Rendered)(
+            losses=self.context.losses,
+            repairs=self.context.repairs,
+            stable=stable,
+            head=head,
+            view=self.options.view(self.format_name),
+            source=body,
+        )
+        if self.options.strict:
+            rendered.strictly(self.format_name)
+        rendered.repairs += [
+            repair for repair in self.text_repairs if repair.position is not None and repair.position <= head
+        ]
+        return rendered
+
+    def _is_plain(self) -> bool:
+        """Whether orjson writes everything that a request of these entries can hold."""
+        snapshot = self.snapshot
+        return not any(map(_codec, self.view.entries)) and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
+
+
+def begin(session: Session | Snapshot, options: RenderOptions, format_name: str, context: Context) -> Rendering:
+    """What a request is rendered from: a session, or a snapshot of a stored conversation, with its texts checked."""
+    snapshot = session if isinstance(session, Snapshot) else snapshot_of(session)
+    repairs: list[Repair] = []
+    if not _has_valid_texts(snapshot):
+        snapshot, repairs = with_valid_texts(snapshot, format_name)
+    context.tools = snapshot.tools
+    rendering = Rendering(
+        format_name, snapshot, options, view_of(snapshot, options, format_name), context, text_repairs=repairs
+    )
+    imported = snapshot.imported
+    if imported is not None and imported.format == format_name:
+        rendering.imported, rendering.spelling = imported.count, imported.spelling
+    elif imported is not None:
+        _report_native_keys(snapshot, imported.format, context)
+    return rendering
+
+
+def _has_valid_texts(snapshot: Snapshot) -> bool:
+    """Whether orjson read all texts, which refuses lone surrogates; entries that were checked are not checked again."""
+    entries, memo = snapshot.entries, snapshot.memo
+    count: int = 0 if memo is None else memo.get(_CHECKED, 0)
+    if any(map(_codec, entries[count:] if 0 < count <= len(entries) else entries)):
+        return False
+    if memo is not None:
+        memo[_CHECKED] = len(entries)
+    return True
+
+
+def _report_native_keys(snapshot: Snapshot, origin: str, context: Context) -> None:
+    """Report the keys of an imported request that only its own format has."""
+    keys = (snapshot.settings.get("extra") or {}).get(origin)
+    for key in keys if isinstance(keys, dict) else ():
+        context.loss("native", f"extra.{origin}.{key}", f"{key} was left out: only {origin} has it.")
+
+
+def no_model() -> CannotRender:
+    """The error for a request without a model."""
+    return CannotRender("The request has no model.", hint="Set it: conversation.update(model=...).")
+
+
+def nothing_to_send(what: str) -> CannotRender:
+    """The error for a request without a turn; `what` is what is missing."""
+    return CannotRender(f"There is nothing to send: no {what} is left.", hint="Add a user message first.")
+
+
+def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> None:
+    """Report that a filler is sent because the user's messages are all blank.
+
+    Raises:
+        CannotRender: the user has said nothing.
+    """
+    if not any(entry.type == "message" and entry.role == "user" for entry in entries):
+        raise nothing_to_send("message")
+    context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")
+
+
+@dataclass
+class PlainRendered(Rendered):
+    """A request whose values were all read by orjson, so that its body is written without checking each of them."""
+
+    @cached_property
+    def body(self) -> bytes:
+        """The request as JSON, UTF-8."""
+        if isinstance(self.source, bytes):
+            return self.source
+        try:
+            return orjson.dumps(self.source)
+        except TypeError:  # arguments are stored as text, and may hold longer integers once they are read
+            return dumps(self.source)

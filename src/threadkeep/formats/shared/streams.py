@@ -1,0 +1,108 @@
+"""What assemblers have in common: a stream is put together into the body that the provider would have sent whole.
+
+A format's own assembler only knows how an event changes the body; reading the body is the work of `parse_response`, so
+that a streamed response and the same response in one piece give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from threadkeep.domain.formats import format_names, get_format
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import body_object
+from threadkeep.domain.response import Response
+from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
+from threadkeep.formats.shared.provider_errors import shortened
+
+if TYPE_CHECKING:
+    from threadkeep.formats.base import Signs
+
+BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
+
+Parse = Callable[[Any, Mapping[str, str] | None], Response]
+
+
+class StreamAssembler:
+    """Puts the events of a stream together. Subclasses say how an event changes the body.
+
+    Attributes:
+        is_ended: whether the provider said that the response is whole.
+        error: the provider's error object, where an event stated one; else None.
+    """
+
+    def __init__(self, name: str, parse: Parse, headers: Mapping[str, str] | None = None) -> None:
+        self._name, self._parse, self._headers = name, parse, headers
+        self._signs = get_format(name).signs
+        self.is_ended = False
+        self.error: Any = None
+
+    @property
+    def body(self) -> JsonObject:
+        """The body that the provider would have sent without streaming, as far as it has come; not to be changed."""
+        raise NotImplementedError
+
+    def add(self, event: JsonObject) -> None:
+        """Take an event into the body."""
+        raise NotImplementedError
+
+    def error_in(self, event: JsonObject) -> Any:
+        """The error that an event states; None when it states none."""
+        return event.get("error") or None
+
+    def feed(self, event: Any) -> None:
+        """Take in the next event: a dict, JSON text, or an SDK's object.
+
+        Raises:
+            CannotParse: it is not an event, or one of another format.
+        """
+        body = event if isinstance(event, dict) else body_object(event)
+        if not isinstance(body, dict):
+            raise CannotParse(f"A {self._name} event is {shortened(body)}, not a JSON object.", hint="Feed one by one.")
+        if not _is_event_of(body, self._signs) and (others := _formats_of_event(body)):
+            # Otherwise the whole response would be passed over in silence.
+            raise CannotParse(
+                f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
+                hint=f"Name the format {' or '.join(map(repr, others))}.",
+            )
+        error = self.error_in(body)
+        if error is not None:
+            self.error = error
+        self.add(body)
+
+    @property
+    def partial(self) -> Response:
+        """The response as far as it has come, of status in_progress."""
+        return self._read().model_copy(update={"status": "in_progress"})
+
+    @property
+    def response(self) -> Response:
+        """The whole response; one whose stream broke off is incomplete, one that ended in an error failed."""
+        response = self._read()
+        if self.error is not None:
+            return response.model_copy(update={"status": "failed", "error": response.error or self.error})
+        if not self.is_ended:
+            details = response.incomplete_details or BROKEN_OFF
+            return response.model_copy(update={"status": "incomplete", "incomplete_details": details})
+        return response
+
+    def _read(self) -> Response:
+        try:
+            return self._parse(self.body, self._headers)
+        except FormatError as error:
+            if isinstance(error.__cause__, InvalidItem | InvalidOption):  # what has come cannot be stored
+                raise
+            return Response(format=self._name)  # nothing has come yet that could be read
+
+
+def _is_event_of(event: JsonObject, signs: Signs) -> bool:
+    """Whether an event is plainly of the format with these signs."""
+    if str(event.get("type")).startswith(signs.event_types):
+        return True
+    return any(isinstance(event.get(key), kind) for key, kind in signs.events.items())
+
+
+def _formats_of_event(event: JsonObject) -> list[str]:
+    """The formats that an event is plainly of."""
+    return [name for name in format_names() if _is_event_of(event, get_format(name).signs)]

@@ -1,0 +1,371 @@
+"""The faces for asyncio: the methods of Store and Conversation, awaited.
+
+A method is written once, as blocking code. Here it runs so that the event loop is not blocked: in a greenlet, where
+SQLAlchemy's async drivers switch to the loop whenever they wait; on SQLite as a whole in a worker thread, which is
+faster than a switch for each statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial, wraps
+from threading import Event
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+
+from sqlalchemy import URL, Engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
+from sqlalchemy.util import greenlet_spawn
+
+from threadkeep.domain.reports import UsageKey, UsageRow
+from threadkeep.domain.stored import Page
+from threadkeep.domain.usage import Price
+from threadkeep.errors import InvalidOption
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
+from threadkeep.store.handle import ConversationAttributes, Handle
+from threadkeep.store.history_cache import DEFAULT_BYTES
+from threadkeep.store.store import Store
+from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
+from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
+from threadkeep.store.transactions import CANCELLED
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs blocking code without blocking the event loop."""
+
+    async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function; returns what it returns."""
+
+
+async def run_in_greenlet(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in a greenlet: what it awaits inside the drivers of SQLAlchemy is awaited by the event loop."""
+    return await greenlet_spawn(partial(function, *args, **kwargs))
+
+
+async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in a worker thread; when the task is cancelled, it stops before its next transaction."""
+    cancelled, context = Event(), copy_context()
+    context.run(CANCELLED.set, cancelled)
+    call: Callable[[], T] = partial(function, *args, **kwargs)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, context.run, call)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+
+
+class Face(Protocol):
+    """What `awaited` needs of a face: `_sync` has the methods, `_call` runs them."""
+
+    @property
+    def _sync(self) -> Any: ...
+
+    async def _call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The method as a coroutine, with its signature and docstring."""
+
+    @wraps(method)
+    async def call(self: Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._call(method, self._sync, *args, **kwargs)
+
+    return call
+
+
+def awaited_handle(
+    method: Callable[Concatenate[Any, P], Conversation],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncConversation]]:
+    """Like `awaited`, for methods that return a conversation: the coroutine returns an AsyncConversation."""
+    return _wrapping(method)
+
+
+def awaited_optional(
+    method: Callable[Concatenate[Any, P], Conversation | None],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncConversation | None]]:
+    """Like `awaited_handle`, for methods that may return None."""
+    return _wrapping(method)
+
+
+def awaited_page(
+    method: Callable[Concatenate[Any, P], Page[Conversation]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Page[AsyncConversation]]]:
+    """Like `awaited_handle`, for methods that return a page of conversations."""
+    return _wrapping(method)
+
+
+def awaited_store(
+    method: Callable[Concatenate[Any, P], Store],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncStore]]:
+    """Like `awaited`, for methods that return a store: the coroutine returns an AsyncStore."""
+    return _wrapping(method)
+
+
+def _wrapping(
+    method: Callable[Concatenate[Any, P], Any],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]:
+    """The method as a coroutine that returns what the face makes of its result (`_wrap`)."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._wrap(await self._call(method, self._sync, *args, **kwargs))
+
+    return call
+
+
+def recording(method: Callable[Concatenate[Any, P], Recorder]) -> Callable[Concatenate[Any, P], AsyncRecorder]:
+    """The method that makes a recorder, which asks the database for nothing; it makes the async kind."""
+
+    @wraps(method)
+    def make(self: AsyncConversation, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRecorder:
+        return AsyncRecorder(method(self._sync, *args, **kwargs)._writer, self._call)
+
+    return make
+
+
+class AsyncStore:
+    """Conversations in a database; the methods of `Store` as coroutines.
+
+    The database is opened when the first method is awaited, or on ``async with``: errors as `Store`. On SQLite each
+    method runs as a whole in a worker thread; on PostgreSQL and MySQL in an async driver.
+    """
+
+    def __init__(
+        self,
+        url: str | URL | Engine | AsyncEngine,
+        *,
+        tenants: bool = False,
+        memory_bytes: int = DEFAULT_BYTES,
+        prices: Iterable[Price] | None = None,
+        search: bool = True,
+    ) -> None:
+        self._run: Runner = run_in_greenlet
+        if isinstance(url, AsyncEngine):
+            engine = url.sync_engine
+        elif is_sqlite(url):
+            self._run, engine = run_in_thread, engine_for(url)
+        elif isinstance(url, Engine):
+            raise InvalidOption("An AsyncStore on PostgreSQL or MySQL takes a URL or an AsyncEngine, not an Engine.")
+        else:
+            engine = async_engine_for(url).sync_engine
+        self._sync = Store._unopened(
+            engine, is_owned=not isinstance(url, Engine | AsyncEngine),
+            tenants=tenants, memory_bytes=memory_bytes, prices=prices, search=search,
+        )  # fmt: skip
+        self._root = self
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections that this store opened."""
+        await self._run(self._sync.close)  # not `_call`, which would open a store that could not be opened again
+
+    create_conversation = awaited_handle(Store.create_conversation)
+    import_request = awaited_handle(Store.import_request)
+    save = awaited_handle(Store.save)
+    save_many = awaited(Store.save_many)
+    get_conversation = awaited_handle(Store.get_conversation)
+    find_conversation = awaited_optional(Store.find_conversation)
+    list_conversations = awaited_page(Store.list_conversations)
+    copy_conversation = awaited_handle(Store.copy_conversation)
+    delete_conversation = awaited(Store.delete_conversation)
+    purge_deleted = awaited(Store.purge_deleted)
+    erase_user = awaited(Store.erase_user)
+    retain = awaited(Store.retain)
+    search = awaited(Store.search)
+    reindex = awaited(Store.reindex)
+    usage = awaited(Store.usage)
+    tool_usage = awaited(Store.tool_usage)
+    statistics = awaited(Store.statistics)
+    fill_usage_days = awaited(Store.fill_usage_days)
+    reconcile_usage = awaited(Store.reconcile_usage)
+    for_tenant = awaited_store(Store.for_tenant)
+    create_tenant = awaited_store(Store.create_tenant)
+    delete_tenant = awaited(Store.delete_tenant)
+
+    def for_user(self, user_id: str) -> AsyncStore:
+        """This store, for the conversations of one user only; the database is not asked."""
+        return self._sibling(self._sync.for_user(user_id))
+
+    def within(self, host: AsyncConnection | AsyncSession | async_scoped_session[Any]) -> AsyncStore:
+        """This store, inside the caller's transaction: each method happens whole or not at all, and none commits.
+
+        Raises:
+            InvalidOption: it is not a connection or session of SQLAlchemy's for asyncio.
+        """
+        store = self._sibling(self._sync._within(async_host_connection(host)))
+        store._run = run_in_greenlet
+        return store
+
+    async def _open(self) -> None:
+        """Open the database, the way the store that has its engine does."""
+        await self._root._run(self._sync._root.open)
+
+    async def _call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self._sync._root.is_open:
+            await self._open()
+        return await self._run(function, *args, **kwargs)
+
+    def _sibling(self, sync: Store) -> AsyncStore:
+        store = object.__new__(type(self))
+        store._sync, store._run, store._root = sync, self._run, self._root
+        return store
+
+    def _wrap(self, value: Any) -> Any:
+        if isinstance(value, Conversation):
+            return AsyncConversation(value, self._run)
+        if isinstance(value, Page):
+            return Page([AsyncConversation(one, self._run) for one in value.items], value.next)
+        return self._sibling(value) if isinstance(value, Store) else value
+
+
+class AsyncConversation(ConversationAttributes):
+    """A conversation in the database; the methods of `Conversation` as coroutines.
+
+    Made by an AsyncStore.
+    """
+
+    def __init__(self, sync: Conversation, run: Runner) -> None:
+        self._sync, self._call = sync, run
+        self.replayed = sync.replayed
+
+    user = awaited(Conversation.user)
+    assistant = awaited(Conversation.assistant)
+    system = awaited(Conversation.system)
+    developer = awaited(Conversation.developer)
+    add_item = awaited(Conversation.add_item)
+    add_items = awaited(Conversation.add_items)
+    add_function_call_output = awaited(Conversation.add_function_call_output)
+    add_input = awaited(Conversation.add_input)
+    sync_request = awaited(Conversation.sync_request)
+    add_response = awaited(Conversation.add_response)
+    stream_response = recording(Conversation.stream_response)
+    record_attempt = awaited(Conversation.record_attempt)
+    compact = awaited(Conversation.compact)
+    undo_compaction = awaited(Conversation.undo_compaction)
+    render = awaited(Conversation.render)
+    request_payload = awaited(Conversation.request_payload)
+    request_body = awaited(Conversation.request_body)
+    plan_context_cache = awaited(Conversation.plan_context_cache)
+    record_context_cache = awaited(Conversation.record_context_cache)
+    session = awaited(Conversation.session)
+    clone_config = awaited(Conversation.clone_config)
+    items = awaited(Conversation.items)
+    get_item = awaited(Conversation.get_item)
+    transcript = awaited(Conversation.transcript)
+    responses = awaited(Conversation.responses)
+    response_body = awaited(Conversation.response_body)
+    fork = awaited_handle(Conversation.fork)
+    on_branch = awaited_handle(Conversation.on_branch)
+    branches = awaited(Conversation.branches)
+    set_active_branch = awaited(Conversation.set_active_branch)
+    update = awaited(Conversation.update)
+    json_output = awaited(Conversation.json_output)
+    think = awaited(Conversation.think)
+    register_tool = awaited(Conversation.register_tool)
+    register_tools = awaited(Conversation.register_tools)
+    use_tools = awaited(Conversation.use_tools)
+    remove_tool = awaited(Conversation.remove_tool)
+    clear_tools = awaited(Conversation.clear_tools)
+    archive = awaited(Conversation.archive)
+    unarchive = awaited(Conversation.unarchive)
+
+    @overload
+    async def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
+    @overload
+    async def usage(self, *, by: Sequence[UsageKey] | UsageKey) -> list[UsageRow]: ...
+    @wraps(Conversation.usage)
+    async def usage(self, *, by: Sequence[UsageKey] | UsageKey = ()) -> UsageRow | list[UsageRow]:  # noqa: D102 - Conversation.usage's
+        return await self._call(self._sync.usage, by=by)
+
+    @property
+    def _handle(self) -> Handle:  # type: ignore[override]  # read-only here
+        return self._sync._handle
+
+    def _wrap(self, value: Conversation) -> AsyncConversation:
+        return type(self)(value, self._call)
+
+
+class AsyncRecorder(RecorderAttributes):
+    """Stores a streamed response while it comes: an async context manager, made by `AsyncConversation.stream_response`.
+
+    Like `Recorder`; the end is written also when the task is cancelled.
+    """
+
+    def __init__(self, writer: StreamWriter, run: Runner) -> None:
+        self._writer, self._run = writer, run
+        self._lock = asyncio.Lock()
+        self._heartbeat: AsyncHeartbeat | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await _uninterrupted(self._run(self._writer.start))
+        except asyncio.CancelledError as error:
+            await _uninterrupted(self._end(error))  # nothing else will: the body of the `with` statement is not entered
+            raise
+        if self._writer.is_renewable:
+            self._heartbeat = AsyncHeartbeat(self, AsyncRecorder._renew, self._writer.renewal)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer.is_inherited:
+            return
+        try:
+            await _uninterrupted(self._end(error))
+        except Exception as failure:
+            if error is None:
+                raise
+            note_failure(error, failure)
+
+    async def feed(self, event: Any) -> None:
+        """Take in the next event of the provider; arguments and errors as `Recorder.feed`."""
+        async with self._lock:
+            if self._writer.take(event):
+                await self._run(self._writer.flush)
+
+    async def cancel(self) -> None:
+        """End the response here, as `cancelled`; what has arrived is kept. Errors as `Recorder.cancel`."""
+        await _uninterrupted(self._end(is_cancelled=True))
+
+    async def _end(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
+        try:
+            async with self._lock:
+                await self._run(self._writer.finish, error, is_cancelled=is_cancelled)
+        finally:
+            if self._heartbeat is not None:
+                await self._heartbeat.end()
+
+    async def _renew(self) -> float | None:
+        async with self._lock:
+            return await self._run(self._writer.renew)
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work that is not to be cancelled with the task, however often that happens meanwhile.
+
+    Web frameworks cancel again and again at every await until a task has ended.
+    """
+    task, interruption = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as cancelled:
+            interruption = cancelled
+    task.result()
+    if interruption is not None:
+        raise interruption

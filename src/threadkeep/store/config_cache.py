@@ -1,0 +1,196 @@
+"""Options and tools, stored once per content: their texts, their hashes, and a cache of what was read.
+
+A hash covers the exact text: the order of keys in a JSON schema is part of what a provider sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from threading import Lock
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.queries.conversations import (
+    config_of,
+    configs_of,
+    locked_definitions,
+    tool_definitions_of,
+    tool_set_of,
+)
+from threadkeep.db.tables import configs, tool_definitions, tool_sets
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.errors import NotFound
+
+T = TypeVar("T")
+
+CACHED: Final = 2_000  # options and tool sets
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A stored JSON text with the hash that names it."""
+
+    hash: bytes
+    text: str
+
+    @classmethod
+    def of(cls, value: Any) -> Text:
+        """The text of a value."""
+        data = dumps(value)
+        return cls(sha256(data).digest(), data.decode())
+
+
+class Config(NamedTuple):
+    """The options and tools of a conversation, and what formats remember of both; not to be changed."""
+
+    settings: JsonObject
+    tools: list[JsonObject]
+    format_cache: dict[str, Any]
+
+
+class ConfigCache:
+    """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, int, bytes], Any] = {}
+        self._lock = Lock()
+
+    def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
+        """The session options of that hash; not to be changed by the caller."""
+        settings: JsonObject | None = self._values.get(("config", tenant, hash_))
+        if settings is None:
+            text = connection.execute(config_of(), {"tenant": tenant, "hash": hash_}).scalar_one()
+            settings = self._keep("config", tenant, hash_, loads(text))
+        return settings
+
+    def tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> list[JsonObject]:
+        """The tools of that set, in order; not to be changed by the caller."""
+        if hash_ is None:
+            return []
+        tools: list[JsonObject] | None = self._values.get(("tools", tenant, hash_))
+        if tools is None:
+            names = loads(connection.execute(tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar_one())
+            hashes = [bytes.fromhex(name) for name in names]
+            rows = connection.execute(tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
+            texts = {bytes(row.hash): row.definition for row in rows}
+            tools = self._keep("tools", tenant, hash_, [loads(texts[hash_]) for hash_ in hashes])
+        return tools
+
+    def get(self, connection: Connection, tenant: int, config_hash: bytes, tool_set_hash: bytes | None) -> Config:
+        """The options and tools of a conversation."""
+        hashes = bytes(config_hash) + bytes(tool_set_hash or b"")
+        config: Config | None = self._values.get(("both", tenant, hashes))
+        if config is None:
+            settings = self.settings(connection, tenant, config_hash)
+            config = Config(settings, self.tools(connection, tenant, tool_set_hash), {})
+            self._keep("both", tenant, hashes, config)
+        return config
+
+    def settings_by_hash(self, connection: Connection, tenant: int, hashes: set[Any]) -> dict[Any, JsonObject]:
+        """The session options of these hashes; those that are not known are read in one statement."""
+        known: dict[bytes, JsonObject | None] = {
+            bytes(hash_): self._values.get(("config", tenant, bytes(hash_))) for hash_ in hashes
+        }
+        missing = sorted(hash_ for hash_, settings in known.items() if settings is None)
+        if missing:
+            for row in connection.execute(configs_of(), {"tenant": tenant, "hashes": missing}):
+                known[bytes(row.hash)] = self._keep("config", tenant, bytes(row.hash), loads(row.config))
+        return {hash_: known[bytes(hash_)] or {} for hash_ in hashes}
+
+    def clear(self) -> None:
+        """Forget everything; it is read again when it is needed."""
+        with self._lock:
+            self._values.clear()
+
+    def _keep(self, kind: str, tenant: int, hash_: bytes, value: T) -> T:
+        with self._lock:
+            self._values[kind, tenant, hash_] = value
+            if len(self._values) > CACHED:  # the oldest goes: it is read again when it is needed
+                del self._values[next(iter(self._values))]
+        return value
+
+
+def settings_text(settings: Mapping[str, Any]) -> Text:
+    """The text of session options, top-level keys sorted."""
+    return Text.of({name: settings[name] for name in sorted(settings)})
+
+
+def store_settings(connection: Connection, tenant: int, texts: Sequence[Text], now: datetime) -> None:
+    """Make sure that these options are stored; in hash order, so that two writers cannot wait for each other.
+
+    Raises:
+        NotFound: the tenant was deleted.
+    """
+    rows = [
+        {"tenant_id": tenant, "hash": hash_, "config": text, "created_at": now}
+        for hash_, text in sorted({text.hash: text.text for text in texts}.items())
+    ]
+    check_sizes(connection, rows, "the session options", ("config",))
+    try:
+        connection.execute(insert_missing(connection, configs), rows)
+    except IntegrityError as error:  # what is there already is no error, so it is the key of the tenant
+        raise NotFound("The tenant of this store was deleted.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTexts:
+    """A tool set and the definitions that it names."""
+
+    set: Text
+    definitions: tuple[tuple[Text, JsonObject], ...]
+
+    @classmethod
+    def of(cls, tools: Sequence[JsonObject]) -> ToolTexts | None:
+        """None for no tools at all."""
+        if not tools:
+            return None
+        definitions = tuple((Text.of(tool), tool) for tool in tools)
+        return cls(Text.of([text.hash.hex() for text, _ in definitions]), definitions)
+
+
+def store_tools(connection: Connection, tenant: int, tool_sets_: Sequence[ToolTexts], now: datetime) -> None:
+    """Make sure that these tool sets are stored; in hash order, as above."""
+    definitions = {
+        text.hash: {
+            "tenant_id": tenant,
+            "hash": text.hash,
+            "type": _short(tool.get("type")) or "function",
+            "name": _short(tool.get("name")),
+            "definition": text.text,
+            "created_at": now,
+        }
+        for tools in tool_sets_
+        for text, tool in tools.definitions
+    }
+    rows = [definitions[hash_] for hash_ in sorted(definitions)]
+    check_sizes(connection, rows, "a tool definition", ("definition",))
+    while rows:
+        connection.execute(insert_missing(connection, tool_definitions), rows)
+        rows = _missing_definitions(connection, tenant, rows)
+    sets = {
+        tools.set.hash: {"tenant_id": tenant, "hash": tools.set.hash, "definitions": tools.set.text, "created_at": now}
+        for tools in tool_sets_
+    }
+    connection.execute(insert_missing(connection, tool_sets), [sets[hash_] for hash_ in sorted(sets)])
+
+
+def _missing_definitions(connection: Connection, tenant: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that were collected just now; the others are locked until the end of this transaction.
+
+    A set names its tools in JSON, so no foreign key keeps them. Elsewhere the insertion itself has locked them.
+    """
+    if connection.dialect.name != "postgresql":
+        return []
+    parameters = {"tenant": tenant, "hashes": [row["hash"] for row in rows]}
+    kept = {bytes(hash_) for hash_ in connection.execute(locked_definitions(), parameters).scalars()}
+    return [row for row in rows if row["hash"] not in kept]
+
+
+def _short(value: object) -> str | None:
+    return value if isinstance(value, str) and len(value) <= 60 else None  # noqa: PLR2004 - a column for people

@@ -1,0 +1,365 @@
+"""The rows of explicit context caches: which one a request may name, and who creates which.
+
+A row is claimed before the cache is created: it has a token, a lease and no name. Whoever records the name shows the
+token. All planners of a conversation wait for each other, and those of other conversations meet at the row's key, so
+that no two of them create the same cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from sqlalchemy import Connection
+from sqlalchemy import RowMapping as Row
+
+from threadkeep.db.clock import read_clock
+from threadkeep.db.dialects import insert_missing
+from threadkeep.db.queries.caches import (
+    cache_change,
+    cache_removal,
+    cache_sharing,
+    caches_made_by,
+    caches_of,
+    locked_cache,
+    locked_conversation,
+    newest_answer,
+)
+from threadkeep.db.tables import context_caches
+from threadkeep.domain.context_caches import ContextCache, Prefix
+from threadkeep.formats.shared.context_caches import is_expired
+from threadkeep.store.config_cache import ConfigCache
+from threadkeep.store.history import HistoryPage, read_history
+from threadkeep.store.lineage import ConversationState
+from threadkeep.store.refs import BranchRef
+from threadkeep.store.transactions import LostRace
+
+AT_ONCE: Final = 1_000  # hashes that are looked up in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class LatestAnswer:
+    """The newest answer on a branch: its number (-1: there is none), and what its request used."""
+
+    number: int = -1
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheContext:
+    """A conversation, and its newest answer in a format."""
+
+    page: HistoryPage
+    latest: LatestAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRequest:
+    """What a planner asks for.
+
+    Attributes:
+        prefixes: the beginnings that a cache could hold, the shortest first.
+        new_prefix: the one that a new cache is to hold; None for no new cache.
+        token: what shows that a claim is this planner's.
+    """
+
+    account: str
+    model: str
+    prefixes: Sequence[Prefix]
+    new_prefix: Prefix | None
+    latest: LatestAnswer
+    token: bytes
+    lease: timedelta
+    ttl: timedelta
+
+
+@dataclass(slots=True)
+class CacheDecision:
+    """What a planner is to do, and with which cache.
+
+    Attributes:
+        row: the row of a cache that is good enough.
+        needs_writing: whether it must be written down.
+    """
+
+    action: Literal["create", "reuse", "replace", "wait", "none"]
+    hash: bytes | None = None
+    name: str | None = None
+    until: datetime | None = None
+    delete: list[str] = field(default_factory=list)
+    row: Row | None = None
+    needs_writing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRecord:
+    """What became of a claim: the name of the cache, or None when it could not be created.
+
+    `delete` are the names that are of no use from now on.
+    """
+
+    account: str
+    model: str
+    hash: bytes
+    token: bytes
+    name: str | None
+    expires_at: datetime
+    delete: Sequence[str]
+
+
+def read_context(
+    connection: Connection,
+    ref: BranchRef,
+    configs: ConfigCache,
+    conversation: ConversationState,
+    since: int,
+    format_name: str,
+) -> CacheContext:
+    """Read what is new of a conversation, and what its newest answer in a format used.
+
+    Raises:
+        NotFound: it does not exist any more.
+    """
+    page = read_history(connection, ref, configs, conversation, since)
+    ranges = page.conversation.lineage.ranges(ref.branch, -1, page.next_position - 1)
+    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "format": format_name}
+    row = connection.execute(newest_answer(ranges), parameters).one_or_none()
+    return CacheContext(page, LatestAnswer() if row is None else LatestAnswer(*row))
+
+
+def find_longest_cache(
+    connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[Prefix]
+) -> ContextCache | None:
+    """The cache that holds most of a request."""
+    rows = _rows_by_hash(connection, ref, account, model, prefixes)
+    now = max((row["now"] for row in rows.values()), default=None)
+    best = None if now is None else _longest(rows, prefixes, now)
+    return None if best is None else ContextCache(rows[best.hash]["name"], best.upto)
+
+
+def decide(connection: Connection, ref: BranchRef, request: CacheRequest) -> CacheDecision:
+    """What is to be done about a cache, as things are now; nothing is written."""
+    now = read_clock(connection)
+    rows = _rows_by_hash(connection, ref, request.account, request.model, request.prefixes)
+    decision = _decide(ref, request, rows, now)
+    becomes_shared = decision.row is not None and _becomes_shared(ref, decision.row)
+    has_expired = any(_is_expired(row, now) for row in _own_rows(connection, ref, request.account))
+    decision.needs_writing = decision.action == "create" or becomes_shared or has_expired
+    return decision
+
+
+def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> CacheDecision:
+    """What is to be done about a cache; who is to create one has claimed it, and those that expired are forgotten.
+
+    Raises:
+        NotFound: the conversation does not exist any more.
+        LostRace: the cache to be used went away meanwhile.
+    """
+    _lock(connection, ref)
+    now = read_clock(connection)
+    rows = _rows_by_hash(connection, ref, request.account, request.model, request.prefixes)
+    decision = _decide(ref, request, rows, now)
+    expired = None
+    if decision.action == "create" and request.new_prefix is not None:
+        row, is_claimed = _claim(connection, ref, request, request.new_prefix, now)
+        if is_claimed:
+            expired = row["name"]
+        else:
+            decision = _decide(ref, request, {**rows, request.new_prefix.hash: row}, now)
+    own = _own_rows(connection, ref, request.account)
+    if decision.action == "create":
+        decision.delete += _superseded(ref, request, own, decision, now)
+        decision.delete += [expired] if expired is not None else []
+    elif decision.row is not None and _becomes_shared(ref, decision.row):
+        _share(connection, decision.row)
+    decision.delete += [row["name"] for row in own if _is_expired(row, now) and _remove(connection, row)]
+    return decision
+
+
+def record(connection: Connection, ref: BranchRef, cache: CacheRecord) -> CacheDecision:
+    """Write down what became of a claim. A cache that was created in vain is to be deleted.
+
+    Raises:
+        NotFound: the conversation does not exist any more.
+    """
+    _lock(connection, ref)
+    key = _model_key(ref, cache.account, cache.model) | {"cache_hash": cache.hash}
+    row = connection.execute(locked_cache(), key).mappings().one_or_none()
+    if row is None or bytes(row["token"]) != cache.token:
+        return _created_in_vain(cache, row, read_clock(connection))
+    own = {row["name"]: row for row in _own_rows(connection, ref, cache.account)} if cache.delete else {}
+    if cache.name is None:
+        if row["name"] is None:
+            _remove(connection, row)
+        return CacheDecision("none", delete=[name for name in cache.delete if name not in own])  # those that expired
+    values = {"name": cache.name, "expires_at": cache.expires_at, "claim_until": None}
+    connection.execute(cache_change().values(**values), key)
+    decision = CacheDecision("reuse", cache.hash, cache.name, cache.expires_at)
+    for name in cache.delete:
+        if name not in own or _remove(connection, own[name], unshared=True):
+            decision.delete.append(name)
+    return decision
+
+
+def _created_in_vain(cache: CacheRecord, row: Row | None, now: datetime) -> CacheDecision:
+    """Another planner has created the cache, or is creating it, because the lease had expired."""
+    surplus = [] if cache.name is None else [cache.name]
+    if row is None or row["name"] is None or _is_expired(row, now):
+        return CacheDecision("none", delete=surplus)
+    delete = [name for name in surplus if name != row["name"]]
+    return CacheDecision("reuse", cache.hash, row["name"], row["expires_at"], delete)
+
+
+# Decisions
+
+
+def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], now: datetime) -> CacheDecision:
+    """What the rows say: a longer cache, if it is worth creating and nobody does; else the best that there is."""
+    best = _longest(rows, request.prefixes, now)
+    row = None if best is None else rows[best.hash]
+    name = None if row is None else row["name"]
+    if row is not None and (not _is_longer(request.new_prefix, best) or _is_untried(ref, request, row)):
+        return CacheDecision("reuse", bytes(row["hash"]), name, row["expires_at"], row=row)
+    if request.new_prefix is None:
+        return CacheDecision("none")
+    for prefix in request.prefixes:
+        other = rows.get(prefix.hash)
+        if other is not None and bytes(other["token"]) != request.token and _is_claimed(other, now):
+            return CacheDecision("wait", prefix.hash, name, other["claim_until"])
+    return CacheDecision("create", request.new_prefix.hash, name, now + request.ttl)
+
+
+def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[Prefix], now: datetime) -> Prefix | None:
+    """The longest beginning of which there is a cache."""
+    for prefix in reversed(prefixes):
+        row = rows.get(prefix.hash)
+        if row is not None and row["name"] is not None and not _is_expired(row, now):
+            return prefix
+    return None
+
+
+def _is_expired(row: Row, now: datetime) -> bool:
+    return row["name"] is not None and is_expired(row["expires_at"], now)
+
+
+def _is_longer(prefix: Prefix | None, best: Prefix | None) -> bool:
+    return prefix is not None and (best is None or prefix.turns > best.turns)
+
+
+def _is_claimed(row: Row, now: datetime) -> bool:
+    return row["name"] is None and row["claim_until"] >= now
+
+
+def _is_untried(ref: BranchRef, request: CacheRequest, row: Row) -> bool:
+    """Whether the figures are of a request that was made before this cache, so that they say nothing about it."""
+    if row["conversation_id"] == ref.key:
+        return bool(row["answer"] >= request.latest.number)
+    return not request.latest.cached_tokens
+
+
+def _becomes_shared(ref: BranchRef, row: Row) -> bool:
+    """Whether a cache belonged to another branch alone up to now."""
+    return not row["is_shared"] and (row["conversation_id"], row["branch"]) != (ref.key, ref.branch)
+
+
+def _superseded(
+    ref: BranchRef, request: CacheRequest, own: Sequence[Row], decision: CacheDecision, now: datetime
+) -> list[str]:
+    """The caches of this branch that are not needed beside the new one; it replaces the one that was in use."""
+    names = [
+        row["name"]
+        for row in own
+        if row["name"] is not None
+        and not row["is_shared"]
+        and (row["branch"], row["model"]) == (ref.branch, request.model)
+        and bytes(row["hash"]) != decision.hash
+        and not _is_expired(row, now)
+    ]
+    if decision.name in names:
+        decision.action = "replace"
+    return names
+
+
+# Rows
+
+
+def _lock(connection: Connection, ref: BranchRef) -> None:
+    """Make the other planners of the conversation wait."""
+    statement = locked_conversation(scoped=ref.scope.user is not None)
+    if connection.execute(statement, ref.scope.parameters(key=ref.key)).first() is None:
+        raise ref.not_found()
+
+
+def _claim(
+    connection: Connection, ref: BranchRef, request: CacheRequest, prefix: Prefix, now: datetime
+) -> tuple[Row, bool]:
+    """Claim the creation of a cache; returns the row that was there, and whether it is claimed now.
+
+    Raises:
+        LostRace: that row went away again.
+    """
+    key = _model_key(ref, request.account, request.model) | {"cache_hash": prefix.hash}
+    values = {
+        "conversation_id": ref.key, "branch": ref.branch, "turns": prefix.turns, "answer": request.latest.number,
+        "token": request.token, "claim_until": now + request.lease, "name": None, "expires_at": None, "is_shared": 0,
+        "created_at": now,
+    }  # fmt: skip
+    key_columns = {
+        "tenant_id": ref.scope.tenant, "account": request.account, "model": request.model, "hash": prefix.hash,
+    }  # fmt: skip
+    connection.execute(insert_missing(connection, context_caches), key_columns | values)
+    row = connection.execute(locked_cache(), key).mappings().one_or_none()
+    if row is None:
+        raise LostRace
+    is_own = bytes(row["token"]) == request.token and row["name"] is None
+    if not is_own and (_is_claimed(row, now) if row["name"] is None else not _is_expired(row, now)):
+        return row, False
+    connection.execute(cache_change().values(**values), key)
+    return row, True
+
+
+def _share(connection: Connection, row: Row) -> None:
+    """Note that others use a cache: it is not deleted with the next one of its creator.
+
+    Raises:
+        LostRace: it was, just now.
+    """
+    if not connection.execute(cache_sharing(), _row_key(row)).rowcount:
+        raise LostRace
+
+
+def _remove(connection: Connection, row: Row, *, unshared: bool = False) -> bool:
+    """Forget a cache, unless another planner has claimed it meanwhile, or (`unshared`) uses it."""
+    return connection.execute(cache_removal(unshared=unshared), _row_key(row)).rowcount > 0
+
+
+def _rows_by_hash(
+    connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[Prefix]
+) -> dict[bytes, Row]:
+    """The rows of these beginnings, by hash."""
+    hashes, key = [prefix.hash for prefix in prefixes], _model_key(ref, account, model)
+    return {
+        bytes(row["hash"]): row
+        for start in range(0, len(hashes), AT_ONCE)
+        for row in connection.execute(caches_of(), {**key, "hashes": hashes[start : start + AT_ONCE]}).mappings()
+    }
+
+
+def _own_rows(connection: Connection, ref: BranchRef, account: str) -> Sequence[Row]:
+    """The rows of the caches that this conversation created, those that end first before the others."""
+    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "cache_account": account}
+    return connection.execute(caches_made_by(), parameters).mappings().all()
+
+
+def _model_key(ref: BranchRef, account: str, model: str) -> dict[str, Any]:
+    return {"tenant": ref.scope.tenant, "cache_account": account, "cache_model": model}
+
+
+def _row_key(row: Row) -> dict[str, Any]:
+    return {
+        "tenant": row["tenant_id"], "cache_account": row["account"], "cache_model": row["model"],
+        "cache_hash": row["hash"], "cache_token": bytes(row["token"]),
+    }  # fmt: skip

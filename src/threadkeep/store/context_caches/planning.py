@@ -1,0 +1,192 @@
+"""Planning explicit context caches: whether one is worth creating, who creates it, and what became of it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import Connection
+
+from threadkeep.domain.context_caches import CachePlan, Prefixes
+from threadkeep.domain.formats import Format, get_format
+from threadkeep.domain.objects import shown
+from threadkeep.domain.rendering import Rendered, RenderOptions
+from threadkeep.errors import InvalidOption
+from threadkeep.formats.shared.context_caches import NEVER, expiry_of, is_due, tokens_outside
+from threadkeep.store.context_caches.claims import (
+    CacheContext,
+    CacheDecision,
+    CacheRecord,
+    CacheRequest,
+    LatestAnswer,
+    claim,
+    decide,
+    find_longest_cache,
+    read_context,
+    record,
+)
+from threadkeep.store.handle import Handle
+from threadkeep.store.validation import identifier
+
+THRESHOLD: Final = 20_000  # tokens outside the cache
+TTL_SECONDS: Final = 3_600
+CLAIM_SECONDS: Final = 120.0
+TOKEN_BYTES: Final = 16
+LONGEST: Final = timedelta(days=3650)
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy:
+    """When a cache is worth creating, and how long it and the claim to create it live."""
+
+    threshold: int
+    ttl: timedelta
+    lease: timedelta
+    dynamic_tokens: int
+
+    @classmethod
+    def of(cls, threshold: object, ttl: object, lease: object, dynamic_tokens: object) -> CachePolicy:
+        """The policy that a caller asks for.
+
+        Raises:
+            InvalidOption: a value cannot be used.
+        """
+        return cls(
+            _token_count("threshold", threshold, NEVER),
+            _duration("ttl", ttl),
+            _duration("lease", lease),
+            _token_count("dynamic_tokens", dynamic_tokens, 0),
+        )
+
+    def is_due(self, latest: LatestAnswer) -> bool:
+        """Whether the tokens of the newest request that stood outside a cache reach the threshold."""
+        if latest.input_tokens is None:
+            return False
+        tokens = tokens_outside(latest.input_tokens, latest.cached_tokens or 0, self.dynamic_tokens)
+        return is_due(tokens + 1, self.threshold)  # which asks for more than so many tokens
+
+
+def render_with_cache(handle: Handle, wire: Format, options: RenderOptions) -> Rendered:
+    """The next request, naming the longest cache that holds its beginning."""
+    snapshot, ref = handle.read_snapshot(), handle.ref
+    prefixes = wire.prefixes(snapshot, options)
+    cache = None
+    if prefixes is not None and prefixes.found:
+        model, candidates = prefixes.model, prefixes.found
+        cache = handle.transactions.read(
+            lambda connection: find_longest_cache(connection, ref, options.account, model, candidates)
+        )
+    return wire.render(snapshot, replace(options, context_cache=cache))
+
+
+def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options: RenderOptions) -> CachePlan:
+    """What to do about an explicit cache; see `Conversation.plan_context_cache`."""
+    wire, ref, configs = get_format(format), handle.ref, handle.resources.configs
+    account = "" if options.account == "" else identifier("account", options.account)
+    if not wire.has_context_caches:
+        raise InvalidOption(f"{format} has no context caches with names.")
+    if options.upto is not None:
+        raise InvalidOption("is for requests of earlier turns; a cache is for the next ones.", argument="upto")
+    conversation, since = handle.cache.conversation, handle.cache.next_position
+
+    def read(connection: Connection) -> CacheContext:
+        return read_context(connection, ref, configs, conversation, since, format)
+
+    context = handle.transactions.read(read)
+    prefixes = wire.prefixes(handle.cache.update(context.page), options)
+    if prefixes is None:
+        return CachePlan("none", account=account)
+    request = CacheRequest(
+        account=account,
+        model=identifier("model", prefixes.model),
+        prefixes=() if policy.threshold == NEVER else prefixes.found,
+        new_prefix=prefixes.goal if policy.is_due(context.latest) else None,
+        latest=context.latest,
+        token=secrets.token_bytes(TOKEN_BYTES),
+        lease=policy.lease,
+        ttl=policy.ttl,
+    )
+    decision = handle.transactions.read(lambda connection: decide(connection, ref, request))
+    if decision.needs_writing:
+        decision = handle.transactions.write(lambda connection: claim(connection, ref, request), is_repeatable=True)
+    return _plan(decision, request, prefixes)
+
+
+def record_context_cache(handle: Handle, plan: object, name: object, expires_at: object) -> CachePlan:
+    """Write down what became of a plan; see `Conversation.record_context_cache`."""
+    if not isinstance(plan, CachePlan) or plan.key is None or plan.claim is None or plan.expires_at is None:
+        raise InvalidOption(f"must be a plan to create a cache, not {shown(plan)}.", argument="plan")
+    if name is not None and not (isinstance(name, str) and name):
+        raise InvalidOption(
+            f"must be the name of the cache, or None when it was not created, not {shown(name)}.", argument="name"
+        )
+    expiry = plan.expires_at if expires_at is None else expiry_of(expires_at)
+    if expiry is None:
+        raise InvalidOption(
+            f"must be an aware datetime, or its text in ISO 8601, not {shown(expires_at)}.", argument="expires_at"
+        )
+    cache = CacheRecord(
+        account=plan.account,
+        model=plan.model or "",
+        hash=_from_hex(plan.key),
+        token=_from_hex(plan.claim),
+        name=name,
+        expires_at=expiry,
+        delete=plan.delete,
+    )
+    ref = handle.ref
+    decision = handle.transactions.write(lambda connection: record(connection, ref, cache), is_repeatable=True)
+    key = plan.key if decision.action == "reuse" else None
+    return CachePlan(
+        decision.action, key, decision.name, None, decision.delete, decision.until, plan.account, plan.model
+    )
+
+
+def _plan(decision: CacheDecision, request: CacheRequest, prefixes: Prefixes) -> CachePlan:
+    is_new = decision.action in {"create", "replace"}
+    prefix = request.new_prefix if is_new else None
+    return CachePlan(
+        action=decision.action,
+        key=None if decision.hash is None else decision.hash.hex(),
+        name=decision.name,
+        body=None if prefix is None else prefixes.body(prefix, request.ttl.total_seconds()),
+        delete=decision.delete,
+        expires_at=decision.until,
+        account=request.account,
+        model=request.model,
+        claim=request.token.hex() if is_new else None,
+    )
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise InvalidOption(f"is not from a plan to create a cache: {shown(text)}.", argument="plan") from error
+
+
+def _token_count(argument: str, value: object, lowest: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        raise InvalidOption(f"must be a number of tokens from {lowest} on, not {shown(value)}.", argument=argument)
+    return value
+
+
+def _duration(argument: str, value: object) -> timedelta:
+    """A length of time: a timedelta, or seconds.
+
+    Raises:
+        InvalidOption: it is neither, or not above 0.
+    """
+    duration = value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            duration = timedelta(seconds=value)
+        except (ValueError, OverflowError) as error:
+            raise InvalidOption(f"must be a number of seconds, not {shown(value)}.", argument=argument) from error
+    if not isinstance(duration, timedelta) or not timedelta(0) < duration < LONGEST:
+        raise InvalidOption(
+            f"must be a number of seconds above 0, or a timedelta, not {shown(value)}.", argument=argument
+        )
+    return duration

@@ -1,0 +1,362 @@
+"""Conversations: creating, opening, finding and listing them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final, TypedDict
+
+from sqlalchemy import Connection, insert
+from sqlalchemy.exc import IntegrityError
+
+from threadkeep.db.dialects import check_sizes
+from threadkeep.db.driver import LazyRow, insert_statement
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, conversation_page
+from threadkeep.db.tables import conversation_labels, conversations
+from threadkeep.domain.ids import new_key, new_public_id, public_id_text
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.objects import shown
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import Page
+from threadkeep.errors import InvalidOption
+from threadkeep.store.config_cache import ConfigCache, Text, ToolTexts, settings_text, store_settings, store_tools
+from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
+from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, insert_item_rows, turn_offsets
+from threadkeep.store.lineage import ConversationState, find_row, get_lineage
+from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
+from threadkeep.store.transactions import Replay, Transactions
+from threadkeep.store.validation import (
+    check_names,
+    conversation_cursor,
+    cursor_after,
+    label_texts,
+    optional_identifier,
+    page_size,
+    title_text,
+)
+
+INSERT_CONVERSATION: Final = insert_statement(conversations)
+CONFIG_HASH = CONVERSATION_READER.index("config_hash")
+TOOL_SET_HASH = CONVERSATION_READER.index("tool_set_hash")
+ACTIVE_BRANCH = CONVERSATION_READER.index("active_branch")
+
+
+class ConversationInfo(TypedDict, total=False):
+    """What the application knows of a conversation."""
+
+    user_id: str | None
+    title: str | None
+    labels: Mapping[str, str] | None
+    external_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewConversation:
+    """A conversation to be created, with what it begins with."""
+
+    settings: JsonObject
+    tools: Sequence[JsonObject] = ()
+    records: Sequence[ItemRecord] = ()
+    turns: Sequence[int | None] = ()  # for each item; offsets from the first position
+    user_id: str | None = None
+    external_id: str | None = None
+    title: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    key: IdempotencyKey | None = None
+
+
+# Creating
+
+
+def new_conversation(
+    session: Session, info: ConversationInfo, scope: Scope, key: str | None = None, method: str = "create_conversation"
+) -> NewConversation:
+    """A session as it is going to be stored.
+
+    Raises:
+        InvalidItem, InvalidOption: it cannot be stored.
+    """
+    if not isinstance(session, Session):
+        raise InvalidOption(
+            f"must be a Session, not {shown(session)}.",
+            argument="session",
+            hint="Make one with Session(...) or Session.from_dict(...).",
+        )
+    check_names(info, ConversationInfo.__annotations__)
+    user_id = optional_identifier("user_id", info.get("user_id"))
+    if scope.user is not None and user_id not in {None, scope.user}:
+        raise InvalidOption(f"This store is for the user {scope.user!r}; it creates no conversations for {user_id!r}.")
+    owner = scope.user or user_id
+    external_id = optional_identifier("external_id", info.get("external_id"))
+    title, labels = title_text(info.get("title")), label_texts(info.get("labels"))
+    settings = dict(session.settings)
+    if session.response_boundary:
+        settings["response_boundary"] = session.response_boundary
+    if session.imported is not None:
+        settings["imported"] = session.imported.to_dict()
+    content = None if key is None else [session.to_dict(), owner, external_id, title, labels]
+    return NewConversation(
+        settings=settings,
+        tools=session.tools,
+        records=[encode_item(item.to_object(), author_id=author_of(item)) for item in session.items],
+        turns=turn_offsets(session.turns),
+        user_id=owner,
+        external_id=external_id,
+        title=title,
+        labels=labels,
+        key=IdempotencyKey.of(key, method, content),
+    )
+
+
+def create_conversation(
+    transactions: Transactions, scope: Scope, configs: ConfigCache, new: NewConversation
+) -> tuple[ConversationState, bool]:
+    """Create a conversation; the second value says whether an earlier call with the same key had created it.
+
+    Raises:
+        InvalidOption: another conversation has its external_id.
+        IdempotencyConflict: the key was used with other content.
+    """
+
+    def write(connection: Connection) -> tuple[ConversationState, bool]:
+        outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, new.key)
+        if outcome is not None:
+            public_id = bytes.fromhex(outcome["public_id"])
+            raise Replay((open_conversation(connection, scope, "public_id", public_id, configs), True))
+        (public_id,) = insert_conversations(connection, scope, [new])
+        return open_conversation(connection, scope, "public_id", public_id, configs), False
+
+    return transactions.write(write, is_repeatable=new.key is not None)
+
+
+def create_conversations(
+    transactions: Transactions, scope: Scope, batch: Sequence[NewConversation], key: IdempotencyKey | None
+) -> list[str]:
+    """Create conversations in one transaction; returns the ids that users see.
+
+    Raises:
+        InvalidOption, IdempotencyConflict: nothing was written.
+    """
+
+    def write(connection: Connection) -> list[str]:
+        outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
+        if outcome is not None:
+            raise Replay(outcome["ids"])
+        ids = [public_id_text(public_id) for public_id in insert_conversations(connection, scope, batch)]
+        keep_outcome(connection, scope.tenant, TENANT_WIDE, key, datetime.now(UTC), kind="conversations", ids=ids)
+        return ids
+
+    return transactions.write(write, is_repeatable=key is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _ConversationRows:
+    """The rows of a new conversation."""
+
+    row: dict[str, Any]
+    config: Text
+    tools: ToolTexts | None
+    labels: list[dict[str, Any]]
+    items: list[dict[str, Any]]
+
+
+def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[NewConversation]) -> list[bytes]:
+    """Create conversations in a few statements; returns their public ids."""
+    now = datetime.now(UTC)
+    all_rows = [_rows_of(scope, new, now) for new in batch]
+    store_settings(connection, scope.tenant, [rows.config for rows in all_rows], now)
+    for new, rows in zip(batch, all_rows, strict=True):
+        keep_outcome(
+            connection, scope.tenant, TENANT_WIDE, new.key, now,
+            kind="conversation", public_id=rows.row["public_id"].hex(),
+        )  # fmt: skip
+    tools = [rows.tools for rows in all_rows if rows.tools is not None]
+    if tools:
+        store_tools(connection, scope.tenant, tools, now)
+    conversation_rows = [rows.row for rows in all_rows]
+    check_sizes(connection, conversation_rows, "a conversation", ("title", "labels"))
+    try:
+        INSERT_CONVERSATION.execute_many(connection, conversation_rows)
+    except IntegrityError as error:
+        raise_if_taken(conversation_rows, error)
+        raise
+    labels = [label for rows in all_rows for label in rows.labels]
+    if labels:
+        connection.execute(insert(conversation_labels), labels)
+    items = [item for rows in all_rows for item in rows.items]
+    insert_item_rows(connection, items, [record for new in batch for record in new.records], now)
+    return [row["public_id"] for row in conversation_rows]
+
+
+def _rows_of(scope: Scope, new: NewConversation, now: datetime) -> _ConversationRows:
+    key, config, tools = new_key(), settings_text(new.settings), ToolTexts.of(new.tools)
+    count = len(new.records)
+    row = {
+        "tenant_id": scope.tenant,
+        "id": key,
+        "public_id": new_public_id(),
+        "external_id": new.external_id,
+        "user_id": new.user_id,
+        "title": new.title,
+        "labels": labels_text(new.labels),
+        "status": ACTIVE,
+        "config_hash": config.hash,
+        "tool_set_hash": None if tools is None else tools.set.hash,
+        "active_branch": 0,
+        "next_position": count,
+        "next_response": 0,
+        "next_branch": 1,
+        "head_position": count - 1,
+        "revision": 0,
+        "created_at": now,
+        "last_activity_at": now,
+        "streams": None,
+        "search_from": 0 if count or new.title is not None else None,
+    }
+    location = {"tenant_id": scope.tenant, "conversation_id": key, "branch": 0, "seen": None, "created_at": now}
+    turns = new.turns or [None] * count
+    items = [
+        record.row(location, position, turn)
+        for position, (record, turn) in enumerate(zip(new.records, turns, strict=True))
+    ]
+    return _ConversationRows(row, config, tools, label_rows(scope.tenant, key, new.labels), items)
+
+
+def labels_text(labels: Mapping[str, str]) -> str | None:
+    """The labels as the row of a conversation holds them."""
+    return dumps(dict(labels)).decode() if labels else None
+
+
+def label_rows(tenant: int, conversation: int, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows that conversations are found by."""
+    return [
+        {"tenant_id": tenant, "conversation_id": conversation, "key": name, "value": value}
+        for name, value in labels.items()
+    ]
+
+
+def raise_if_taken(rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> None:
+    """Say which external_id is taken; a return means that the error is about something else."""
+    ids = [row["external_id"] for row in rows if row["external_id"] is not None]
+    if ids:
+        raise InvalidOption(
+            f"Another conversation has the external_id {ids[0]!r}"
+            + (" (or one of the others of this batch)." if len(ids) > 1 else "."),
+            hint="find_conversation(external_id=...) finds it.",
+        ) from error
+
+
+# Opening
+
+
+def find_conversation(
+    connection: Connection, scope: Scope, column: str, value: Any, configs: ConfigCache, branch: int | None = None
+) -> ConversationState | None:
+    """A conversation by id, public_id or external_id, on its active branch or another; None when there is none."""
+    row = find_row(connection, scope, column, value)
+    return None if row is None else state_of(connection, scope, row, configs, branch)
+
+
+def open_conversation(
+    connection: Connection, scope: Scope, column: str, value: Any, configs: ConfigCache, branch: int | None = None
+) -> ConversationState:
+    """Like `find_conversation`.
+
+    Raises:
+        NotFound: there is no such conversation or branch.
+    """
+    conversation = find_conversation(connection, scope, column, value, configs, branch)
+    if conversation is None:
+        raise conversation_not_found(public_id_text(value) if isinstance(value, bytes) else value)
+    return conversation
+
+
+def state_of(
+    connection: Connection, scope: Scope, row: LazyRow, configs: ConfigCache, branch: int | None = None
+) -> ConversationState:
+    """The conversation of a row that was read.
+
+    Raises:
+        NotFound: it has no such branch.
+    """
+    number: int = row.active_branch if branch is None else branch
+    config = configs.get(connection, scope.tenant, row.config_hash, row.tool_set_hash)
+    conversation = ConversationState(
+        scope, row, config.settings, config.tools, number, format_cache=config.format_cache
+    )
+    if number:
+        conversation.fork = get_lineage(connection, conversation.ref(), row)
+    return conversation
+
+
+# Listing
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationFilter:
+    """Which conversations a listing shows."""
+
+    user_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    status: str | None = ACTIVE  # None: active and archived
+    after: tuple[datetime, int] | None = None
+    limit: int = 50
+
+    @classmethod
+    def of(cls, user_id: object, labels: object, status: object, after: object, limit: object) -> ConversationFilter:
+        """The filter that a caller asks for.
+
+        Raises:
+            InvalidOption: a filter or page cannot be used.
+        """
+        if not (status is None or status in (ACTIVE, ARCHIVED)):
+            raise InvalidOption(f'must be "active", "archived" or None (both), not {shown(status)}.', argument="status")
+        return cls(
+            optional_identifier("user_id", user_id), label_texts(labels), None if status is None else str(status),
+            conversation_cursor(after), page_size(limit),
+        )  # fmt: skip
+
+
+def list_conversations(
+    transactions: Transactions, scope: Scope, configs: ConfigCache, wanted: ConversationFilter
+) -> Page[ConversationState]:
+    """A page of conversations, newest activity first."""
+    limit = wanted.limit
+    wanted = replace(wanted, limit=limit + 1)
+
+    def read(connection: Connection) -> list[ConversationState]:
+        """Options and tools that are not known are read in a few statements."""
+        rows = _list_rows(connection, scope, wanted)
+        settings = configs.settings_by_hash(connection, scope.tenant, {row[CONFIG_HASH] for row in rows})
+        return [
+            ConversationState(scope, record, settings[row[CONFIG_HASH]], [], 0)
+            if row[TOOL_SET_HASH] is None and not row[ACTIVE_BRANCH]
+            else state_of(connection, scope, record, configs)
+            for row, record in zip(rows, CONVERSATION_READER.read(connection.dialect, rows), strict=True)
+        ]
+
+    page = transactions.read(read)
+    return Page.of(page, limit, lambda last: cursor_after(last.row.last_activity_at, last.row.id))
+
+
+def _list_rows(connection: Connection, scope: Scope, wanted: ConversationFilter) -> Sequence[Any]:
+    user = scope.user if scope.user is not None else wanted.user_id
+    if scope.user is not None and wanted.user_id not in {None, scope.user}:
+        return []
+    statement = conversation_page(
+        user=user is not None,
+        statuses=wanted.status is not None,
+        labels=len(wanted.labels),
+        after=wanted.after is not None,
+    )
+    parameters: dict[str, Any] = {"tenant": scope.tenant, "limit": wanted.limit}
+    if user is not None:
+        parameters["user"] = user
+    if wanted.status is not None:
+        parameters["status"] = wanted.status
+    if wanted.after is not None:
+        parameters["after_at"], parameters["after_id"] = wanted.after
+    for number, (name, value) in enumerate(sorted(wanted.labels.items())):
+        parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
+    return statement.fetch_all(connection, parameters)

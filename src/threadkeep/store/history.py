@@ -1,0 +1,115 @@
+"""Reading the history of a branch: all of it, or what is new; and what the provider holds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, or_, select
+
+from threadkeep.db.queries.items import history_after
+from threadkeep.db.tables import responses
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.snapshots import ServerState
+from threadkeep.formats.shared.streams import BROKEN_OFF
+from threadkeep.store.config_cache import ConfigCache
+from threadkeep.store.conversations import open_conversation
+from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, read_entries
+from threadkeep.store.lineage import ConversationState, Lineage
+from threadkeep.store.refs import BranchRef
+
+SERVER_STATE: Final = ("previous_response_id", "conversation")
+_BROKEN_OFF: Final = dumps(BROKEN_OFF).decode()
+
+
+@dataclass(slots=True)
+class HistoryPage:
+    """A conversation as of now, and its items from position `since` on (0: all of them)."""
+
+    conversation: ConversationState
+    entries: Sequence[Entry]
+    since: int
+    next_position: int
+    server_state: ServerState | None
+
+
+def read_history(
+    connection: Connection,
+    ref: BranchRef,
+    configs: ConfigCache,
+    conversation: ConversationState,
+    since: int,
+    *,
+    is_latest: bool = False,
+) -> HistoryPage:
+    """Read what is new of a conversation: one statement while its options are the same.
+
+    `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
+
+    Raises:
+        NotFound: it does not exist any more.
+    """
+    statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
+    rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))
+    if not rows:
+        raise ref.not_found()
+    revision, next_position = rows[0][ENTRY_WIDTH:]
+    if revision != conversation.row.revision:
+        conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+        if since:  # a change may concern what was read before
+            return read_history(connection, ref, configs, conversation, 0, is_latest=is_latest)
+    entries = decode_entries(connection, ref, () if rows[0][0] is None else rows, is_latest=is_latest)
+    if not since:
+        entries = [*_inherited(connection, ref, conversation.lineage, is_latest=is_latest), *entries]
+    state = None
+    if any(map(conversation.settings.get, SERVER_STATE)):
+        lineage = Lineage(conversation.lineage.parts, next_position - 1)
+        state = read_server_state(connection, ref, lineage, conversation.settings)
+    return HistoryPage(conversation, entries, since, next_position, state)
+
+
+def _inherited(connection: Connection, ref: BranchRef, lineage: Lineage, *, is_latest: bool) -> list[Entry]:
+    """The items that a branch shares with those it was forked from; they never change."""
+    if not lineage.parts:
+        return []
+    ranges = lineage.ranges(ref.branch, -1, lineage.parts[-1][1])
+    return [entry for range_ in ranges for entry in read_entries(connection, ref, *range_, is_latest=is_latest)]
+
+
+def is_held(table: Any) -> list[ColumnElement[bool]]:
+    """Conditions on responses that a provider holds: neither in progress, nor left before the end of their stream."""
+    return [
+        table.open_branch.is_(None),
+        or_(table.status.is_(None), table.status != "cancelled"),
+        or_(table.incomplete_details.is_(None), table.incomplete_details != _BROKEN_OFF),
+    ]
+
+
+def read_server_state(connection: Connection, ref: BranchRef, lineage: Lineage, settings: JsonObject) -> ServerState:
+    """What the provider holds of a conversation in server state: its newest answer on this branch."""
+    table = responses.c
+    statement = (
+        select(table.branch, table.from_position, table.to_position, table.provider_response_id)
+        .where(
+            table.tenant_id == ref.scope.tenant,
+            table.conversation_id == ref.key,
+            table.format == "open_responses",
+            *is_held(table),
+        )
+        .order_by(table.number.desc())
+    )
+    previous, boundary = None, None
+    for row in connection.execute(statement):
+        if not lineage.includes(ref.branch, max(row.from_position, row.to_position), row.branch):
+            continue
+        boundary = row.to_position if boundary is None else boundary
+        previous = row.provider_response_id
+        if previous is not None:
+            break
+    initial = settings.get("previous_response_id")
+    if settings.get("conversation") is not None:  # it names the history, and excludes the other name for it
+        previous = None
+    start = settings.get("response_boundary", 0) - 1
+    return ServerState(previous or initial, start if boundary is None else boundary)

@@ -1,0 +1,103 @@
+"""The history that a client keeps, compared with stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from threadkeep.domain.items import Item, item_from_object
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.session import Session
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
+from threadkeep.store.history_sync.matching import Utterance, align, align_from, utterances_of, without_leading_system
+from threadkeep.store.importing import NewItems
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryDelta:
+    """How a client's history continues a stored one.
+
+    Attributes:
+        kept: how many of the stored items it has.
+        matched: how many of its own items are stored.
+        is_all: whether it has all of the stored ones.
+        new: the items that it has beyond these.
+    """
+
+    kept: int
+    matched: int
+    is_all: bool
+    new: NewItems
+
+
+class ClientHistory:
+    """The history in a client's request.
+
+    `previous_response_id` and `has_conversation` say that it only has what follows what the provider holds.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.previous_response_id: str | None = session.previous_response_id
+        self.has_conversation = session.conversation is not None
+        self._items, self._turns = session.items, session.turns
+        self._objects = [item.to_object() for item in session.items]
+
+    def compare(
+        self, entries: Sequence[Entry], cut_off: Collection[int], *, may_begin_later: bool = True
+    ) -> HistoryDelta:
+        """What is new in it; `cut_off` are the positions where stored answers broke off.
+
+        `may_begin_later`: it may have only the end of the stored history.
+        """
+        stored = [entry.item() for entry in entries]
+        indexes = {index for index, entry in enumerate(entries) if entry.position in cut_off}
+        client = without_leading_system(utterances_of(self._resolve_references(stored)))
+        stored_utterances = utterances_of(stored, indexes)
+        alignment = align(stored_utterances, client) if may_begin_later else align_from(stored_utterances, client, 0)
+        rest = self._without_echoes(alignment.rest, client)
+        if not alignment.is_all and all(said.is_optional for said in rest):  # it is only behind
+            rest = []
+        matched = {said.item for said in client} - {said.item for said in alignment.rest}
+        call_ids = {index: stored[call].get("call_id") for index, call in alignment.calls.items()}
+        return HistoryDelta(alignment.kept, len(matched), alignment.is_all, self._new_items(rest, call_ids))
+
+    def _without_echoes(self, rest: Sequence[Utterance], client: Sequence[Utterance]) -> list[Utterance]:
+        """The rest without marks and opaque blocks of turns that are stored: they are other spellings of these."""
+        new = {(said.item, said.part) for said in rest}
+        stored = {
+            self._turns[said.item] for said in client if not said.is_optional and (said.item, said.part) not in new
+        }
+        return [said for said in rest if not said.is_optional or self._turns[said.item] not in stored]
+
+    def _resolve_references(self, stored: Sequence[JsonObject]) -> list[JsonObject]:
+        """Its items, with those that it only refers to by their ids."""
+        by_id = {item["id"]: item for item in stored if isinstance(item.get("id"), str)}
+        return [
+            by_id.get(str(item.get("id")), item) if item["type"] == "item_reference" else item for item in self._objects
+        ]
+
+    def _new_items(self, rest: Sequence[Utterance], call_ids: Mapping[int, Any]) -> NewItems:
+        """The items that say the rest; of those that say more, the parts that do. `call_ids` are the stored ones."""
+        first_parts: dict[int, int] = {}
+        for said in rest:
+            first_parts.setdefault(said.item, said.part)
+        items = [self._new_item(index, part, call_ids) for index, part in first_parts.items()]
+        return NewItems.of(items, [self._turns[index] for index in first_parts])
+
+    def _new_item(self, index: int, part: int, call_ids: Mapping[int, Any]) -> Item:
+        """An item as it is to be stored: from one of its parts on, an output with the id of the stored call."""
+        item = self._objects[index]
+        if item["type"] in OUTPUTS:
+            own_id = item.get("call_id")
+            call = next((before for before in range(index - 1, -1, -1) if self._is_call(before, own_id)), -1)
+            call_id = call_ids.get(call, own_id)
+            return self._items[index] if call_id == own_id else item_from_object({**item, "call_id": call_id})
+        if not part or not isinstance(item.get("content"), list):
+            return self._items[index]
+        return item_from_object({**item, "content": item["content"][part:]})
+
+    def _is_call(self, index: int, call_id: Any) -> bool:
+        item = self._objects[index]
+        return item["type"] in CALLS and item.get("call_id") == call_id

@@ -1,0 +1,162 @@
+"""Bringing a conversation up to date with a client's history: what is new is appended, what differs branches off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from threadkeep.db.tables import branches, responses
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import SyncResult
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.store.handle import Handle
+from threadkeep.store.history import is_held
+from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
+from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
+from threadkeep.store.importing import NO_ITEMS, HistorySnapshot, NewItems, provider_json, read_locked_history
+from threadkeep.store.item_rows import read_entries
+from threadkeep.store.items import AppendResult, read_appended
+from threadkeep.store.lineage import Lineage, get_row, lineage_from
+from threadkeep.store.positions import NOTHING, AppendOptions, fork, head_check, reserve_once
+from threadkeep.store.refs import BranchRef
+
+
+def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptions) -> SyncResult:
+    """Append what is new in the history of a client's request; see `Conversation.sync_request`.
+
+    The conversation is locked first, so that two such requests take turns.
+    """
+    value = provider_json(payload)
+    client = ClientHistory(get_format(format).parse_request(value))
+    check = head_check(options)
+    key = None
+    if options.get("idempotency_key") is not None:
+        key = IdempotencyKey.of(options["idempotency_key"], "sync_request", {"payload": value, "format": format})
+    snapshot = HistorySnapshot(*handle.cache.history())
+
+    def write(connection: Connection) -> tuple[SyncResult, NewItems, AppendResult]:
+        now, replay = datetime.now(UTC), partial(_read_replayed, connection, handle.ref)
+        reservation = reserve_once(connection, handle.ref, check, now, NOTHING, key, replay)
+        ref = handle.ref.on(reservation.branch)
+        entries = read_locked_history(connection, ref, handle.resources.configs, snapshot)
+        initial_id = snapshot.conversation.settings.get("previous_response_id")
+        start = _start(connection, ref, client, entries, initial_id)
+        ref, delta, branched_at = _compare(connection, ref, client, entries, start, now)
+        result = delta.new.append(connection, ref, now)
+        if key is not None:
+            keep_outcome(
+                connection, ref.scope.tenant, ref.key, key, now,
+                kind="sync", first=result.first, count=result.count, branch=ref.branch,
+                matched=delta.matched, branched_at=branched_at,
+            )  # fmt: skip
+        items = delta.new.stored(ref, result)
+        return SyncResult(delta.matched, len(items), branched_at, ref.branch, items), delta.new, result
+
+    synced, new, result = handle.transactions.write(write, is_repeatable=key is not None)
+    new.update_cache(handle, result)
+    handle.after_write()
+    return synced
+
+
+def _read_replayed(
+    connection: Connection, ref: BranchRef, outcome: JsonObject
+) -> tuple[SyncResult, NewItems, AppendResult]:
+    """What an earlier call with the same key did."""
+    result = AppendResult.of_outcome(outcome)
+    items = read_appended(connection, ref, result)
+    synced = SyncResult(outcome["matched"], len(items), outcome["branched_at"], result.branch, items, replayed=True)
+    return synced, NO_ITEMS, result
+
+
+def _compare(
+    connection: Connection,
+    ref: BranchRef,
+    client: ClientHistory,
+    entries: Sequence[Entry],
+    start: int,
+    now: datetime,
+) -> tuple[BranchRef, HistoryDelta, int | None]:
+    """On which branch a client's history goes on, what is new there, and where that branch was forked off just now.
+
+    A history that differs goes on on a branch that it has all of, else on a new one from where it differs.
+    """
+    cut_off = _read_cut_off(connection, ref)
+    delta = client.compare(entries[start:], cut_off, may_begin_later=not start)
+    if delta.is_all:
+        return ref, delta, None
+    if client.has_conversation:  # the provider holds the history: all that is sent is new
+        return ref, client.compare((), cut_off, may_begin_later=False), None
+    kept = entries[: start + delta.kept]
+    position = kept[-1].position if kept else -1
+    for number, following in _other_branches(connection, ref, position):
+        other = client.compare([*kept, *following], cut_off)
+        if other.is_all:
+            return ref.on(number), other, None
+    return ref.on(fork(connection, ref, position, now)), delta, position
+
+
+def _other_branches(connection: Connection, ref: BranchRef, position: int) -> Iterator[tuple[int, list[Entry]]]:
+    """The other branches that share the items up to a position, newest first, with the items that follow there."""
+    statement = (
+        select(branches.c.number, branches.c.lineage, branches.c.head_position)
+        .where(branches.c.tenant_id == ref.scope.tenant, branches.c.conversation_id == ref.key)
+        .order_by(branches.c.number.desc())
+    )
+    lineages = {row.number: lineage_from(row) for row in connection.execute(statement)}
+    lineages[0] = Lineage((), get_row(connection, ref).head_position)
+    shared = lineages[ref.branch].ranges(ref.branch, -1, position)
+    for number, lineage in lineages.items():
+        if number != ref.branch and lineage.ranges(number, -1, position) == shared:
+            parts = lineage.ranges(number, position, lineage.head)
+            yield number, [entry for part in parts for entry in read_entries(connection, ref, *part, is_latest=True)]
+
+
+def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
+    """The last positions of answers that broke off: of these a client may have seen a little more or less."""
+    table = responses.c
+    statement = select(table.to_position).where(
+        table.tenant_id == ref.scope.tenant,
+        table.conversation_id == ref.key,
+        table.status.in_(("incomplete", "cancelled", "failed")),
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def _start(
+    connection: Connection, ref: BranchRef, client: ClientHistory, entries: Sequence[Entry], initial_id: str | None
+) -> int:
+    """How many of the stored items come before those that the client's history has.
+
+    `initial_id` names the response that the conversation itself began with.
+    """
+    previous_id = client.previous_response_id
+    if previous_id is None and not client.has_conversation:
+        return 0
+    boundary = _find_boundary(connection, ref, entries, previous_id)
+    if boundary is not None:
+        return sum(entry.position <= boundary for entry in entries)
+    return 0 if previous_id is None or previous_id == initial_id else len(entries)
+
+
+def _find_boundary(
+    connection: Connection, ref: BranchRef, entries: Sequence[Entry], previous_id: str | None
+) -> int | None:
+    """Where the answer of that id ends on this branch; without an id, the newest answer."""
+    table = responses.c
+    statement = (
+        select(table.provider_response_id, table.from_position, table.to_position)
+        .where(table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key, *is_held(table))
+        .order_by(table.number.desc())
+    )
+    positions = {entry.position for entry in entries}
+    for row in connection.execute(statement):
+        is_named = previous_id is None or row.provider_response_id == previous_id
+        if is_named and (row.to_position in positions or row.to_position < row.from_position):
+            boundary: int = row.to_position
+            return boundary
+    return None

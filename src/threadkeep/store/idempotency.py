@@ -1,0 +1,114 @@
+"""Idempotency keys: what was written under a key is written once, and a repeated call returns the first result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from threadkeep.db.driver import insert_statement
+from threadkeep.db.queries.keys import append_of, new_outcome
+from threadkeep.db.tables import appends
+from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads
+from threadkeep.errors import IdempotencyConflict
+from threadkeep.store.refs import ConversationRef
+from threadkeep.store.transactions import LostRace, Replay
+from threadkeep.store.validation import identifier
+
+INSERT_APPEND: Final = insert_statement(appends)
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """An idempotency key, with the hash of what is written under it."""
+
+    key: str
+    request_hash: bytes
+
+    @classmethod
+    def of(cls, key: str | None, method: str, arguments: Any) -> IdempotencyKey | None:
+        """The key of a call, with the hash of its method and arguments; None for none.
+
+        Raises:
+            InvalidOption: the key is empty or too long.
+        """
+        if key is None:
+            return None
+        return cls(identifier("idempotency_key", key), sha256(canonical([method, arguments])).digest())
+
+
+def idempotent(
+    connection: Connection, ref: ConversationRef, key: IdempotencyKey | None, decode: Callable[[JsonObject], Any]
+) -> None:
+    """End the transaction with the first result where the key was used before: `decode` makes it of what was kept.
+
+    Raises:
+        Replay: it was used.
+        IdempotencyConflict: it was used with other content.
+    """
+    outcome = find_outcome(connection, ref.scope.tenant, ref.key, key)
+    if outcome is not None:
+        raise Replay(decode(outcome))
+
+
+def find_outcome(
+    connection: Connection, tenant: int, conversation: int, key: IdempotencyKey | None
+) -> JsonObject | None:
+    """What was kept under a key; None when it is new (or there is none).
+
+    Raises:
+        IdempotencyConflict: the key was used with other content.
+    """
+    if key is None:
+        return None
+    parameters = {"tenant": tenant, "conversation": conversation, "name": key.key}
+    rows = append_of().fetch_all(connection, parameters)
+    if not rows:
+        return None
+    request_hash, text = rows[0]
+    if bytes(request_hash) != key.request_hash:
+        raise IdempotencyConflict(key.key)
+    outcome: JsonObject = loads(text)
+    return outcome
+
+
+def keep_outcome(
+    connection: Connection,
+    tenant: int,
+    conversation: int,
+    key: IdempotencyKey | None,
+    now: datetime,
+    **outcome: Any,
+) -> None:
+    """Keep what was done under a key.
+
+    Raises:
+        LostRace: another writer did something under it at the same time; the work is run again and finds it.
+    """
+    if key is None:
+        return
+    row = {
+        "tenant_id": tenant,
+        "conversation_id": conversation,
+        "key": key.key,
+        "request_hash": key.request_hash,
+        "outcome": dumps(outcome).decode(),
+        "created_at": now,
+    }
+    try:
+        INSERT_APPEND.execute(connection, row)
+    except IntegrityError as error:
+        raise LostRace from error
+
+
+def replace_outcome(
+    connection: Connection, tenant: int, conversation: int, key: IdempotencyKey, **outcome: Any
+) -> None:
+    """Keep something else under a key: a refused answer was stored after all."""
+    parameters = {"tenant": tenant, "conversation": conversation, "name": key.key}
+    connection.execute(new_outcome(), {**parameters, "new_outcome": dumps(outcome).decode()})

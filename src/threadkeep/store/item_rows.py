@@ -1,0 +1,333 @@
+"""How items lie in rows: columns, JSON texts, and the media that were taken out of these; written and read here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from hashlib import blake2b, sha256
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import Connection, insert
+
+from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.driver import Row, TableRows, insert_rows
+from threadkeep.db.queries.items import blobs_of, entries_of
+from threadkeep.db.tables import blobs, item_blobs
+from threadkeep.db.tables import items as items_table
+from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
+from threadkeep.domain.items import Item, Message
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.errors import InvalidItem
+from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.store.positions import Reservation
+from threadkeep.store.refs import BranchRef, ConversationRef
+from threadkeep.store.validation import identifier
+
+SPLICED: Final = 2  # flag in items.codec, beside jsontext.EXACT: media must be spliced in
+BLOB_BYTES: Final = 8 * 1024  # base64 text from this length on leaves the item
+
+# A string value that is a base64 data URL, or base64 under a key that the providers use for media.
+_MEDIA: Final = re.compile(
+    rb'(?:"data:[\w.+/-]{1,120}(?:;[\w.+=/-]{1,80}){0,4};base64,|"(?:data|bytes|result|b64_json|file_data)":")'
+    rb"([A-Za-z0-9+/]{%d,}={0,2})(?=\")" % BLOB_BYTES
+)
+_TEXTS: Final = ("payload", "rest")  # `MediaPiece.part` counts these
+
+ENTRY_WIDTH: Final = len(Entry._fields)
+_CALL_ID, _PAYLOAD, _REST = (Entry._fields.index(name) for name in ("call_id", "payload", "rest"))
+_WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin"))
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPiece:
+    """Bytes taken out of an item's text, and where they belong."""
+
+    part: int
+    ordinal: int
+    splice_at: int
+    hash: bytes
+    content: bytes
+
+
+@dataclass(slots=True)
+class ItemRecord:
+    """An item ready to be stored: what its row holds of it, and the media that were taken out of its texts."""
+
+    columns: dict[str, Any]
+    media: tuple[MediaPiece, ...] = ()
+    with_media: Entry | None = None  # where media were taken out: the item with them
+
+    def row(self, location: Mapping[str, Any], position: int, turn: int | None) -> dict[str, Any]:
+        """The row of `items`: the columns and where the item is; good until the next call."""
+        row = self.columns
+        row.update(location)
+        row["position"], row["turn"] = position, turn
+        return row
+
+    def entry(self, position: int, turn: int | None, seen: int | None) -> Entry:
+        """The item as the formats read it, once it has a position."""
+        if self.with_media is not None:
+            return self.with_media._replace(position=position, turn=turn, seen=seen)
+        row = self.columns
+        payload, rest = row["payload"], row["rest"]
+        return Entry(
+            position, row["type"], row["role"], turn, seen, row["call_id"], row["origin"],
+            None if payload is None else payload.encode(), None if rest is None else rest.encode(), row["codec"],
+        )  # fmt: skip
+
+
+def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> ItemRecord:
+    """The record of an item object.
+
+    Raises:
+        InvalidItem: it holds something that cannot be stored.
+        InvalidOption: the author's name does not fit its column.
+    """
+    if isinstance(item.get("author_id"), str):  # a column of its own: it is never sent to a provider
+        author_id = author_id or item["author_id"]
+        item = {name: value for name, value in item.items() if name != "author_id"}
+    if author_id is not None:
+        author_id = identifier("author_id", author_id)
+    entry = entry_of(item, position=-1)
+    payload, rest = entry.payload, entry.rest
+    media: tuple[MediaPiece, ...] = ()
+    if max(len(payload or b""), len(rest or b"")) >= BLOB_BYTES:
+        payload, rest, media = _take_out_media(entry)
+    item_id = item["id"] if isinstance(item.get("id"), str) else None
+    columns = {
+        "item_id": item_id,
+        "item_hash": _short_hash(item_id),
+        "call_id": entry.call_id,
+        "call_hash": _short_hash(entry.call_id),
+        "type": _word("type", entry.type),
+        "role": _word("role", entry.role),
+        "status": fitting(item.get("status")),
+        "name": fitting(item.get("name")),
+        "author_id": author_id,
+        "origin": entry.origin,
+        "model": fitting(model),
+        "payload": payload and payload.decode(),
+        "rest": rest and rest.decode(),
+        "codec": entry.codec,
+    }
+    if not media:
+        return ItemRecord(columns)
+    columns["codec"] = entry.codec | SPLICED
+    return ItemRecord(columns, media, entry)
+
+
+def author_of(item: Item) -> str | None:
+    """Who wrote a message, where the message says so."""
+    return item.author_id if isinstance(item, Message) else None
+
+
+def turn_offsets(turns: Sequence[int | None]) -> list[int | None]:
+    """Turn numbers as the offsets at which the turns begin."""
+    starts: dict[int, int] = {}
+    return [None if turn is None else starts.setdefault(turn, offset) for offset, turn in enumerate(turns)]
+
+
+def fitting(value: object) -> str | None:
+    """A value for a short column, if it fits; the row's JSON text holds the whole of what does not."""
+    if not isinstance(value, str):
+        return None
+    is_short = len(value) <= IDENTIFIER_BYTES // 6  # the longest a character can become
+    return value if is_short or len(escaped(value).encode()) <= IDENTIFIER_BYTES else None
+
+
+def _short_hash(text: str | None) -> bytes | None:
+    return None if text is None else blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@lru_cache(maxsize=1024)
+def _word(name: str, value: str | None) -> str | None:
+    if value is not None and (fitting(value) is None or escaped(value) != value):
+        raise InvalidItem(
+            f"The {name} of an item must be a word of at most {IDENTIFIER_BYTES} bytes without control characters, "
+            f"not {value[:40]!r}."
+        )
+    return value
+
+
+# Media
+
+
+def _take_out_media(entry: Entry) -> tuple[bytes | None, bytes | None, tuple[MediaPiece, ...]]:
+    texts: list[bytes | None] = [entry.payload, entry.rest]
+    media: list[MediaPiece] = []
+    for part, text in enumerate(texts):
+        if text is not None and len(text) >= BLOB_BYTES:
+            texts[part], pieces = _cut_media(text, part)
+            media += pieces
+    return texts[0], texts[1], tuple(media)
+
+
+def _cut_media(text: bytes, part: int) -> tuple[bytes, list[MediaPiece]]:
+    kept: list[bytes] = []
+    media: list[MediaPiece] = []
+    last = length = 0
+    for match in _MEDIA.finditer(text):
+        content = _decode_base64(match[1])
+        if content is None:
+            continue
+        before = text[last : match.start(1)]
+        kept.append(before)
+        length += len(before)
+        media.append(MediaPiece(part, len(media), length, sha256(content).digest(), content))
+        last = match.end(1)
+    return b"".join([*kept, text[last:]]), media
+
+
+def _decode_base64(text: bytes) -> bytes | None:
+    """The bytes of a base64 text, if they encode to the very same text."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+    return content if base64.b64encode(content) == text else None
+
+
+def _splice_media(entries: Iterable[Entry], rows: Iterable[Any]) -> list[Entry]:
+    """Entries with the media of `rows` (position, part, splice_at, content) back in their texts."""
+    pieces: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+    for position, part, splice_at, content in rows:
+        pieces.setdefault((position, part), []).append((splice_at, base64.b64encode(bytes(content))))
+    return [_restore(entry, pieces) if entry.codec & SPLICED else entry for entry in entries]
+
+
+def _restore(entry: Entry, pieces: Mapping[tuple[int, int], list[tuple[int, bytes]]]) -> Entry:
+    payload, rest = (
+        _splice(getattr(entry, name), pieces.get((entry.position, part), [])) for part, name in enumerate(_TEXTS)
+    )
+    return entry._replace(payload=payload, rest=rest, codec=entry.codec & ~SPLICED)
+
+
+def _splice(text: bytes | None, pieces: list[tuple[int, bytes]]) -> bytes | None:
+    if text is None or not pieces:
+        return text
+    spliced, last = [], 0
+    for splice_at, content in pieces:
+        spliced += [text[last:splice_at], content]
+        last = splice_at
+    return b"".join([*spliced, text[last:]])
+
+
+# Writing
+
+
+def insert_items(
+    connection: Connection,
+    ref: BranchRef,
+    records: Sequence[ItemRecord],
+    reservation: Reservation,
+    now: datetime,
+    *,
+    seen: int | None = None,
+    turns: Sequence[int | None] = (),
+    beside: TableRows = (),
+) -> None:
+    """The rows of items at the positions that were reserved; `seen` marks them as the output of one response.
+
+    `turns` are the offsets at which the wire turns of the items begin, where they have any; `beside` are rows of other
+    tables, to be written with them.
+    """
+    first = reservation.first
+    offsets = turns or [None if seen is None else 0] * len(records)
+    location = {
+        "tenant_id": ref.scope.tenant,
+        "conversation_id": ref.key,
+        "branch": reservation.branch,
+        "seen": seen,
+        "created_at": now,
+    }
+    rows = [
+        record.row(location, first + offset, None if turn is None else first + turn)
+        for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
+    ]
+    insert_item_rows(connection, rows, records, now, beside)
+
+
+def insert_item_rows(
+    connection: Connection,
+    rows: Sequence[dict[str, Any]],
+    records: Sequence[ItemRecord],
+    now: datetime,
+    beside: TableRows = (),
+) -> None:
+    """Rows of items and their media; blobs first, in hash order, so that two writers cannot wait for each other."""
+    check_sizes(connection, rows, "an item", ("payload", "rest"))
+    contents: dict[bytes, dict[str, Any]] = {}
+    links: list[dict[str, Any]] = []
+    for row, record in zip(rows, records, strict=True):
+        for piece in record.media:
+            contents[piece.hash] = {
+                "tenant_id": row["tenant_id"], "hash": piece.hash, "content": piece.content, "created_at": now,
+            }  # fmt: skip
+            links.append(
+                {
+                    "tenant_id": row["tenant_id"], "conversation_id": row["conversation_id"],
+                    "position": row["position"], "part": piece.part, "ordinal": piece.ordinal,
+                    "splice_at": piece.splice_at, "hash": piece.hash,
+                }
+            )  # fmt: skip
+    if contents:
+        ordered = [contents[hash_] for hash_ in sorted(contents)]
+        check_sizes(connection, ordered, "the media of an item", ("content",))
+        connection.execute(insert_missing(connection, blobs), ordered)
+    insert_rows(connection, [(items_table, rows), *beside])
+    if links:
+        connection.execute(insert(item_blobs), links)
+
+
+# Reading
+
+
+def read_entries(
+    connection: Connection, ref: ConversationRef, branch: int, after: int, upto: int, *, is_latest: bool = False
+) -> list[Entry]:
+    """The items of one range, media in place; `is_latest`: for work that holds the lock of the conversation."""
+    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
+    rows = entries_of(connection.dialect.name, latest=is_latest).fetch_all(connection, parameters)
+    return decode_entries(connection, ref, rows, is_latest=is_latest)
+
+
+def decode_entries(
+    connection: Connection, ref: ConversationRef, rows: Sequence[Row], *, is_latest: bool = False
+) -> list[Entry]:
+    """Entries of rows that begin with the columns of one, as the driver gives them; media in place."""
+    if connection.dialect.name in MYSQL:
+        entries = [_decode_mysql(row[:ENTRY_WIDTH]) for row in rows]
+    else:  # long texts come as bytes
+        entries = list(map(_NEW_ENTRY, repeat(Entry), map(_ENTRY_COLUMNS, rows)))
+        if "\\" in "".join(filter(None, map(itemgetter(_CALL_ID), entries))):  # something is escaped
+            entries = [entry._replace(call_id=name_from(entry.call_id)) for entry in entries]
+    if max(map(_CODEC, entries), default=0) < SPLICED:
+        return entries
+    flagged = [entry.position for entry in entries if entry.codec & SPLICED]
+    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": min(flagged) - 1, "upto": max(flagged)}
+    pieces = connection.execute(blobs_of(connection.dialect.name, latest=is_latest), parameters)
+    return _splice_media(entries, pieces)
+
+
+_ENTRY_COLUMNS: Final = itemgetter(slice(ENTRY_WIDTH))
+_NEW_ENTRY: Final[Callable[[type[Entry], Iterable[Any]], Entry]] = tuple.__new__  # without a check of its width
+_CODEC: Final = itemgetter(Entry._fields.index("codec"))
+
+
+def _decode_mysql(row: Row) -> Entry:
+    """An entry of MySQL, which gives short columns as bytes and long ones as text."""
+    values = list(row)
+    for index in _WORDS:
+        if isinstance(values[index], bytes):
+            values[index] = values[index].decode()
+    values[_CALL_ID] = name_from(row[_CALL_ID])
+    for index in (_PAYLOAD, _REST):
+        values[index] = None if row[index] is None else row[index].encode()
+    return _NEW_ENTRY(Entry, values)

@@ -1,0 +1,225 @@
+"""Items: appending what the application made, and reading items one by one or in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from threadkeep.db.driver import Row
+from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
+from threadkeep.domain.items import Item, call_output, item_from, item_from_object, items_from, message_of
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import Page, StoredItem
+from threadkeep.errors import InvalidOption
+from threadkeep.store.handle import Handle
+from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
+from threadkeep.store.item_rows import ENTRY_WIDTH, author_of, decode_entries, encode_item, insert_items
+from threadkeep.store.lineage import get_lineage, get_row, position_not_found
+from threadkeep.store.positions import AppendOptions, Counts, head_check, reserve_once
+from threadkeep.store.refs import BranchRef, ConversationRef
+from threadkeep.store.validation import (
+    MAX_POSITION,
+    cursor_position,
+    optional_identifier,
+    page_size,
+    whole_number,
+)
+
+ALL: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class AppendResult:
+    """Where items were appended; `revision` is -1 when an earlier call had done it."""
+
+    first: int
+    count: int
+    branch: int
+    revision: int = -1
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether an earlier call with the same idempotency key had appended them."""
+        return self.revision < 0
+
+    @classmethod
+    def of_outcome(cls, outcome: JsonObject) -> AppendResult:
+        """What was kept under an idempotency key."""
+        return cls(outcome["first"], outcome["count"], outcome["branch"])
+
+
+# Appending
+
+
+def append_message(
+    handle: Handle, role: str, content: Any, options: AppendOptions, author_id: str | None = None
+) -> StoredItem:
+    """Append a message; see `Conversation.user`."""
+    return _append(handle, role, [message_of(role, content)], options, author_id)[0]
+
+
+def append_item(handle: Handle, item: Any, options: AppendOptions, author_id: str | None = None) -> StoredItem:
+    """Append an item of any type; see `Conversation.add_item`."""
+    return _append(handle, "add_item", [item_from(item)], options, author_id)[0]
+
+
+def append_items(
+    handle: Handle, items: Iterable[Any], options: AppendOptions, author_id: str | None = None
+) -> list[StoredItem]:
+    """Append several items, all or none; see `Conversation.add_items`."""
+    return _append(handle, "add_items", items_from(items), options, author_id)
+
+
+def append_call_output(
+    handle: Handle, call_id: str | None, output: Any, result: Any, status: str | None, options: AppendOptions
+) -> StoredItem:
+    """Append what a called function returned; see `Conversation.add_function_call_output`."""
+    item = call_output(call_id, output, result, status)
+    return _append(handle, "add_function_call_output", [item], options)[0]
+
+
+def _append(
+    handle: Handle, method: str, items: Sequence[Item], options: AppendOptions, author_id: str | None = None
+) -> list[StoredItem]:
+    ref, check = handle.ref, head_check(options)
+    author = None if author_id is None else optional_identifier("author_id", author_id)
+    objects = [item.to_object() for item in items]
+    key = None
+    if options.get("idempotency_key") is not None:
+        key = IdempotencyKey.of(options["idempotency_key"], method, {"items": objects, "author_id": author})
+    records = [
+        encode_item(value, author_id=author or author_of(item)) for item, value in zip(items, objects, strict=True)
+    ]
+
+    def write(connection: Connection) -> AppendResult:
+        now = datetime.now(UTC)
+        counts = Counts(items=len(records))
+        reservation = reserve_once(connection, ref, check, now, counts, key, AppendResult.of_outcome)
+        insert_items(connection, ref, records, reservation, now)
+        if key is not None:
+            keep_outcome(
+                connection, ref.scope.tenant, ref.key, key, now,
+                kind="items", first=reservation.first, count=reservation.count, branch=reservation.branch,
+            )  # fmt: skip
+        return AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision)
+
+    result = handle.transactions.write(write, is_repeatable=key is not None)
+    if not result.is_replayed and result.branch == ref.branch:
+        handle.cache.append(records, result.first, result.revision)
+    handle.after_write()
+    return [
+        StoredItem(
+            id=ref.item_id(result.first + offset),
+            position=result.first + offset,
+            branch=result.branch,
+            turn=None,
+            item=item,
+            replayed=result.is_replayed,
+            author_id=author_id,
+        )
+        for offset, item in enumerate(items)
+    ]
+
+
+# Reading
+
+
+@dataclass(frozen=True, slots=True)
+class ItemWindow:
+    """Which items are read: positions after `after` and before `before`, at most `limit`."""
+
+    after: int | None = None
+    before: int | None = None
+    limit: int | None = 100  # None: all of them
+    is_descending: bool = False
+
+
+def list_items(
+    handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str
+) -> Page[StoredItem]:
+    """A page of items; see `Conversation.items`.
+
+    Raises:
+        InvalidOption: it cannot be asked for like that.
+    """
+    if order not in ("asc", "desc"):
+        raise InvalidOption(f'must be "asc" or "desc", not {order!r}.', argument="order")
+    is_descending, size = order == "desc", page_size(limit)
+    window = ItemWindow(cursor_position(after), cursor_position(before, "before"), size + 1, is_descending)
+    if is_descending and after is not None:  # the page behind a descending one lies before it
+        window = replace(window, after=None, before=window.after)
+    items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
+    return Page.of(items, size, lambda item: str(item.position))
+
+
+def list_all_items(handle: Handle) -> list[StoredItem]:
+    """All items of the branch, in order."""
+    return handle.transactions.read(lambda connection: read_items(connection, handle.ref, ItemWindow(limit=None)))
+
+
+def get_item(handle: Handle, position: int) -> StoredItem:
+    """The item at a position of the branch.
+
+    Raises:
+        NotFound: the branch has none there.
+    """
+    ref, wanted = handle.ref, whole_number("position", position, MAX_POSITION)
+
+    def read(connection: Connection) -> StoredItem:
+        lineage = get_lineage(connection, ref, get_row(connection, ref))
+        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "position": wanted}
+        items = _stored_items(
+            connection, ref, stored_item_of(connection.dialect.name).fetch_all(connection, parameters)
+        )
+        if not items or not lineage.includes(ref.branch, wanted, items[0].branch):
+            raise position_not_found(ref, wanted, lineage.head)
+        return items[0]
+
+    return handle.transactions.read(read)
+
+
+def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
+    """The items of a branch in a window."""
+    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    low = -1 if window.after is None else window.after
+    high = lineage.head if window.before is None else min(lineage.head, window.before - 1)
+    ranges = lineage.ranges(ref.branch, low, high)
+    statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
+    rows: list[Row] = []
+    for branch, after, upto in reversed(ranges) if window.is_descending else ranges:
+        if len(rows) == window.limit:
+            break
+        parameters = {
+            "tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto,
+            "limit": ALL if window.limit is None else window.limit - len(rows),
+        }  # fmt: skip
+        rows += statement.fetch_all(connection, parameters)
+    return _stored_items(connection, ref, rows)
+
+
+def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) -> list[StoredItem]:
+    """The items that an earlier call with the same idempotency key had appended."""
+    window = ItemWindow(after=result.first - 1, before=result.first + result.count, limit=None)
+    items = read_items(connection, ref.on(result.branch), window)
+    return [replace(item, replayed=True, created_at=None) for item in items]
+
+
+def _stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Row]) -> list[StoredItem]:
+    entries = decode_entries(connection, ref, rows)
+    records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
+    return [
+        StoredItem(
+            id=ref.item_id(entry.position),
+            position=entry.position,
+            branch=record.branch,
+            turn=entry.turn,
+            item=item_from_object(entry.item()),
+            author_id=record.author_id,
+            created_at=record.created_at,
+        )
+        for record, entry in zip(records, entries, strict=True)
+    ]

@@ -1,0 +1,244 @@
+"""The usage ledger: one row for each call to a provider, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypedDict
+
+from sqlalchemy import Connection, update
+
+from threadkeep.db.dialects import check_sizes
+from threadkeep.db.driver import insert_statement
+from threadkeep.db.tables import usage_records
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.ids import new_key
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.objects import shown
+from threadkeep.domain.response import Response
+from threadkeep.domain.usage import Cost, NormalizedUsage
+from threadkeep.errors import InvalidOption, ProviderError
+from threadkeep.store.handle import Handle
+from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
+from threadkeep.store.item_rows import fitting
+from threadkeep.store.lineage import get_row
+from threadkeep.store.prices import BillableCall, PriceBook
+from threadkeep.store.refs import ConfigHashes, ConversationRef
+from threadkeep.store.rollups import invalidate
+from threadkeep.store.validation import identifier
+
+UNKNOWN: Final = NormalizedUsage()
+MAX_FIGURE: Final = 10**12  # no request has more tokens or takes so long, and sums of millions fit into 64 bits
+MAX_LATENCY: Final = 2**53
+
+
+class CallInfo(TypedDict, total=False):
+    """What the application knows of a call: who answered, after how many milliseconds, with which HTTP headers."""
+
+    provider: str | None
+    latency_ms: float | None
+    headers: Mapping[str, str] | None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What is known of one call to a provider."""
+
+    format: str
+    status: str | None
+    model: str | None = None
+    provider: str | None = None
+    latency_ms: int | None = None
+    figures: NormalizedUsage = UNKNOWN
+    usage: JsonObject | None = None
+    error: JsonObject | None = None
+    cost: Cost | None = None
+
+
+def check_call(format: str, call: CallInfo) -> None:
+    """Refuse what cannot be written down of a call before anything begins.
+
+    Raises:
+        UnknownFormat, InvalidOption: there is no such format, or a value cannot be used.
+    """
+    get_format(format)
+    _provider(call)
+    _milliseconds(call.get("latency_ms"))
+
+
+def attempt_of(
+    response: Response, format: str, call: CallInfo, prices: PriceBook, model: str | None, error: Any = None
+) -> Attempt:
+    """What the ledger keeps of a call that gave a response; `model` is the one asked, for answers that name none."""
+    usage, provider = response.usage, _provider(call)
+    model = fitting(response.model or model)
+    cost = None
+    if usage is not None:
+        tier = response.service_tier or (response.provider_data or {}).get("service_tier")
+        cost = prices.cost(BillableCall(format, provider, model, usage.normalized, usage.raw, tier, datetime.now(UTC)))
+    return Attempt(
+        format=format,
+        status=fitting(response.status),
+        model=model,
+        provider=provider,
+        latency_ms=_milliseconds(call.get("latency_ms")),
+        figures=UNKNOWN if usage is None else usage.normalized,
+        usage=None if usage is None else usage.raw,
+        error=_error_object(error),
+        cost=cost,
+    )
+
+
+def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, status: str = "failed") -> Attempt:
+    """What the ledger keeps of a call that gave no response.
+
+    Raises:
+        UnknownFormat, InvalidOption: there is no such format, or a value cannot be used.
+    """
+    get_format(format)
+    return Attempt(
+        format=format,
+        status=identifier("status", status),
+        model=fitting(model),
+        provider=_provider(call),
+        latency_ms=_milliseconds(call.get("latency_ms")),
+        error=_error_object(error),
+    )
+
+
+def add_attempt(
+    handle: Handle, format: str, call: CallInfo, error: Any, model: str | None, status: str, key: str | None
+) -> None:
+    """Write down a call that gave no response; see `Conversation.record_attempt`."""
+    model = model or handle.cache.conversation.settings.get("model")
+    attempt = failed_attempt(format, call, error, model, status)
+    content = {"format": format, "error": attempt.error, "model": attempt.model, "status": status}
+    record_attempt(handle, attempt, IdempotencyKey.of(key, "record_attempt", content))
+
+
+def record_attempt(
+    handle: Handle, attempt: Attempt, key: IdempotencyKey | None, hashes: ConfigHashes | None = None
+) -> None:
+    """Write the ledger row of a call that gave no response; nothing where that was done under the same key.
+
+    `hashes` name what the request was rendered with; None: what the conversation has now.
+
+    Raises:
+        NotFound, IdempotencyConflict: nothing was written.
+    """
+    ref = handle.ref
+
+    def write(connection: Connection) -> None:
+        now = datetime.now(UTC)
+        row = get_row(connection, ref, is_locked=True)  # its user may be about to be erased
+        if find_outcome(connection, ref.scope.tenant, ref.key, key) is not None:
+            return
+        keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="attempt")
+        tools = row.tool_set_hash if hashes is None else hashes.tools
+        insert_attempt(connection, ref, attempt, now, user_id=row.user_id, tool_set_hash=tools)
+
+    handle.transactions.write(write, is_repeatable=key is not None)
+
+
+def insert_attempt(
+    connection: Connection,
+    ref: ConversationRef,
+    attempt: Attempt,
+    now: datetime,
+    *,
+    user_id: str | None,
+    response: int | None = None,
+    tool_set_hash: bytes | None = None,
+) -> int:
+    """Write the ledger row of an attempt; returns its id."""
+    row = attempt_row(connection, ref, attempt, now, user_id=user_id, response=response, tool_set_hash=tool_set_hash)
+    insert_statement(usage_records).execute(connection, row)
+    key: int = row["id"]
+    return key
+
+
+def attempt_row(
+    connection: Connection,
+    ref: ConversationRef,
+    attempt: Attempt,
+    now: datetime,
+    *,
+    user_id: str | None,
+    response: int | None,
+    tool_set_hash: bytes | None,
+) -> dict[str, Any]:
+    """The ledger row of an attempt, to be written in this transaction.
+
+    One for another day than today, by the same clock, invalidates the sums of that day.
+    """
+    if now.date() != datetime.now(UTC).date():
+        invalidate(connection, ref.scope.tenant, now.date())
+    figures, cost = attempt.figures, attempt.cost
+    row = {
+        "tenant_id": ref.scope.tenant,
+        "id": new_key(),
+        "day": now.date(),
+        "occurred_at": now,
+        "user_id": user_id,
+        "conversation_id": ref.key,
+        "response": response,
+        "tool_set_hash": tool_set_hash,
+        "provider": attempt.provider,
+        "model": attempt.model,
+        "format": attempt.format,
+        "status": attempt.status,
+        "latency_ms": _figure(attempt.latency_ms),
+        "input_tokens": _figure(figures.input_tokens),
+        "cached_tokens": _figure(figures.cached_tokens),
+        "cache_write_tokens": _figure(figures.cache_write_tokens),
+        "output_tokens": _figure(figures.output_tokens),
+        "reasoning_tokens": _figure(figures.reasoning_tokens),
+        "total_tokens": _figure(figures.total_tokens),
+        "cost_nano": None if cost is None else cost.nano,
+        "usage": _json_text(attempt.usage),
+        "error": _json_text(attempt.error),
+        "price": None if cost is None else cost.price,
+    }
+    check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price"))
+    return row
+
+
+def link_response(connection: Connection, ref: ConversationRef, attempt_id: int, response: int) -> None:
+    """Note which response an attempt gave after all; its figures stay as they are."""
+    table = usage_records.c
+    statement = update(usage_records).where(table.tenant_id == ref.scope.tenant, table.id == attempt_id)
+    connection.execute(statement.values(response=response))
+
+
+def _provider(call: CallInfo) -> str | None:
+    provider = call.get("provider")
+    return None if provider is None else identifier("provider", provider)
+
+
+def _error_object(error: Any) -> JsonObject | None:
+    if error is None or isinstance(error, dict):
+        return error
+    if isinstance(error, ProviderError):
+        fields = {"code": error.code, "message": error.message, "type": error.type, "status": error.status}
+        return {name: value for name, value in fields.items() if value is not None}
+    if isinstance(error, BaseException):
+        return {"type": type(error).__name__, "message": str(error)}
+    return {"message": str(error)}
+
+
+def _milliseconds(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_LATENCY:
+        raise InvalidOption(f"must be a number of milliseconds, not {shown(value)}.", argument="latency_ms")
+    return round(value)
+
+
+def _figure(value: int | None) -> int | None:
+    """A figure that can be summed; one beyond any provider's is unknown here, and stands in the provider's object."""
+    return value if value is not None and 0 <= value < MAX_FIGURE else None
+
+
+def _json_text(value: Any) -> str | None:
+    return None if value is None else dumps(value).decode()

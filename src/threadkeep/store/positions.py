@@ -1,0 +1,341 @@
+"""Reserving positions: the one UPDATE that starts every append, response and fork, and what happens when it misses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal, TypedDict, get_args
+
+from sqlalchemy import Connection, insert
+
+from threadkeep.db.dialects import returns_updates
+from threadkeep.db.queries.conversations import COUNTER_READER, branch_head, counters_of
+from threadkeep.db.queries.conversations import reservation as reservation_update
+from threadkeep.db.queries.items import position_of
+from threadkeep.db.queries.streams import open_response_of
+from threadkeep.db.tables import branches
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
+from threadkeep.store.idempotency import IdempotencyKey, idempotent
+from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
+from threadkeep.store.refs import BranchRef, ConfigHashes
+from threadkeep.store.transactions import StreamBlocksWrite
+from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
+
+OnConflict = Literal["raise", "append", "branch"]
+ON_CONFLICT: Final = get_args(OnConflict)
+INCOMPLETE: Final = "incomplete"  # a response whose recorder was not heard of any more
+CANCELLED: Final = "cancelled"  # one that was ended on purpose
+
+
+class AppendOptions(TypedDict, total=False):
+    """How something is appended.
+
+    `idempotency_key`: the same key with the same content gives the first result, and writes nothing.
+    `expected_head`: the position where the branch must end (-1: it must be empty).
+    `on_conflict`: when it ends elsewhere, or a response is in progress there, "raise" HeadConflict or
+    ResponseInProgress, "append" all the same (which ends that response), or append on a new "branch".
+    """
+
+    idempotency_key: str | None
+    expected_head: int | None
+    on_conflict: OnConflict
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCheck:
+    """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there.
+
+    Raises:
+        InvalidOption: `on_conflict` is not one of the three words.
+    """
+
+    expected_head: int | None = None
+    on_conflict: str = "raise"
+
+    def __post_init__(self) -> None:
+        if self.on_conflict not in ON_CONFLICT:
+            words = ", ".join(ON_CONFLICT)
+            raise InvalidOption(f"must be one of {words}, not {self.on_conflict!r}.", argument="on_conflict")
+
+
+NO_CHECK: Final = HeadCheck()
+_APPEND_OPTIONS: Final = frozenset(AppendOptions.__annotations__)
+
+
+def head_check(options: AppendOptions) -> HeadCheck:
+    """Where the caller of an append expects the branch to end.
+
+    Raises:
+        InvalidOption: an option is unknown or cannot be used.
+    """
+    if not options:
+        return NO_CHECK
+    if not options.keys() <= _APPEND_OPTIONS:
+        check_names(options, AppendOptions.__annotations__)
+    expected = options.get("expected_head")
+    if expected is not None:
+        expected = whole_number("expected_head", expected, MAX_POSITION)
+        if expected < -1:
+            raise InvalidOption(
+                f"must be a position, or -1 for an empty branch, not {expected}.", argument="expected_head"
+            )
+    return HeadCheck(expected, options.get("on_conflict", "raise"))
+
+
+@dataclass(slots=True)
+class Reservation:
+    """The numbers that a write got, on the branch it got them for, and what it needs to know of the conversation."""
+
+    first: int  # position of its first item
+    count: int
+    response: int
+    branch: int
+    revision: int
+    user_id: str | None
+    config_hash: bytes
+    tool_set_hash: bytes | None
+
+    @property
+    def last(self) -> int:
+        """Position of its last item; before `first` when it has none."""
+        return self.first + self.count - 1
+
+    @property
+    def hashes(self) -> ConfigHashes:
+        """The options and tools that the conversation has now."""
+        return ConfigHashes(self.config_hash, self.tool_set_hash)
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many numbers of each kind are reserved; `streams` counts the responses in progress, up or down."""
+
+    items: int = 0
+    responses: int = 0
+    branches: int = 0
+    streams: int = 0
+
+    def reversed(self) -> Counts:
+        """What gives them back."""
+        return Counts(-self.items, -self.responses, -self.branches, -self.streams)
+
+
+NOTHING: Final = Counts()
+
+
+def reserve_once(
+    connection: Connection,
+    ref: BranchRef,
+    check: HeadCheck,
+    now: datetime,
+    counts: Counts,
+    key: IdempotencyKey | None,
+    decode: Callable[[JsonObject], Any],
+) -> Reservation:
+    """Like `reserve`; where the key was used before, the transaction ends with what `decode` makes of that.
+
+    Raises:
+        Replay, IdempotencyConflict: the key was used.
+        NotFound, HeadConflict, ResponseInProgress, StreamBlocksWrite: as `reserve`.
+    """
+    if key is None:
+        return reserve(connection, ref, check, now, counts)
+    try:
+        reservation = reserve(connection, ref, check, now, counts)
+    except (Conflict, StreamBlocksWrite):
+        idempotent(connection, ref, key, decode)  # a retry finds its own first attempt at the end of the branch
+        raise
+    idempotent(connection, ref, key, decode)
+    return reservation
+
+
+def reserve(connection: Connection, ref: BranchRef, check: HeadCheck, now: datetime, counts: Counts) -> Reservation:
+    """Reserve positions for items and a number for a response on a branch; locks the conversation.
+
+    Raises:
+        NotFound: the conversation or branch does not exist.
+        HeadConflict: the branch does not end where expected and on_conflict is "raise". The conversation is locked
+            then, too, so that the caller can write down the attempt.
+        ResponseInProgress: the branch has one, and on_conflict is "raise". As above.
+        StreamBlocksWrite: the branch has one that is to be ended first.
+    """
+    expected = check.expected_head
+    reservation = _update(connection, ref, counts, now, expected, is_free=True)
+    if reservation is not None and ref.branch and not _move_head(connection, ref, reservation, expected):
+        _update(connection, ref, counts.reversed(), now, is_elsewhere=True)
+        reservation = None
+    return _reserve_slowly(connection, ref, check, now, counts) if reservation is None else reservation
+
+
+def reserve_for_ended_stream(connection: Connection, ref: BranchRef, now: datetime, items: int) -> Reservation | None:
+    """Reserve positions for the items of a response that was in progress; None when the conversation is gone."""
+    reservation = _update(connection, ref, Counts(items=items, streams=-1), now)
+    if reservation is not None and ref.branch:
+        _move_head(connection, ref, reservation, None)
+    return reservation
+
+
+def lock(connection: Connection, ref: BranchRef, now: datetime) -> bool:
+    """Make the other writers of a conversation wait; False when it does not exist."""
+    return _update(connection, ref, NOTHING, now) is not None
+
+
+def _reserve_slowly(
+    connection: Connection, ref: BranchRef, check: HeadCheck, now: datetime, counts: Counts
+) -> Reservation:
+    """What is done when the first UPDATE met no row: the branch ends elsewhere, or a response is in progress."""
+    if not lock(connection, ref, now):
+        raise ref.not_found()
+    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    stream = _find_stream(connection, ref)
+    expected = lineage.head if check.expected_head is None else check.expected_head
+    if check.on_conflict == "raise":
+        if expected != lineage.head:
+            raise HeadConflict(expected, lineage.head)
+        if stream is not None:
+            raise stream
+    if check.on_conflict == "branch" and (expected != lineage.head or stream is not None):
+        return _reserve_on_new_branch(connection, ref, lineage, expected, now, counts)
+    if stream is not None:
+        raise StreamBlocksWrite(ref, stream.number, CANCELLED)
+    reservation = _update(connection, ref, counts, now)
+    if reservation is None:
+        raise ref.not_found()
+    if ref.branch:
+        _move_head(connection, ref, reservation, None)
+    return reservation
+
+
+def _find_stream(connection: Connection, ref: BranchRef) -> ResponseInProgress | None:
+    """The response in progress on a branch, as the error that it is to other writers.
+
+    Raises:
+        StreamBlocksWrite: its lease has expired.
+    """
+    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch}
+    row = connection.execute(open_response_of(), parameters).one_or_none()
+    if row is None:
+        return None
+    if row.lease_until <= row.now:
+        raise StreamBlocksWrite(ref, row.number, INCOMPLETE)
+    return ResponseInProgress(row.number, ref.branch, (row.lease_until - row.now).total_seconds())
+
+
+def _reserve_on_new_branch(
+    connection: Connection, ref: BranchRef, lineage: Lineage, at: int, now: datetime, counts: Counts
+) -> Reservation:
+    """Numbers on a new branch that shares the items up to a position."""
+    _check_position(connection, ref, lineage, at)
+    reservation = _update(connection, ref, replace(counts, branches=1), now, is_elsewhere=True)
+    if reservation is None:
+        raise ref.not_found()
+    head = reservation.last if reservation.count else at
+    _insert_branch(connection, ref, reservation.branch, lineage, at, now, head=head)
+    return reservation
+
+
+def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime) -> int:
+    """Make a branch that shares the items up to a position (None: all of them); returns its number.
+
+    Raises:
+        NotFound: the conversation or branch does not exist, or the branch has no item at that position.
+    """
+    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    position = lineage.head if at is None else at
+    _check_position(connection, ref, lineage, position)
+    reservation = _update(connection, ref, Counts(branches=1), now, is_elsewhere=True)
+    if reservation is None:
+        raise ref.not_found()
+    _insert_branch(connection, ref, reservation.branch, lineage, position, now, head=position)
+    return reservation.branch
+
+
+def _insert_branch(
+    connection: Connection, ref: BranchRef, number: int, lineage: Lineage, at: int, now: datetime, *, head: int
+) -> None:
+    parts = [[branch, min(end, at)] for branch, _, end in lineage.ranges(ref.branch, -1, at)]
+    connection.execute(
+        insert(branches),
+        {
+            "tenant_id": ref.scope.tenant,
+            "conversation_id": ref.key,
+            "number": number,
+            "parent": ref.branch,
+            "fork_position": at,
+            "head_position": head,
+            "lineage": dumps(parts).decode(),
+            "created_at": now,
+        },
+    )
+
+
+def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> None:
+    """Refuse to fork at a position that the branch does not have; -1 is its very beginning."""
+    if position in {-1, lineage.head}:
+        return
+    for branch, after, upto in lineage.ranges(ref.branch, -1, lineage.head):
+        if after < position <= upto:
+            parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "position": position}
+            if connection.execute(position_of(), parameters).one_or_none() is not None:
+                return
+    raise position_not_found(ref, position, lineage.head)
+
+
+def _update(
+    connection: Connection,
+    ref: BranchRef,
+    counts: Counts,
+    now: datetime,
+    expected: int | None = None,
+    *,
+    is_elsewhere: bool = False,
+    is_free: bool = False,
+) -> Reservation | None:
+    """Run the UPDATE; None when it met no row.
+
+    `is_elsewhere`: the items are for a branch that is made now; `is_free`: no response may be in progress.
+    """
+    scope, dialect = ref.scope, connection.dialect
+    is_scoped = scope.user is not None
+    is_expected = expected is not None and ref.branch == 0
+    has_returning = returns_updates(dialect)
+    statement = reservation_update(
+        root=ref.branch == 0 and not is_elsewhere and counts.items > 0, scoped=is_scoped, expected=is_expected,
+        returning=has_returning, free=is_free, streams=counts.streams != 0,
+    )  # fmt: skip
+    parameters = scope.parameters(
+        key=ref.key, now=now, items=counts.items, responses=counts.responses, branches=counts.branches
+    )
+    if counts.streams:
+        parameters["streams"] = counts.streams
+    if is_expected:
+        parameters["head"] = expected
+    if has_returning:
+        rows = statement.fetch_all(connection, parameters)
+    elif statement.execute(connection, parameters):
+        rows = counters_of(scoped=is_scoped).fetch_all(connection, scope.parameters(key=ref.key))
+    else:
+        rows = ()
+    if not rows:
+        return None
+    position, response, branch, revision, user_id, config, tools = COUNTER_READER.values(dialect, rows[0])
+    return Reservation(
+        position - counts.items, counts.items, response - 1, branch - 1 if is_elsewhere else ref.branch, revision,
+        user_id, config, tools,
+    )  # fmt: skip
+
+
+def _move_head(connection: Connection, ref: BranchRef, reservation: Reservation, expected: int | None) -> bool:
+    """Move the head of a forked branch; False when it is not where it was expected."""
+    parameters = {
+        "tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch,
+        "count": reservation.count, "last": reservation.last,
+    }  # fmt: skip
+    if expected is not None:
+        parameters["head"] = expected
+    moved = branch_head(expected=expected is not None).execute(connection, parameters)
+    if not moved and expected is None:
+        raise branch_not_found(ref)
+    return bool(moved)

@@ -1,0 +1,64 @@
+"""Who and where: the tenant and user whose data a use case may see, and the conversation and branch it works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from threadkeep.errors import NotFound
+
+TENANT_WIDE: Final = 0  # stands for a conversation where an idempotency key belongs to the tenant
+
+
+class ConfigHashes(NamedTuple):
+    """The names of stored session options and of a stored tool set (None: no tools)."""
+
+    config: bytes
+    tools: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A tenant, and one user of it where the store is scoped to a user."""
+
+    tenant: int
+    user: str | None = None
+
+    def parameters(self, **values: Any) -> dict[str, Any]:
+        """Statement parameters: the tenant, the user of a scoped store, and `values`."""
+        if self.user is None:
+            return {"tenant": self.tenant, **values}
+        return {"tenant": self.tenant, "user": self.user, **values}
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRef:
+    """A conversation, seen by a scope: `key` in the database, `public_id` outside."""
+
+    scope: Scope
+    key: int
+    public_id: str
+
+    def item_id(self, position: int) -> str:
+        """The id of the stored item at a position: never sent to a provider."""
+        return f"item_{self.public_id.removeprefix('conv_')}_{position}"
+
+    def not_found(self) -> NotFound:
+        """The error for a conversation that does not exist (any more), or not for this scope."""
+        return conversation_not_found(self.public_id)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRef(ConversationRef):
+    """A branch of a conversation, seen by a scope."""
+
+    branch: int = 0
+
+    def on(self, branch: int) -> BranchRef:
+        """Another branch of the same conversation."""
+        return self if branch == self.branch else replace(self, branch=branch)
+
+
+def conversation_not_found(id: object) -> NotFound:
+    """The error for an id or key under which a scope has no conversation."""
+    return NotFound(f"There is no conversation {id!r} here. It was deleted, or belongs to somebody else.")

@@ -1,0 +1,208 @@
+"""Rendering requests: the next one, or an earlier one as it was sent; and detached copies of a conversation."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, select
+
+from threadkeep.db.tables import items, responses
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.items import item_from_object
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.rendering import AS_IT_IS, ImportInfo, Rendered, RenderOptions, Repair, recorded_options
+from threadkeep.domain.session import Session
+from threadkeep.domain.views import ViewOptions
+from threadkeep.formats.canonical.snapshots import ServerState
+from threadkeep.formats.shared.views import UNDONE
+from threadkeep.store.context_caches.planning import render_with_cache
+from threadkeep.store.conversations import open_conversation
+from threadkeep.store.handle import Handle
+from threadkeep.store.history import SERVER_STATE, HistoryPage, read_history, read_server_state
+from threadkeep.store.lineage import Lineage, get_row
+from threadkeep.store.refs import BranchRef, ConfigHashes
+from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
+
+NOT_RECORDED: Final = (
+    "The request that ended here was not recorded: this one was rendered with the current options and tools."
+)
+
+
+def render_options(view: ViewOptions) -> RenderOptions:
+    """The options of a render.
+
+    Raises:
+        InvalidOption: an option is unknown, or has a value that it does not take.
+    """
+    if not view:
+        return AS_IT_IS
+    check_names(view, ViewOptions.__annotations__)
+    return RenderOptions(**view)
+
+
+def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
+    """Render a request; see `Conversation.render`."""
+    wire, options = get_format(format), render_options(view)
+    if options.upto is not None:
+        return _replay(handle, format, view)
+    if options.cache is not None and wire.has_context_caches:
+        rendered = render_with_cache(handle, wire, options)
+    else:
+        rendered = wire.render(handle.read_snapshot(), options)
+    rendered.configured = handle.cache.conversation.hashes  # they may change before the answer comes
+    return rendered
+
+
+# Earlier requests
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A conversation as of an earlier request; `view` is None when no request that ended there was recorded."""
+
+    page: HistoryPage
+    settings: JsonObject
+    tools: Sequence[JsonObject]
+    server_state: ServerState | None
+    view: JsonObject | None
+    hashes: ConfigHashes
+
+
+def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
+    """The request of an earlier turn, with the options and tools of that time where it was recorded."""
+    position = whole_number("upto", view.get("upto"), MAX_POSITION)
+    request = handle.transactions.read(lambda connection: _read_request(connection, handle, position))
+    imported = request.settings.get("imported")
+    snapshot = replace(
+        handle.cache.update(request.page),
+        settings=request.settings,
+        tools=request.tools,
+        state=request.server_state,
+        imported=None if imported is None else ImportInfo.from_dict(imported),
+        memo=None,
+        shared={},
+    )
+    options = render_options(view)
+    if request.view is not None:
+        others: dict[str, Any] = {name: value for name, value in view.items() if name != "upto"}
+        options = replace(recorded_options(request.view), upto=position, **others)
+    rendered = get_format(format).render(snapshot, options)
+    if request.view is None:
+        rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
+    rendered.configured = request.hashes
+    return rendered
+
+
+def _read_request(connection: Connection, handle: Handle, position: int) -> RecordedRequest:
+    """Read a conversation as of the last request that showed the items up to a position.
+
+    Raises:
+        NotFound: it does not exist any more.
+    """
+    ref, configs = handle.ref, handle.resources.configs
+    page = read_history(connection, ref, configs, handle.cache.conversation, handle.cache.next_position)
+    conversation = page.conversation
+    settings, tools, view, hashes = conversation.settings, conversation.tools, None, conversation.hashes
+    table = responses.c
+    statement = (
+        select(table.branch, table.view, table.config_hash, table.tool_set_hash)
+        .where(
+            table.tenant_id == ref.scope.tenant,
+            table.conversation_id == ref.key,
+            table.input_to == position,
+            table.view.is_not(None),
+        )
+        .order_by(table.number.desc())
+    )
+    branches = {ref.branch, *(number for number, _ in conversation.lineage.parts)}
+    row = next((row for row in connection.execute(statement) if row.branch in branches), None)
+    if row is not None:
+        settings = configs.settings(connection, ref.scope.tenant, row.config_hash)
+        tools = configs.tools(connection, ref.scope.tenant, row.tool_set_hash)
+        view, hashes = loads(row.view), ConfigHashes(row.config_hash, row.tool_set_hash)
+    state = None
+    if any(settings.get(name) for name in SERVER_STATE):
+        state = read_server_state(connection, ref, Lineage(conversation.lineage.parts, position), settings)
+    return RecordedRequest(page, settings, tools, state, view, hashes)
+
+
+# Detached copies
+
+
+def detach(handle: Handle) -> Session:
+    """A copy of a conversation: its options, tools and the items of one branch, with their authors.
+
+    Raises:
+        NotFound: it does not exist any more.
+    """
+    return handle.transactions.read(lambda connection: _read_session(connection, handle))
+
+
+def _read_session(connection: Connection, handle: Handle) -> Session:
+    ref, configs = handle.ref, handle.resources.configs
+    conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+    page = read_history(connection, ref, configs, conversation, 0)
+    session, boundary = _session_with(conversation.settings, conversation.tools)
+    if (imported := conversation.imported) is not None:
+        count = sum(entry.position < imported.count for entry in page.entries)
+        session.imported = replace(imported, count=count)
+    authors, positions = _read_authors(connection, ref), [entry.position for entry in page.entries]
+    for entry in page.entries:
+        item = _renumber(entry.item(), positions)
+        if entry.position in authors:
+            item["author_id"] = authors[entry.position]
+        session.add_item(item_from_object(item), turn=entry.turn)
+    if page.server_state is not None:
+        boundary = sum(entry.position <= page.server_state.boundary for entry in page.entries)
+        previous = page.server_state.previous_response_id
+        if previous is not None and session.previous_response_id is not None:
+            session.update(previous_response_id=previous)
+    session.response_boundary = boundary
+    return session
+
+
+def clone_config(handle: Handle) -> Session:
+    """The options and tools of a conversation, without items and without what points at a provider's state.
+
+    Raises:
+        NotFound: it does not exist any more.
+    """
+    ref, configs = handle.ref, handle.resources.configs
+
+    def read(connection: Connection) -> Session:
+        row = get_row(connection, ref)
+        config = configs.get(connection, ref.scope.tenant, row.config_hash, row.tool_set_hash)
+        return _session_with(config.settings, config.tools)[0].clone_config()
+
+    return handle.transactions.read(read)
+
+
+def _renumber(item: JsonObject, positions: Sequence[int]) -> JsonObject:
+    """An item as it stands in a copy, where positions are counted from 0: compactions name others by theirs."""
+    if item["type"] == "compaction" and isinstance(item.get("upto"), int):
+        return {**item, "upto": bisect_right(positions, item["upto"]) - 1}
+    if item["type"] == UNDONE and item.get("compaction") in positions:
+        return {**item, "compaction": positions.index(item["compaction"])}
+    return item
+
+
+def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Session, int]:
+    """A session with these options and tools, and the boundary that is kept among the options."""
+    options = dict(settings)
+    boundary: int = options.pop("response_boundary", 0)
+    options.pop("imported", None)
+    session = Session(tools=tools)
+    session.update(**options)
+    return session, boundary
+
+
+def _read_authors(connection: Connection, ref: BranchRef) -> dict[int, str]:
+    statement = select(items.c.position, items.c.author_id).where(
+        items.c.tenant_id == ref.scope.tenant,
+        items.c.conversation_id == ref.key,
+        items.c.author_id.is_not(None),
+    )
+    return {row.position: row.author_id for row in connection.execute(statement)}

@@ -1,0 +1,257 @@
+"""The search index: making documents of what is new, and removing them.
+
+Appends only note in the row of their conversation where the index goes on (`search_from`); they write no documents. So
+nothing that is wrong with the index can fail an append, and many items are indexed in one transaction: by the store
+that appended them, every now and then, and before every search.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, insert
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from threadkeep.db.dialects import is_mysql
+from threadkeep.db.queries.search import (
+    CREATE_INDEX,
+    DROP_INDEX,
+    FORGET_INDEX,
+    HAS_INDEX,
+    INDEX_ALL,
+    INDEX_DOCUMENTS,
+    UNINDEX_DOCUMENTS,
+    documents_of,
+    documents_removal,
+    existing_documents,
+    index_progress,
+    index_reset,
+    indexed_words,
+    unindexed_conversations,
+    unindexed_items,
+)
+from threadkeep.db.tables import search_documents
+from threadkeep.domain.ids import new_key
+from threadkeep.domain.searching import TITLE, TITLE_POSITION, bounded, text_in
+from threadkeep.errors import InvalidOption, SchemaError
+from threadkeep.store.refs import Scope
+from threadkeep.store.transactions import Transactions
+
+LOG: Final = logging.getLogger("threadkeep.search")
+BATCH_SIZE: Final = 500  # items or documents in one transaction
+CONVERSATIONS: Final = 100  # in one transaction
+WRITES_PER_BATCH: Final = 128  # to conversations of a tenant
+
+REBUILD_HINT: Final = "Rebuild it with store.reindex(rebuild=True) or `threadkeep reindex --rebuild`."
+
+# The documents that exist, by conversation and position
+DocumentRows = Mapping[tuple[int, int], Row[Any]]
+
+
+class IndexTrigger:
+    """Makes the index catch up after every so many writes of a store; searches do not depend on it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def after_write(self, transactions: Transactions, tenant: int) -> None:
+        """Count a write to a conversation; an index that cannot be updated is logged, for what was written is."""
+        count = self._counts.get(tenant, 0) + 1
+        self._counts[tenant] = count % WRITES_PER_BATCH
+        if count < WRITES_PER_BATCH:
+            return
+        try:
+            transactions.write(lambda connection: index_batch(connection, tenant), is_repeatable=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            log_index_failure(error)
+
+
+def reason_of(error: Exception) -> str:
+    """What a driver says, without the statement and its values."""
+    return str(getattr(error, "orig", None) or error)
+
+
+def log_index_failure(error: Exception) -> None:
+    """Log why new items are not indexed; nothing else is wrong."""
+    LOG.warning("The search index was not updated: %s", reason_of(error))
+
+
+def reindex(transactions: Transactions, scope: Scope, *, rebuild: bool) -> int:
+    """Index everything that is new, or with `rebuild` everything; returns how many documents were made.
+
+    Raises:
+        InvalidOption: the store is for one user.
+        SchemaError: this SQLite cannot have the index.
+    """
+    if scope.user is not None:
+        raise InvalidOption(
+            f"The search index is that of all users, and this store is for the user {scope.user!r} only.",
+            hint="Call reindex() on the store that for_user() was called on.",
+        )
+
+    def prepare(connection: Connection) -> None:
+        if rebuild:
+            clear_index(connection, scope.tenant)
+        else:
+            make_index(connection)
+
+    transactions.write(prepare, is_repeatable=True)
+    return index_new(transactions, scope.tenant)
+
+
+def index_new(transactions: Transactions, tenant: int, batches: int | None = None) -> int:
+    """Index what is new, all of it or so many batches; returns how many documents were made."""
+    count = 0
+    for _ in repeat(None) if batches is None else range(batches):
+        batch = transactions.write(lambda connection: index_batch(connection, tenant), is_repeatable=True)
+        if not batch.conversations:
+            break
+        count += batch.documents
+    return count
+
+
+class IndexBatch(NamedTuple):
+    """How many conversations were looked at (none: everything is indexed), and how many documents were made."""
+
+    conversations: int
+    documents: int
+
+
+def index_batch(connection: Connection, tenant: int, limit: int = BATCH_SIZE) -> IndexBatch:
+    """Make documents of items and titles that are not indexed yet."""
+    parameters: dict[str, Any] = {"tenant": tenant, "limit": CONVERSATIONS}
+    conversations = {row.id: row for row in connection.execute(unindexed_conversations(), parameters)}
+    if not conversations:
+        return IndexBatch(0, 0)
+    keys = sorted(conversations)
+    lowest = min(row.search_from for row in conversations.values())
+    parameters = {"tenant": tenant, "keys": keys, "lowest": lowest, "limit": limit}
+    items = connection.execute(unindexed_items(current=is_mysql(connection.dialect)), parameters).all()
+    is_cut = len(items) == limit  # the last conversation may have more, those behind it were not reached
+    if is_cut:
+        keys = [key for key in keys if key <= items[-1].conversation_id]
+    rows = connection.execute(existing_documents(), {"tenant": tenant, "keys": keys})
+    existing = {(row.conversation_id, row.position): row for row in rows}
+    documents = [_document_of(item) for item in items if (item.conversation_id, item.position) not in existing]
+    documents += _update_titles(connection, tenant, [conversations[key] for key in keys], existing)
+    documents = [document for document in documents if document["text"]]
+    _insert_documents(connection, tenant, documents)
+    _mark_indexed(connection, tenant, keys[:-1] if is_cut else keys, None)
+    if is_cut:
+        _mark_indexed(connection, tenant, keys[-1:], items[-1].position + 1)
+    return IndexBatch(len(keys), len(documents))
+
+
+def _mark_indexed(connection: Connection, tenant: int, keys: Sequence[int], next_position: int | None) -> None:
+    """Note that conversations are indexed up to a position (None: to their ends)."""
+    if keys:
+        connection.execute(index_progress(), {"tenant": tenant, "keys": keys, "next": next_position})
+
+
+def _document_of(item: Row[Any]) -> dict[str, Any]:
+    json = item.json.decode() if isinstance(item.json, bytes) else item.json
+    return {
+        "conversation_id": item.conversation_id,
+        "position": item.position,
+        "branch": item.branch,
+        "type": item.type,
+        "role": item.role,
+        "created_at": item.created_at,
+        "text": text_in(item.type, json),
+    }
+
+
+def _update_titles(
+    connection: Connection, tenant: int, conversations: Sequence[Row[Any]], existing: DocumentRows
+) -> list[dict[str, Any]]:
+    """The documents of titles that are new; those of former titles are removed."""
+    documents, outdated = [], []
+    for row in conversations:
+        document = existing.get((row.id, TITLE_POSITION))
+        text = bounded(row.title or "")
+        if document is not None and document.text == text:
+            continue
+        if document is not None:
+            outdated.append(document.id)
+        documents.append(
+            {
+                "conversation_id": row.id, "position": TITLE_POSITION, "branch": 0, "type": TITLE, "role": None,
+                "created_at": row.created_at, "text": text,
+            }
+        )  # fmt: skip
+    _delete_documents(connection, tenant, outdated)
+    return documents
+
+
+def _insert_documents(connection: Connection, tenant: int, documents: Sequence[dict[str, Any]]) -> None:
+    if not documents:
+        return
+    dialect = connection.dialect.name
+    rows = [
+        {**document, "tenant_id": tenant, "id": new_key(), "words": indexed_words(dialect, document["text"])}
+        for document in documents
+    ]
+    connection.execute(insert(search_documents), rows)
+    if dialect == "sqlite":
+        connection.execute(INDEX_DOCUMENTS, {"tenant": tenant, "ids": [row["id"] for row in rows]})
+
+
+def forget_batch(connection: Connection, tenant: int, key: int, limit: int = BATCH_SIZE) -> int:
+    """Remove documents of a conversation; returns how many."""
+    parameters = {"tenant": tenant, "key": key, "limit": limit}
+    ids = list(connection.execute(documents_of(conversation=True), parameters).scalars())
+    _delete_documents(connection, tenant, ids)
+    return len(ids)
+
+
+def _delete_documents(connection: Connection, tenant: int, ids: Sequence[int]) -> None:
+    """Remove documents, also when the index is broken: then it only has to be rebuilt."""
+    if not ids:
+        return
+    parameters = {"tenant": tenant, "ids": list(ids)}
+    if connection.dialect.name == "sqlite":
+        try:
+            connection.execute(UNINDEX_DOCUMENTS, parameters)
+        except SQLAlchemyError as error:
+            LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
+    connection.execute(documents_removal(), parameters)
+
+
+def clear_index(connection: Connection, tenant: int) -> None:
+    """Remove all documents of a tenant, to be indexed again; SQLite's index, which all tenants share, is rebuilt.
+
+    Raises:
+        SchemaError: this SQLite cannot have it.
+    """
+    connection.execute(index_reset(), {"tenant": tenant})  # first: it waits for whoever is indexing
+    connection.execute(delete(search_documents).where(search_documents.c.tenant_id == tenant))
+    if connection.dialect.name == "sqlite":
+        _drop_index(connection)
+        make_index(connection)
+
+
+def _drop_index(connection: Connection) -> None:
+    try:
+        connection.execute(DROP_INDEX)
+    except SQLAlchemyError:
+        for statement in FORGET_INDEX:
+            connection.execute(statement)
+
+
+def make_index(connection: Connection) -> None:
+    """Make sure that SQLite's index exists; on other databases it is an index of the table.
+
+    Raises:
+        SchemaError: this SQLite cannot have it.
+    """
+    if connection.dialect.name == "sqlite" and connection.execute(HAS_INDEX).first() is None:
+        try:
+            connection.execute(CREATE_INDEX)
+        except OperationalError as error:
+            if "no such module" not in reason_of(error):
+                raise
+            raise SchemaError("This Python's SQLite is built without FTS5, which the search needs.") from error
+        connection.execute(INDEX_ALL)

@@ -1,0 +1,162 @@
+"""Searching: what is searched for and where, and a page of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from threadkeep.db.dialects import is_transient, planned_for_values
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
+from threadkeep.db.queries.search import SCORE_PARTS, SearchQuery, any_unindexed, matching_documents
+from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.objects import shown
+from threadkeep.domain.searching import QUERY_LIMIT, TITLE_POSITION, snippet_of, terms_of
+from threadkeep.domain.stored import Page, SearchResult
+from threadkeep.errors import InvalidOption, SchemaError
+from threadkeep.store.refs import Scope
+from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
+from threadkeep.store.transactions import Transactions
+from threadkeep.store.validation import date_or_moment, label_texts, optional_identifier, page_size, search_cursor
+
+BATCHES_BEFORE_SEARCH: Final = 20_000 // BATCH_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFilters:
+    """Where a search looks, and which page of results it gives; see `Store.search`."""
+
+    user_id: str | None = None
+    labels: Mapping[str, str] | None = None
+    status: str | None = ACTIVE
+    conversation_id: str | None = None
+    type: str | None = None
+    role: str | None = None
+    since: date | None = None
+    until: date | None = None
+    after: str | None = None
+    limit: int = 20
+
+
+def search(transactions: Transactions, scope: Scope, text: object, filters: SearchFilters) -> Page[SearchResult]:
+    """A page of results, after having indexed what is new; what cannot be indexed is not found, and that is all.
+
+    In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
+
+    Raises:
+        InvalidOption: there is no word to search for, or a filter or page cannot be used.
+        NotFound: `conversation_id` is not the id of any conversation.
+        SchemaError: the index is missing or broken.
+    """
+    query = search_query(text, filters)
+    if transactions.keeps_history:
+        try:
+            if transactions.read(lambda connection: has_news(connection, scope.tenant)):
+                index_new(transactions, scope.tenant, BATCHES_BEFORE_SEARCH)
+        except Exception as error:  # noqa: BLE001 - a database that can only be read can be searched, too
+            log_index_failure(error)
+    with_next = replace(query, limit=query.limit + 1)
+    hits = transactions.read(lambda connection: find_hits(connection, scope, with_next))
+    page = Page.of(hits, query.limit, lambda hit: f"{hit.score}.{hit.key}")
+    return Page([hit.result for hit in page], page.next)
+
+
+def search_query(text: object, filters: SearchFilters) -> SearchQuery:
+    """The query of a text and filters; errors as in `search`, but for SchemaError."""
+    terms = terms_of(text) if isinstance(text, str) else []
+    if all(term.is_excluded for term in terms):
+        raise InvalidOption(f"has no word to search for: {shown(text)}.", argument="text")
+    count = sum(len(term.words) for term in terms)
+    if count > QUERY_LIMIT:
+        raise InvalidOption(
+            f"has {count:,} words to search for; at most {QUERY_LIMIT} are allowed.",
+            argument="text",
+            hint="Search for fewer.",
+        )
+    if filters.status not in (None, ACTIVE, ARCHIVED):
+        raise InvalidOption(
+            f'must be "active", "archived" or None (both), not {shown(filters.status)}.', argument="status"
+        )
+    public_id = filters.conversation_id
+    return SearchQuery(
+        terms=terms,
+        user=optional_identifier("user_id", filters.user_id),
+        labels=label_texts(filters.labels),
+        status=filters.status,
+        conversation=None if public_id is None else public_id_bytes(public_id),
+        type=optional_identifier("type", filters.type),
+        role=optional_identifier("role", filters.role),
+        since=_moment("since", filters.since),
+        until=_moment("until", filters.until),
+        after=search_cursor(filters.after),
+        limit=page_size(filters.limit),
+    )
+
+
+def _moment(argument: str, value: date | None) -> datetime | None:
+    """A bound in UTC; of a date, its beginning.
+
+    Raises:
+        InvalidOption: it is not a date or an aware datetime, or lies outside the calendar in UTC.
+    """
+    bound = date_or_moment(argument, value)
+    if bound is None:
+        return None
+    if not isinstance(bound, datetime):
+        return datetime.combine(bound, time(tzinfo=UTC))
+    try:
+        return bound.astimezone(UTC)
+    except OverflowError as error:  # the first and last hours of the calendar
+        raise InvalidOption(f"cannot be converted to UTC: {value!r}.", argument=argument) from error
+
+
+def has_news(connection: Connection, tenant: int) -> bool:
+    """Whether there is anything that is not indexed."""
+    return connection.execute(any_unindexed(), {"tenant": tenant}).first() is not None
+
+
+class Hit(NamedTuple):
+    """A result, and the score and key behind which the next page begins."""
+
+    result: SearchResult
+    score: int
+    key: int
+
+
+def find_hits(connection: Connection, scope: Scope, query: SearchQuery) -> list[Hit]:
+    """The documents that match, best first.
+
+    Raises:
+        SchemaError: the index is missing or broken.
+    """
+    statement = matching_documents(connection.dialect.name, scope.tenant, scope.user, query)
+    try:
+        with planned_for_values(connection):
+            rows = connection.execute(statement).all()
+    except SQLAlchemyError as error:
+        if isinstance(error, DBAPIError) and (error.connection_invalidated or is_transient(error)):
+            raise  # it is repeated
+        raise SchemaError(f"The search index cannot be read: {reason_of(error)}.", hint=REBUILD_HINT) from error
+    return [Hit(_result_of(row, query), row.score, row.id) for row in rows]
+
+
+def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
+    snippet, marks = snippet_of(row.text, query.terms)
+    is_title = row.position == TITLE_POSITION
+    return SearchResult(
+        conversation_id=public_id_text(bytes(row.public_id)),
+        position=None if is_title else row.position,
+        branch=None if is_title else row.branch,
+        type=row.type,
+        role=row.role,
+        title=row.title,
+        user_id=row.user_id,
+        snippet=snippet,
+        marks=marks,
+        score=row.score / SCORE_PARTS,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,100 @@
+"""How much is stored. Sizes are measured: every row is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, LargeBinary, Select, cast, func, select
+
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
+from threadkeep.db.tables import blobs, branches, conversations, items, response_bodies, responses, usage_records
+from threadkeep.domain.ids import public_id_text
+from threadkeep.domain.reports import LargeConversation, Statistics
+from threadkeep.store.refs import Scope
+from threadkeep.store.transactions import Transactions
+from threadkeep.store.validation import page_size
+
+
+def statistics(transactions: Transactions, scope: Scope, largest: int) -> Statistics:
+    """What the tenant, or one user of it, holds, and its `largest` conversations.
+
+    Raises:
+        InvalidOption: `largest` is not a number from 1 on.
+    """
+    count = page_size(largest, "largest")
+    return transactions.read(lambda connection: _measure(connection, scope, count))
+
+
+def _measure(connection: Connection, scope: Scope, largest: int) -> Statistics:
+    table = conversations.c
+    counts = connection.execute(
+        select(table.status, func.count(), func.sum(table.next_position)).where(*_visible(scope)).group_by(table.status)
+    ).all()
+    by_status = {row[0]: row[1] for row in counts}
+    sizes = _item_sizes(connection, scope)
+    ledger = select(func.count()).select_from(usage_records).where(usage_records.c.tenant_id == scope.tenant)
+    if scope.user is not None:
+        ledger = ledger.where(usage_records.c.user_id == scope.user)
+    media: Any = (None, None)
+    if scope.user is None:
+        size = func.coalesce(func.sum(func.length(blobs.c.content)), 0)
+        media = connection.execute(select(func.count(), size).where(blobs.c.tenant_id == scope.tenant)).one()
+    return Statistics(
+        active=by_status.get(ACTIVE, 0),
+        archived=by_status.get(ARCHIVED, 0),
+        branches=_integer(connection, _owned(scope, branches, func.count())),
+        items=sum(int(row[2]) for row in counts),
+        item_bytes=_integer(connection, select(func.sum(sizes.c.bytes))),
+        responses=_integer(connection, _owned(scope, responses, func.count())),
+        body_bytes=_integer(connection, _owned(scope, response_bodies, func.sum(func.length(response_bodies.c.body)))),
+        media=media[0],
+        media_bytes=None if media[1] is None else int(media[1]),
+        attempts=_integer(connection, ledger),
+        largest=_largest(connection, scope, sizes, largest),
+    )
+
+
+def _visible(scope: Scope) -> list[ColumnElement[bool]]:
+    table = conversations.c
+    conditions = [table.tenant_id == scope.tenant, table.status != DELETED]
+    return conditions if scope.user is None else [*conditions, table.user_id == scope.user]
+
+
+def _owned(scope: Scope, table: Any, *columns: Any) -> Select[Any]:
+    """Columns of rows that belong to conversations which are not deleted."""
+    statement = select(*columns).select_from(
+        table.join(
+            conversations,
+            (conversations.c.tenant_id == table.c.tenant_id) & (conversations.c.id == table.c.conversation_id),
+        )
+    )
+    return statement.where(*_visible(scope))
+
+
+def _item_sizes(connection: Connection, scope: Scope) -> Any:
+    """The bytes of each conversation's items."""
+
+    def size(column: Any) -> Any:
+        is_sqlite = connection.dialect.name == "sqlite"  # where length() of a text counts characters
+        return func.coalesce(func.length(cast(column, LargeBinary)) if is_sqlite else func.octet_length(column), 0)
+
+    total = func.sum(size(items.c.payload) + size(items.c.rest)).label("bytes")
+    statement = _owned(scope, items, items.c.conversation_id, func.count().label("count"), total)
+    return statement.group_by(items.c.conversation_id).subquery("sizes")
+
+
+def _integer(connection: Connection, statement: Select[Any]) -> int:
+    return int(connection.execute(statement).scalar() or 0)
+
+
+def _largest(connection: Connection, scope: Scope, sizes: Any, limit: int) -> list[LargeConversation]:
+    table = conversations.c
+    rows = connection.execute(
+        select(table.public_id, table.user_id, table.title, sizes.c.count, sizes.c.bytes)
+        .where(table.id == sizes.c.conversation_id, *_visible(scope))
+        .order_by(sizes.c.bytes.desc(), table.id)
+        .limit(limit)
+    )
+    return [
+        LargeConversation(public_id_text(bytes(row[0])), row.user_id, row.title, row[3], int(row[4])) for row in rows
+    ]

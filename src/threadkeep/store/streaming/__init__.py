@@ -1,0 +1,1 @@
+"""Streamed responses: stored while they arrive, and recovered when their recorder is gone."""

@@ -1,0 +1,358 @@
+"""Recorders: they store a streamed response while it arrives."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from datetime import timedelta
+from itertools import count
+from threading import Lock
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from threadkeep.domain.formats import Assembler, get_format
+from threadkeep.domain.jsontext import bytes_as_text, dumps
+from threadkeep.domain.objects import body_object, shown
+from threadkeep.domain.rendering import Rendered
+from threadkeep.domain.response import Response
+from threadkeep.domain.stored import StoredAt
+from threadkeep.errors import InvalidItem, InvalidOption, LeaseLost, NotFound, TooLarge
+from threadkeep.store.handle import Handle
+from threadkeep.store.idempotency import IdempotencyKey
+from threadkeep.store.ledger import CallInfo, check_call
+from threadkeep.store.positions import AppendOptions, head_check
+from threadkeep.store.responses import request_info
+from threadkeep.store.streaming.heartbeat import Heartbeat
+from threadkeep.store.streaming.lifecycle import (
+    FinalizedStream,
+    StreamBatch,
+    StreamCall,
+    StreamPart,
+    StreamStart,
+    final_response,
+    finalize,
+    finalize_without_items,
+    finish_stream,
+    start_stream,
+    write_batch,
+)
+
+LEASE_SECONDS: Final = 5.0  # a recorder that died is in nobody's way for longer
+RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, also when nothing is fed …
+RENEWAL_SHARE: Final = 0.4  # … or after this part of a short one
+MAX_LEASE: Final = 86_400
+BATCH_BYTES: Final = 4 * 1024  # a batch is written when this much has arrived …
+BATCH_SECONDS: Final = 0.5  # … or when the batch before is this old
+PART_LENGTH: Final = 128 * 1024  # characters; every server takes a row of that length
+LOG: Final = logging.getLogger("threadkeep.streams")
+_DONE: Final = {"[DONE]", b"[DONE]"}  # how some providers say that no event follows
+
+
+def stream_response(
+    handle: Handle, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo, lease: object
+) -> StreamWriter:
+    """Prepare the recording of a streamed answer; see `Conversation.stream_response`. Nothing is written yet.
+
+    Raises:
+        UnknownFormat, InvalidOption: an argument cannot be used.
+    """
+    assembler = get_format(format).assembler(call.get("headers"))
+    check_call(format, call)
+    model = handle.cache.conversation.settings.get("model")
+    key = None
+    if options.get("idempotency_key") is not None:  # what a stream brings is not known before: it is for the format
+        key = IdempotencyKey.of(options["idempotency_key"], "stream_response", {"format": format})
+    start = StreamStart(
+        format=format,
+        token=secrets.token_bytes(16),
+        lease=lease_seconds(lease),
+        request=request_info(rendered, handle.cache.head),
+        notes={"model": model, "provider": call.get("provider")},
+        key=key,
+        check=head_check(options),
+    )
+    return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices))
+
+
+def lease_seconds(lease: object) -> float:
+    """How long nothing may be heard of a recorder before another writer may end its response.
+
+    Raises:
+        InvalidOption: it is not a number of seconds above 0.
+    """
+    seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_LEASE:
+        raise InvalidOption(
+            f"must be a number of seconds above 0 and up to {MAX_LEASE:,}, not {shown(lease)}.", argument="lease"
+        )
+    return float(seconds)
+
+
+class StreamWriter:
+    """A response that is being streamed, from its first event to its end.
+
+    It holds no lock: whoever uses it calls one of its methods at a time. `take` does no database work; `start`,
+    `flush` and `finish` run one transaction each.
+
+    Attributes:
+        assembler: what puts the events together.
+        number, branch: the response's number, and the branch it is stored on; None before `start`.
+        response: the response as it was stored; None before its end.
+    """
+
+    def __init__(self, handle: Handle, assembler: Assembler, start: StreamStart, call: StreamCall) -> None:
+        self._handle, self._start, self._call = handle, start, call
+        self.assembler = assembler
+        self.number: int | None = None
+        self.branch: int | None = None
+        self.response: Response | None = None
+        self._interval = min(BATCH_SECONDS, start.lease / 3)
+        self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
+        self._events: list[bytes] = []
+        self._unsent: list[StreamPart] = []
+        self._size = self._parts = 0
+        self._process = 0
+        self._has_events = False
+        self._started_at = self._written_at = monotonic()
+
+    def start(self) -> None:
+        """Insert the row of the response; where its key was used before, the response is the one that was stored then.
+
+        Raises:
+            NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: nothing was written.
+        """
+        ref, start, attempts = self._handle.ref, self._start, count()
+        stream = self._handle.transactions.write(
+            lambda connection: start_stream(connection, ref, start, is_repeated=next(attempts) > 0), is_repeatable=True
+        )
+        self.number, self.branch, self._process = stream.number, stream.branch, os.getpid()
+        self._started_at, self._written_at = monotonic(), float("-inf")
+        if stream.stored is not None:
+            self._end(stream.stored.response(start.format))
+
+    def take(self, event: Any) -> bool:
+        """Take in an event, without touching the database; True when a batch is due, which `flush` writes.
+
+        Raises:
+            CannotParse: it is not an event.
+            InvalidOption: the stream has not been started.
+        """
+        self._get_number()
+        if self.response is not None or (isinstance(event, str | bytes) and event.strip() in _DONE):
+            return False
+        value = bytes_as_text(body_object(event))
+        self.assembler.feed(value)
+        text = dumps(value) + b"\n"
+        self._events.append(text)
+        self._size += len(text)
+        self._has_events = True
+        return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
+
+    def flush(self) -> None:
+        """Write the events that were taken in and are not written yet, and renew the lease.
+
+        Raises:
+            LeaseLost: another writer has ended the response.
+        """
+        ref, start, number = self._handle.ref, self._start, self._get_number()
+        text = b"".join(self._events).decode()
+        for first in range(0, len(text), PART_LENGTH):
+            self._parts += 1
+            self._unsent.append(StreamPart(self._parts, text[first : first + PART_LENGTH]))
+        self._events, self._size, self._written_at = [], 0, monotonic()
+        batch = StreamBatch(number, start.token, start.lease, tuple(self._unsent))
+        self._handle.transactions.write(lambda connection: write_batch(connection, ref, batch), is_repeatable=True)
+        self._unsent = [part for part in self._unsent if part not in batch.parts]
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether its lease is to be renewed; inside the caller's transaction nobody else sees it."""
+        return self.response is None and self._handle.transactions.keeps_history
+
+    def renew(self) -> float | None:
+        """Renew the lease where that is due; returns after how many seconds it is due again, None: never.
+
+        Whoever feeds the recorder or ends it is told what went wrong.
+        """
+        if not self.is_renewable:
+            return None
+        age = monotonic() - self._written_at
+        if age < self.renewal:
+            return self.renewal - age
+        try:
+            self.flush()
+        except (LeaseLost, NotFound):
+            self._written_at = float("-inf")  # so that the next event is written at once, and they are told
+            return None
+        except SQLAlchemyError as error:
+            LOG.warning("The lease of a streamed response was not renewed: %s", getattr(error, "orig", None) or error)
+        return self.renewal
+
+    def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
+        """Write the response as it has arrived; nothing where that was done. `error` is why its recorder was left.
+
+        Raises:
+            InvalidItem, TooLarge: it cannot be stored; its ledger row was written.
+            LeaseLost: another writer has ended the response; nothing was written.
+            NotFound: the conversation was deleted; the ledger row was written.
+        """
+        if self.response is not None:
+            return
+        self._get_number()
+        response = final_response(self.assembler.response, error, is_cancelled=is_cancelled)
+        body = dumps(self.assembler.body) if self._has_events else None
+        call = self._call._replace(info=self._measured())
+        try:
+            self._store(response, finalize(response, body, call, error=error, key=self._start.key))
+        except (InvalidItem, TooLarge) as failure:
+            response = self.assembler.response
+            self._store(response, finalize_without_items(response, call, failure))
+            raise
+
+    def _store(self, response: Response, stream: FinalizedStream) -> None:
+        handle, number, token = self._handle, self._get_number(), self._start.token
+        ref = handle.ref.on(self.branch or 0)
+        result = handle.transactions.write(
+            lambda connection: finish_stream(connection, ref, number, token, stream), is_repeatable=True
+        )
+        self._end(response)
+        if result is None:
+            raise ref.not_found()
+        if ref.branch == handle.ref.branch:
+            handle.cache.append(stream.records, result.first, result.revision, turn=result.first, seen=result.input_to)
+        handle.after_write()
+
+    def _end(self, response: Response) -> None:
+        stored = StoredAt(self.branch or 0, self._get_number())
+        self.response = response.model_copy(update={"stored": stored})
+
+    def _measured(self) -> CallInfo:
+        """What is known of the call; its latency is measured unless the application gave it."""
+        if self._call.info.get("latency_ms") is not None:
+            return self._call.info
+        return {**self._call.info, "latency_ms": round((monotonic() - self._started_at) * 1000)}
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it was started in another process, from which this one was forked."""
+        return self.number is not None and self._process != os.getpid()
+
+    def check_owner(self) -> None:
+        """Refuse to record what another process records; its lock may be held for ever here.
+
+        Raises:
+            InvalidOption: it was started there.
+        """
+        if self.is_inherited:
+            raise InvalidOption("This stream is recorded by the process from which this one was forked.")
+
+    def _get_number(self) -> int:
+        self.check_owner()
+        if self.number is None:
+            raise InvalidOption("This stream has not been started.", hint="Use the recorder in a `with` statement.")
+        return self.number
+
+
+class RecorderAttributes:
+    """What can be read of a response that is being recorded."""
+
+    _writer: StreamWriter
+
+    @property
+    def response(self) -> Response | None:
+        """The response as it was stored; None before its end."""
+        return self._writer.response
+
+    @property
+    def partial(self) -> Response:
+        """The response as far as it has arrived, of status in_progress until its end."""
+        response = self._writer.response
+        return self._writer.assembler.partial if response is None else response
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it was stored before, under the same idempotency key: then nothing needs to be asked or fed."""
+        return self.response is not None and self.response.replayed
+
+    @property
+    def number(self) -> int | None:
+        """Its place among the conversation's responses; None before it begins."""
+        return self._writer.number
+
+    @property
+    def branch(self) -> int | None:
+        """The branch that it is stored on; None before it begins."""
+        return self._writer.branch
+
+
+class Recorder(RecorderAttributes):
+    """Stores a streamed response while it arrives: a context manager, made by `Conversation.stream_response`.
+
+    When the `with` statement ends, so does the response: as its events say, as `cancelled` when its generator was
+    closed, else as `incomplete`. Items are written then, in one transaction; until then `feed` stores the events.
+    """
+
+    def __init__(self, writer: StreamWriter) -> None:
+        self._writer = writer
+        self._lock = Lock()
+        self._heartbeat: Heartbeat | None = None
+
+    def __enter__(self) -> Self:
+        self._writer.start()
+        if self._writer.is_renewable:
+            self._heartbeat = Heartbeat(self, Recorder._renew, self._writer.renewal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer.is_inherited:  # the process that it was forked from goes on recording
+            return
+        try:
+            self._end(error)
+        except Exception as failure:
+            if error is None:
+                raise
+            note_failure(error, failure)
+
+    def feed(self, event: Any) -> None:
+        """Take in the next event of the provider: a dict, JSON text, or an SDK's object; after the end nothing happens.
+
+        Raises:
+            CannotParse: it is not an event.
+            LeaseLost: another writer has ended the response.
+        """
+        self._writer.check_owner()
+        with self._lock:
+            if self._writer.take(event):
+                self._writer.flush()
+
+    def cancel(self) -> None:
+        """End the response here, as `cancelled`; what has arrived is kept.
+
+        Raises:
+            LeaseLost: another writer has ended it.
+        """
+        self._writer.check_owner()
+        self._end(is_cancelled=True)
+
+    def _end(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
+        try:
+            with self._lock:
+                self._writer.finish(error, is_cancelled=is_cancelled)
+        finally:
+            if self._heartbeat is not None:
+                self._heartbeat.end()
+
+    def _renew(self) -> float | None:
+        with self._lock:
+            return self._writer.renew()
+
+
+def note_failure(error: BaseException, failure: Exception) -> None:
+    """Note on the error by which a recorder was left why its response could not be stored."""
+    error.add_note(f"The streamed response could not be stored: {failure}")

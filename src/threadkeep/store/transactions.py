@@ -1,0 +1,348 @@
+"""Transactions: a connection for each, BEGIN and COMMIT, and when one is run again.
+
+The work of a transaction is a function of a Connection. It runs in a transaction of its own (`EngineTransactions`) or
+inside the caller's (`HostTransactions`). All of this is written as blocking code. Under asyncio it runs in a greenlet,
+where SQLAlchemy's drivers switch to the event loop instead of blocking it, or in a worker thread; see `aio`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any, Final, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.util.concurrency import await_only, in_greenlet
+
+from threadkeep.db.dialects import PSYCOPG, is_transient
+from threadkeep.db.driver import Statement
+from threadkeep.errors import Conflict, InvalidOption
+from threadkeep.store.engines import is_sqlite_file, isolation_levels
+from threadkeep.store.refs import BranchRef
+
+T = TypeVar("T")
+
+REPEAT_SECONDS: Final = 60.0  # how long work is repeated after deadlocks and busy databases
+LOST_LIMIT: Final = 5  # how often after a lost connection
+RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
+CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
+STREAM_LIMIT: Final = 10  # how often after having ended a response in progress
+
+# Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
+BEGIN_IMMEDIATE: Final = Statement(text("BEGIN IMMEDIATE"))
+BEGIN: Final = Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
+
+# Set when the task is cancelled for which a worker thread works
+CANCELLED: Final[ContextVar[Event | None]] = ContextVar("threadkeep_cancelled", default=None)
+
+
+class Replay(Exception):
+    """Ends a transaction that has nothing to do, because it was done before: rolled back, `result` is returned."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+
+class LostRace(Exception):
+    """Ends a transaction that lost a race for an idempotency key: it is run again and finds what was done."""
+
+
+class StreamBlocksWrite(Exception):
+    """Ends a transaction that must wait for the end of a response in progress.
+
+    That response is ended in a transaction of its own, and the work run again: were it ended in the same transaction,
+    work that fails afterwards would take the end back. `status` is the one it is to end with.
+    """
+
+    def __init__(self, ref: BranchRef, number: int, status: str) -> None:
+        self.ref, self.number, self.status = ref, number, status
+
+
+# Ends the response in progress that blocks a write
+StreamEnder = Callable[[Connection, StreamBlocksWrite], None]
+
+
+def sleep(seconds: float) -> None:
+    """Wait without blocking an event loop that waits for this code."""
+    if in_greenlet():
+        await_only(asyncio.sleep(seconds))
+    else:
+        time.sleep(seconds)
+
+
+def blocking(call: Callable[[], T]) -> T:
+    """Call a library that blocks, in a worker thread where an event loop waits for this code."""
+    return await_only(asyncio.to_thread(call)) if in_greenlet() else call()
+
+
+@dataclass(slots=True)
+class Retries:
+    """Decides whether failed work may be repeated, and after which pause.
+
+    A transaction that the server took back left nothing, so it can be repeated. After a lost connection that holds
+    too, unless it was lost during COMMIT: then only a read, or a write with an idempotency key, can be repeated.
+    """
+
+    is_repeatable: bool
+    is_committing: bool = False
+    failed_at: float | None = None  # first
+    failures: int = 0
+    losses: int = 0
+    races: int = 0
+    clashes: int = 0
+    streams: int = 0
+
+    def pause(self, error: DBAPIError) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            DBAPIError: `error`, when there should be none.
+        """
+        self.failures += 1
+        self.failed_at = self.failed_at or time.monotonic()
+        if is_transient(error):
+            is_over = time.monotonic() - self.failed_at > REPEAT_SECONDS
+        elif error.connection_invalidated and (self.is_repeatable or not self.is_committing):
+            self.losses += 1
+            is_over = self.losses > LOST_LIMIT
+        else:
+            self.clashes += 1
+            is_over = not isinstance(error, IntegrityError) or self.clashes > CLASH_LIMIT
+        if is_over:
+            raise error
+        return random.uniform(0, min(0.002 * 2**self.failures, 0.25))  # noqa: S311 - jitter, no secret
+
+    def count_race(self, race: LostRace) -> None:
+        """Count a lost race; the next attempt finds what was done under the key.
+
+        Raises:
+            Conflict: it cannot be found, because the caller's transaction sees the database as it was before.
+        """
+        self.races += 1
+        if self.races > RACE_LIMIT:
+            raise Conflict(
+                "The idempotency key was used meanwhile, in a transaction that this one does not see.",
+                hint="Roll back and try again, or use the isolation level READ COMMITTED.",
+            ) from race.__cause__
+
+    def count_stream(self) -> None:
+        """Count a response in progress that had to be ended first.
+
+        Raises:
+            Conflict: each time another one had begun meanwhile.
+        """
+        self.streams += 1
+        if self.streams > STREAM_LIMIT:
+            raise Conflict(
+                "Responses in progress were ended, and each time another one had begun meanwhile.",
+                hint="Try again later.",
+            )
+
+
+class Transactions(Protocol):
+    """Runs work in transactions; `keeps_history`: what was read cannot be taken back by the caller."""
+
+    keeps_history: bool
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run work that only reads."""
+
+    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
+        """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice."""
+
+    def close(self) -> None:
+        """Close the connections that were opened."""
+
+
+class EngineTransactions:
+    """Runs work in transactions of its own and repeats it where that is safe."""
+
+    keeps_history = True
+
+    def __init__(self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder) -> None:
+        self.engine = engine
+        self._is_owned, self._end_stream = is_owned, end_stream
+        reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
+        keeps = is_owned and is_sqlite_file(engine.url)
+        reader = engine.execution_options(isolation_level=reading) if reading else engine
+        writer = engine.execution_options(isolation_level=writing) if writing else engine
+        self._writing = Connections(writer, keeps=keeps)
+        self._reading = self._writing if reader is writer else Connections(reader, keeps=keeps)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """See `Transactions.read`."""
+        retries: Retries | None = None
+        while True:
+            _check_cancelled()
+            try:
+                return self._reading.run(work)
+            except DBAPIError as error:
+                retries = retries or Retries(is_repeatable=True)
+                sleep(retries.pause(error))
+
+    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
+        """See `Transactions.write`."""
+        retries = Retries(is_repeatable)
+        transaction: Callable[[Connection], T] = partial(_run_in_transaction, work, retries)
+        while True:
+            _check_cancelled()
+            try:
+                return self._writing.run(transaction)
+            except LostRace as race:
+                retries.count_race(race)
+            except StreamBlocksWrite as blocked:
+                retries.count_stream()
+                self.write(partial(_end_stream, self._end_stream, blocked), is_repeatable=True)
+            except DBAPIError as error:
+                sleep(retries.pause(error))
+
+    def close(self) -> None:
+        """See `Transactions.close`."""
+        self._reading.close()
+        self._writing.close()
+        if self._is_owned:
+            self.engine.dispose()
+
+
+class HostTransactions:
+    """Runs work inside a transaction that the caller began and will end: no commit, no repetition."""
+
+    keeps_history = False
+
+    def __init__(self, host: Connection | OrmSession, *, end_stream: StreamEnder) -> None:
+        self._host, self._end_stream = host, end_stream
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """See `Transactions.read`; the caller's transaction begins with it if it has not yet."""
+        connection = self._connection()
+        if not connection.in_transaction():
+            connection.begin()
+        return work(connection)
+
+    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
+        """See `Transactions.write`."""
+        del is_repeatable  # nothing is repeated that the caller's transaction may have lost
+        retries = Retries(is_repeatable=False)
+        while True:
+            try:
+                return _run_in_savepoint(self._connection(), work)
+            except LostRace as race:
+                retries.count_race(race)
+            except StreamBlocksWrite as blocked:
+                retries.count_stream()
+                self.write(partial(_end_stream, self._end_stream, blocked))
+
+    def close(self) -> None:
+        """The caller's connection is the caller's."""
+
+    def _connection(self) -> Connection:
+        if isinstance(self._host, OrmSession):
+            return self._host.connection()
+        if self._host.closed:
+            raise InvalidOption(
+                "The connection that `within` was given is closed.", hint="Open the conversation anew from the store."
+            )
+        return self._host
+
+
+class Connections:
+    """A connection for each transaction.
+
+    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
+    """
+
+    def __init__(self, engine: Engine, *, keeps: bool) -> None:
+        self._engine = engine
+        self._keeps = keeps
+        self._free: deque[Connection] = deque()
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Run work on a connection that nothing else uses meanwhile."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._engine.connect()
+        try:
+            result = work(connection)
+            if connection.in_transaction():
+                connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        if self._keeps:
+            self._free.append(connection)
+        else:
+            connection.close()
+        return result
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        while self._free:
+            self._free.pop().close()
+
+
+def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:
+    retries.is_committing = False
+    connection.begin()
+    if connection.dialect.name == "sqlite":
+        BEGIN_IMMEDIATE.execute(connection, {})
+    elif _is_autocommitting(connection):
+        BEGIN.execute(connection, {})
+    try:
+        result = work(connection)
+    except Replay as replay:
+        connection.rollback()
+        earlier: T = replay.result
+        return earlier
+    retries.is_committing = True
+    connection.commit()
+    return result
+
+
+def _run_in_savepoint(connection: Connection, work: Callable[[Connection], T]) -> T:
+    if _is_autocommitting(connection):
+        raise InvalidOption("`within` needs a transaction; this connection is in AUTOCOMMIT mode, which has none.")
+    driver: Any = connection.connection.driver_connection
+    if connection.dialect.name == "sqlite" and not driver.in_transaction:
+        # The driver has not begun the caller's transaction yet, and releasing an outermost savepoint would commit.
+        BEGIN_IMMEDIATE.execute(connection, {})
+    savepoint = connection.begin_nested()
+    try:
+        result = work(connection)
+    except Replay as replay:
+        savepoint.rollback()
+        earlier: T = replay.result
+        return earlier
+    except BaseException:
+        if savepoint.is_active:
+            savepoint.rollback()
+        raise
+    savepoint.commit()
+    return result
+
+
+def _end_stream(end_stream: StreamEnder, blocked: StreamBlocksWrite, connection: Connection) -> None:
+    end_stream(connection, blocked)
+
+
+def _is_autocommitting(connection: Connection) -> bool:
+    """Whether it is psycopg's, in autocommit mode; what it is told to commit, it commits there, too."""
+    if connection.dialect.driver not in PSYCOPG:
+        return False
+    driver: Any = connection.connection.dbapi_connection
+    return bool(driver.autocommit)
+
+
+def _check_cancelled() -> None:
+    cancelled = CANCELLED.get()
+    if cancelled is not None and cancelled.is_set():
+        raise asyncio.CancelledError

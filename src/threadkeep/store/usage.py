@@ -1,0 +1,397 @@
+"""Usage reports: sums over the ledger, and over rolled-up days where these answer the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import Connection, func, select
+
+from threadkeep.db.dialects import is_mysql
+from threadkeep.db.queries import usage as statements
+from threadkeep.db.queries.usage_times import TIMES
+from threadkeep.db.tables import usage_records
+from threadkeep.db.types import name_from
+from threadkeep.domain.ids import public_id_text
+from threadkeep.domain.objects import shown
+from threadkeep.domain.reports import SUMS, UsageRow
+from threadkeep.domain.zones import changes_of, gaps_of, midnight, ranges_of
+from threadkeep.errors import InvalidOption
+from threadkeep.store.handle import Handle
+from threadkeep.store.lineage import get_row
+from threadkeep.store.refs import Scope
+from threadkeep.store.rollups import DAY, last_day
+from threadkeep.store.transactions import Transactions
+from threadkeep.store.usage_filters import conversation_keys, filter_values
+from threadkeep.store.validation import column_names, date_or_moment, time_zone, whole_number
+
+GROUPS: Final = (*TIMES, *(name for name in statements.COLUMNS if name != "day"))
+ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
+FIRST: Final = date(1000, 1, 1)
+LAST: Final = date(9999, 12, 30)
+EARLIEST: Final = midnight(FIRST, UTC)
+LATEST: Final = midnight(LAST, UTC)
+MAX_RANGES: Final = 40  # of rolled-up days; where they are scattered more than that, the ledger is as fast
+_ROLLED_UP_BY: Final = frozenset({*statements.KEYS, "day"})
+
+Ranges = list[tuple[date, date]]
+Row = Sequence[Any]
+
+
+def usage(
+    transactions: Transactions,
+    scope: Scope,
+    *,
+    by: Sequence[str] | str = (),
+    since: date | None = None,
+    until: date | None = None,
+    tz: str = "UTC",
+    order_by: str | None = None,
+    limit: int | None = None,
+    filters: Mapping[str, Any],
+) -> list[UsageRow]:
+    """What was used; see `Store.usage`.
+
+    Raises:
+        InvalidOption: it cannot be grouped, filtered or ordered like that.
+        NotFound: a conversation to filter by is not the id of any.
+    """
+    query = UsageQuery(
+        by=by if isinstance(by, tuple) else column_names(by),
+        since=None if since is None else date_or_moment("since", since),
+        until=None if until is None else date_or_moment("until", until),
+        zone=UTC if tz == "UTC" else time_zone(tz),
+        values=filter_values(filters) if filters else {},
+        order_by=order_by,
+        limit=None if limit is None else whole_number("limit", limit),
+    )
+    return transactions.read(lambda connection: run_query(connection, scope, query))
+
+
+def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
+    """What a conversation used: one row, or with `by` a list of them.
+
+    Raises:
+        InvalidOption: it cannot be grouped like that.
+        NotFound: the conversation does not exist any more.
+    """
+    ref, query = handle.ref, UsageQuery(by=column_names(by), conversation=handle.ref.key)
+
+    def read(connection: Connection) -> list[UsageRow]:
+        get_row(connection, ref)
+        return run_query(connection, ref.scope, query)
+
+    rows = handle.transactions.read(read)
+    return rows if by else rows[0]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """What to sum: grouped by these columns, over this time and these values.
+
+    Raises:
+        InvalidOption: it cannot be grouped or ordered like that.
+    """
+
+    by: tuple[str, ...] = ()
+    since: date | datetime | None = None
+    until: date | datetime | None = None  # exclusive
+    zone: tzinfo = UTC  # of dates and times
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # as `filter_values` makes them
+    order_by: str | None = None
+    limit: int | None = None
+    conversation: int | None = None  # the key of the only conversation to look at
+
+    def __post_init__(self) -> None:
+        for name in self.by:
+            if name not in GROUPS:
+                raise InvalidOption(
+                    f"contains {shown(name)}, which usage cannot be grouped by.",
+                    argument="by",
+                    hint=f"The columns are {', '.join(GROUPS)}.",
+                )
+        if len(set(self.by)) < len(self.by):
+            raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
+        if self.order_by is not None and self.order_by not in ORDERS:
+            raise InvalidOption(f"must be one of {', '.join(ORDERS)}, not {shown(self.order_by)}.", argument="order_by")
+        if self.limit is not None and self.limit < 1:
+            raise InvalidOption(f"must be a number from 1 on, not {self.limit!r}.", argument="limit")
+
+    @property
+    def is_utc(self) -> bool:
+        """Whether its days are those of UTC."""
+        return self.zone is UTC or not any(name in TIMES for name in self.by)
+
+    def fits_rollups(self, scope: Scope) -> bool:
+        """Whether sums of days answer it."""
+        return (
+            scope.user is None
+            and self.conversation is None
+            and self.is_utc
+            and _ROLLED_UP_BY.issuperset(self.values)
+            and all(name in statements.KEYS or name in ("day", "week", "month") for name in self.by)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTimes:
+    """Bounds of a query: moments, and the UTC days that lie in them as a whole or in part."""
+
+    since: datetime | None
+    until: datetime | None
+
+    def narrowed(self, days: Sequence[date | None] | None) -> UsageTimes:
+        """The part of these times that lies between some UTC days; all of it where None is one of them."""
+        known = [day for day in days or () if day is not None]
+        if not days or len(known) < len(days):
+            return self
+        since, until = moment_of(min(known), UTC), moment_of(min(max(known), LAST) + DAY, UTC)
+        return UsageTimes(max(since, self.since or since), min(until, self.until or until))
+
+    @property
+    def first(self) -> date:
+        """The first day of which a part is included."""
+        return FIRST if self.since is None else self.since.date()
+
+    @property
+    def last(self) -> date:
+        """The last day of which a part is included."""
+        return LAST if self.until is None else (self.until - timedelta.resolution).date()
+
+    @property
+    def first_whole(self) -> date:
+        """The first day that is included as a whole."""
+        return self.first + DAY if self.has_since else self.first
+
+    @property
+    def last_whole(self) -> date:
+        """The last day that is included as a whole."""
+        return self.last - DAY if self.has_until else self.last
+
+    @property
+    def has_since(self) -> bool:
+        """Whether the first bound lies within a day."""
+        return self.since is not None and self.since != moment_of(self.since.date(), UTC)
+
+    @property
+    def has_until(self) -> bool:
+        """Whether the last bound lies within a day."""
+        return self.until is not None and self.until != moment_of(self.until.date(), UTC)
+
+
+def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
+    """A bound in UTC, within what all databases and the arithmetic of dates take; a date is a day in that zone."""
+    if bound is None:
+        return None
+    try:
+        moment = (bound if isinstance(bound, datetime) else midnight(bound, zone)).astimezone(UTC)
+    except OverflowError:
+        moment = EARLIEST if bound.year < FIRST.year else LATEST
+    return min(max(moment, EARLIEST), LATEST)
+
+
+def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:
+    """The sums; figures that no record knows are None.
+
+    Raises:
+        NotFound: a conversation to filter by is not the id of any.
+    """
+    values = dict(query.values)
+    if "conversation_id" in values:
+        values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
+    times = UsageTimes(moment_of(query.since, query.zone), moment_of(query.until, query.zone))
+    times = times.narrowed(values.get("day"))
+    usage_report = UsageReport(query, scope, times, values)
+    rows: list[UsageRow] | None = None
+    if times.first > times.last:
+        rows = []
+    elif query.fits_rollups(scope):
+        rows = usage_report.from_rollups(connection)
+    if rows is None:
+        rows = usage_report.from_ledger(connection)
+    return rows or ([UsageRow(keys={})] if not query.by else [])
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Runs a query: its statements and their parameters."""
+
+    query: UsageQuery
+    scope: Scope
+    times: UsageTimes
+    values: Mapping[str, Sequence[Any]]  # by column, as it holds them
+
+    def from_ledger(self, connection: Connection) -> list[UsageRow]:
+        """The rows, from the ledger alone."""
+        parameters = self._parameters()
+        key = self._statement_key(offsets=None if self.query.is_utc else self._offsets(connection, parameters))
+        if self.times.since is not None or self.times.until is not None:
+            key = replace(key, ranges=1)
+            parameters |= _range_parameters("day", [(self.times.first, self.times.last)])
+        return self._rows(key, _execute(connection, key, parameters))
+
+    def from_rollups(self, connection: Connection) -> list[UsageRow] | None:
+        """The rows, from rolled-up days and for the rest from the ledger; None where none is, or they are scattered.
+
+        Mostly all days between the first and the last one are rolled up, and a statement can find out these two by
+        itself. MySQL needs them as parameters: it uses no index for a bound that is a subquery.
+        """
+        days = self.times.first_whole, min(self.times.last_whole, last_day(datetime.now(UTC)))
+        if days[0] > days[1]:
+            return None
+        parameters = self._parameters() | _range_parameters("rolled_up", [days])
+        if not is_mysql(connection.dialect):
+            ends = _range_parameters("day", [(self.times.first, self.times.last)])
+            key = self._statement_key(spans=True)
+            rows = _execute(connection, key, parameters | ends)
+            if rows and rows[0][len(key.by)]:
+                return self._rows(key, rows)
+        ranges = _rolled_up_ranges(connection, parameters)
+        if not ranges or len(ranges) > MAX_RANGES:
+            return None
+        rest = gaps_of(ranges, self.times.first, self.times.last)
+        parameters |= _range_parameters("rolled_up", ranges) | _range_parameters("day", rest)
+        parameters["days"] = sum(map(_days_in, ranges))
+        return self._from_ranges(connection, self._statement_key(rolled_up=len(ranges), ranges=len(rest)), parameters)
+
+    def _from_ranges(
+        self, connection: Connection, key: statements.StatementKey, parameters: dict[str, Any]
+    ) -> list[UsageRow] | None:
+        """The rows, from ranges of days; None where these are not rolled up any more."""
+        rows = _execute(connection, key, parameters)
+        if key.by and rows:
+            return self._rows(key, rows)
+        if not key.by:
+            return self._rows(key, rows) if rows[0][-1] else None
+        total = replace(key, by=(), order_by=None, is_limited=False)  # nothing was used, or days are not rolled up
+        [(attempts, *_, is_rolled_up)] = _execute(connection, total, parameters)
+        return [] if is_rolled_up and not attempts else None
+
+    def _rows(self, key: statements.StatementKey, rows: Sequence[Row]) -> list[UsageRow]:
+        """The rows of a report, of which there can be many."""
+        if "hour" in key.by:
+            rows = [_with_hour(row, key) for row in rows]
+        if key.is_unordered:  # as the database orders them, so before names are read
+            rows = _ordered(rows, len(key.by))
+        for index, name in enumerate(key.by):
+            rows = _read_column(rows, index, _READERS.get(name, name_from))
+        return UsageRow.each(key.by, rows)
+
+    def _statement_key(self, **more: Any) -> statements.StatementKey:
+        query, times = self.query, self.times
+        return statements.StatementKey(
+            by=query.by,
+            filters=tuple(
+                (name, sum(one is not None for one in values), None in values) for name, values in self.values.items()
+            ),
+            since=times.has_since,
+            until=times.has_until,
+            is_of_user=self.scope.user is not None,
+            is_of_conversation=query.conversation is not None,
+            order_by=query.order_by,
+            is_limited=query.limit is not None,
+            **more,
+        )
+
+    def _parameters(self) -> dict[str, Any]:
+        query, times = self.query, self.times
+        parameters = self.scope.parameters(
+            conversation=query.conversation, since=times.since, until=times.until, limit=query.limit
+        )
+        for name, values in self.values.items():
+            known = [value for value in values if value is not None]
+            parameters |= {statements.filter_parameter(name, number): value for number, value in enumerate(known)}
+        return parameters
+
+    def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
+        """How far local time is ahead while there are records; the moments of changes become parameters."""
+        table = usage_records.c
+        ends = connection.execute(
+            select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
+        ).one()
+        first, last = ends[0] or FIRST, ends[1] or FIRST
+        since = max(moment_of(first, UTC), self.times.since or moment_of(FIRST, UTC))
+        until = min(moment_of(last + DAY, UTC), self.times.until or moment_of(LAST, UTC))
+        changes, offsets = changes_of(self.query.zone, since, max(since, until))
+        parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
+        return offsets
+
+
+def _execute(connection: Connection, key: statements.StatementKey, parameters: Mapping[str, Any]) -> Sequence[Row]:
+    """The rows of a report, as they come."""
+    return statements.report_statement(key, connection.dialect.name).fetch_all(connection, parameters)
+
+
+def _rolled_up_ranges(connection: Connection, parameters: Mapping[str, Any]) -> Ranges:
+    """The rolled-up days of a range."""
+    [(first, last, count)] = statements.rolled_up_span().fetch_all(connection, parameters)
+    if not count:
+        return []
+    span = _date(first), _date(last)
+    if _days_in(span) == count:  # no gaps, as nearly always
+        return [span]
+    return ranges_of([_date(day) for (day,) in statements.rolled_up_days().fetch_all(connection, parameters)])
+
+
+def _days_in(range_: tuple[date, date]) -> int:
+    return (range_[1] - range_[0]).days + 1
+
+
+def _range_parameters(name: str, ranges: Ranges) -> dict[str, date]:
+    ends = {f"{name}_from_{number}": start for number, (start, _) in enumerate(ranges)}
+    return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
+
+
+def _read_column(rows: Sequence[Row], index: int, reader: Callable[[Any], Any]) -> Sequence[Row]:
+    """Rows with a key as users see it. Mostly it comes from the driver like that, and rows stay as they are."""
+    values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
+    if all(value == read for value, read in values.items()):
+        return rows
+    return [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
+
+
+def _ordered(rows: Sequence[Row], width: int) -> list[Row]:
+    """Rows by their first columns, byte for byte; what is unknown comes last."""
+    ordered = list(rows)
+    for key in map(itemgetter, reversed(range(width))):
+        is_known = None not in map(key, ordered)
+        ordered.sort(key=key if is_known else lambda row, key=key: (key(row) is None, key(row)))  # type: ignore[misc]
+    return ordered
+
+
+def _with_hour(row: Row, key: statements.StatementKey) -> Row:
+    """A row with an hour in place of what the database says of it: local time, and where clocks change its offset."""
+    index, offsets = key.by.index("hour"), key.offsets or (0,)
+    rest = row[index + 1 :] if len(offsets) == 1 else row[index + 2 :]
+    ahead = offsets[0] if len(offsets) == 1 else row[index + 1]
+    wall = row[index] if isinstance(row[index], datetime) else datetime.fromisoformat(row[index])
+    # with its distance from UTC as the zone: times in a zone that clocks show twice would be equal
+    return (*row[:index], wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC), *rest)
+
+
+def _date(value: Any) -> date:
+    if isinstance(value, datetime):
+        return value.date()
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _public_id(value: Any) -> str | None:
+    return None if value is None else public_id_text(bytes(value))
+
+
+def _hex(value: Any) -> str | None:
+    return None if value is None else bytes(value).hex()
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+# How the keys of rows are read that are not names
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "hour": _unchanged, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
+    "response": _unchanged,
+}  # fmt: skip

@@ -1,0 +1,223 @@
+"""Checks of arguments, made before any transaction begins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from threadkeep.db.types import IDENTIFIER_BYTES, escaped
+from threadkeep.domain.objects import shown
+from threadkeep.errors import InvalidOption
+
+MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
+MAX_POSITION: Final = 2**62
+MAX_KEY: Final = 2**63 - 1
+MAX_PAGE: Final = 1_000
+
+
+def check_names(options: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse keyword arguments that do not exist.
+
+    Raises:
+        InvalidOption: one of them is unknown.
+    """
+    unknown = set(options).difference(known)
+    if unknown:
+        raise InvalidOption(f"There is no option {min(unknown)!r}.", hint=f"The options are {', '.join(known)}.")
+
+
+def identifier(argument: str, value: object) -> str:
+    """A name or id that fits its column.
+
+    Raises:
+        InvalidOption: it is not a string, empty, or longer than the column.
+    """
+    if not isinstance(value, str) or not value:
+        raise InvalidOption(f"must be a string that is not empty, not {shown(value)}.", argument=argument)
+    size = len(escaped(value).encode())
+    if size > IDENTIFIER_BYTES:
+        raise InvalidOption(
+            f"has {size:,} bytes, at most {IDENTIFIER_BYTES} can be stored: {value[:40]!r}…",
+            argument=argument,
+            hint="Use a shorter id, or a hash of it.",
+        )
+    return value
+
+
+def optional_identifier(argument: str, value: object) -> str | None:
+    """Like `identifier`; None stays None."""
+    return None if value is None else identifier(argument, value)
+
+
+def whole_number(argument: str, value: object, limit: int = MAX_NUMBER) -> int:
+    """A number to look something up by; one beyond its column becomes `limit`, because nothing is there either.
+
+    Raises:
+        InvalidOption: it is not a whole number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(f"must be a whole number, not {shown(value)}.", argument=argument)
+    return max(-limit, min(value, limit))
+
+
+def page_size(limit: object, argument: str = "limit") -> int:
+    """How many rows a page shows.
+
+    Raises:
+        InvalidOption: it is not a number from 1 to MAX_PAGE.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+        raise InvalidOption(f"must be a number from 1 to {MAX_PAGE:,}, not {shown(limit)}.", argument=argument)
+    return limit
+
+
+def cursor_position(cursor: str | int | None, argument: str = "after") -> int | None:
+    """A position from the `next` of a page of items, responses or branches, or given as a number.
+
+    Raises:
+        InvalidOption: it is neither.
+    """
+    if cursor is None:
+        return None
+    if not isinstance(cursor, str):
+        return whole_number(argument, cursor, MAX_POSITION)
+    try:
+        return int(cursor)
+    except ValueError as error:
+        raise InvalidOption(f"is not a position or the `next` of a page: {cursor!r}.", argument=argument) from error
+
+
+def cursor_after(at: datetime, key: int) -> str:
+    """The `next` of a page of conversations that ends with this one."""
+    text = f"{at.astimezone(UTC).isoformat(timespec='microseconds')} {key}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def conversation_cursor(cursor: object) -> tuple[datetime, int] | None:
+    """When the last conversation of a page was active, and its key.
+
+    Raises:
+        InvalidOption: it is not the `next` of a page.
+    """
+    if cursor is None:
+        return None
+    try:
+        text, number = base64.urlsafe_b64decode(str(cursor).encode()).decode().split(" ")
+        at, key = datetime.fromisoformat(text), int(number)
+    except (ValueError, binascii.Error) as error:
+        raise _not_a_cursor(cursor) from error
+    if at.tzinfo is None or not 0 <= key <= MAX_KEY:
+        raise _not_a_cursor(cursor)
+    return at, key
+
+
+def search_cursor(cursor: object) -> tuple[int, int] | None:
+    """The score and key of the last result of a page.
+
+    Raises:
+        InvalidOption: it is not the `next` of a page.
+    """
+    if cursor is None:
+        return None
+    try:
+        score, key = map(int, str(cursor).split("."))
+    except ValueError as error:
+        raise _not_a_cursor(cursor) from error
+    if not (0 <= score <= MAX_KEY and 0 <= key <= MAX_KEY):
+        raise _not_a_cursor(cursor)
+    return score, key
+
+
+def _not_a_cursor(cursor: object) -> InvalidOption:
+    return InvalidOption(f"is not the `next` of a page: {shown(cursor)}.", argument="after")
+
+
+def title_text(title: object) -> str | None:
+    """A title.
+
+    Raises:
+        InvalidOption: it is not a string that can be stored.
+    """
+    if title is None:
+        return None
+    if not isinstance(title, str) or "\x00" in title:
+        raise InvalidOption(f"must be a string without U+0000, not {shown(title)}.", argument="title")
+    try:
+        title.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidOption(
+            f"has a lone surrogate at index {error.start}, which cannot be stored.", argument="title"
+        ) from error
+    return title
+
+
+def label_texts(labels: object) -> dict[str, str]:
+    """Labels: strings by names.
+
+    Raises:
+        InvalidOption: a name or value is not a string, or too long.
+    """
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise InvalidOption(f"must be a mapping of strings to strings, not {shown(labels)}.", argument="labels")
+    return {
+        identifier("The name of a label", name): value if value == "" else identifier(f"The label {name!r}", value)
+        for name, value in labels.items()
+    }
+
+
+def column_names(by: object) -> tuple[str, ...]:
+    """The columns that sums of usage are grouped by: one name or several.
+
+    Raises:
+        InvalidOption: it is neither.
+    """
+    if isinstance(by, str):
+        return (by,)
+    if isinstance(by, Iterable):
+        names = tuple(by)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise InvalidOption(f"must be the name of a column or a list of names, not {shown(by)}.", argument="by")
+
+
+def time_zone(tz: object) -> tzinfo:
+    """The time zone of that name.
+
+    Raises:
+        InvalidOption: there is none.
+    """
+    if tz == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(tz)  # type: ignore[arg-type]  # what is not a string raises TypeError
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        raise InvalidOption(
+            f"is not the name of a time zone: {shown(tz)}.", argument="tz", hint="Give a name such as Europe/Paris."
+        ) from error
+
+
+def date_or_moment(argument: str, value: Any) -> date | datetime | None:
+    """A bound of a time range: a date, an aware datetime, or None.
+
+    Raises:
+        InvalidOption: it is something else, or a datetime without a time zone.
+    """
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidOption(
+                f"is a datetime without a time zone: {value!r}.",
+                argument=argument,
+                hint="Give an aware one, or a date.",
+            )
+        return value
+    if not isinstance(value, date):
+        raise InvalidOption(f"must be a date or an aware datetime, not {shown(value)}.", argument=argument)
+    return value

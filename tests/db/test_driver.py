@@ -1,0 +1,112 @@
+"""Statements go straight to the driver's cursor, unless somebody wants to see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, Engine, bindparam, create_engine, event, make_url, select, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.databases import DRIVERS, Database
+from threadkeep.db.driver import Statement, insert_rows
+from threadkeep.db.driver.executors import executor_for
+from threadkeep.db.tables import tenants
+
+DIRECT, THROUGH_CORE = "_CursorExecutor", "_CoreExecutor"
+IDS = Statement(select(tenants.c.id).where(tenants.c.id > bindparam("after")).order_by(tenants.c.id))
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS = [{"id": number, "name": f"t{number}", "created_at": CREATED} for number in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def database(database: Database) -> Database:
+    """A database with three tenants."""
+    with database.engine().begin() as connection:
+        insert_rows(connection, [(tenants, ROWS)])
+    return database
+
+
+def engine_of(database: Database, **options: Any) -> Engine:
+    url = make_url(database.url)
+    return create_engine(url.set(drivername=DRIVERS[url.drivername]), **options)
+
+
+def executor_of(engine: Engine) -> str:
+    """The kind of executor on a connection of the engine; what it returns is the same with each kind."""
+    with engine.connect() as connection:
+        assert list(IDS.fetch_all(connection, {"after": 1})) == [(2,), (3,)]
+        name = type(executor_for(connection)).__name__
+    engine.dispose()
+    return name
+
+
+def test_the_driver_executes_them(database: Database) -> None:
+    """Also on an engine with an isolation level of its own, which listens to itself."""
+    assert executor_of(engine_of(database)) == DIRECT
+    level = "SERIALIZABLE" if database.kind == "sqlite" else "READ COMMITTED"
+    assert executor_of(engine_of(database, isolation_level=level)) == DIRECT
+
+
+@pytest.mark.parametrize("name", ["before_cursor_execute", "after_cursor_execute", "before_execute", "after_execute"])
+def test_core_executes_them_where_somebody_listens(database: Database, name: str) -> None:
+    engine, heard = engine_of(database), []
+
+    def hear(*arguments: Any) -> None:
+        heard.append(arguments)
+
+    event.listen(engine, name, hear)
+    assert executor_of(engine) == THROUGH_CORE
+    if "cursor" in name:
+        assert any("threadkeep_tenants" in str(arguments) for arguments in heard)
+
+
+def test_core_executes_them_where_they_are_logged(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    assert executor_of(engine_of(database, echo=True)) == THROUGH_CORE
+    assert "threadkeep_tenants" in caplog.text
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_core_executes_them_where_an_application_has_cursors_of_its_own(database: Database) -> None:
+    class Traced(psycopg.ClientCursor[Any]):
+        """What a library for tracing puts in the place of psycopg's cursors."""
+
+    assert executor_of(engine_of(database, connect_args={"cursor_factory": Traced})) == THROUGH_CORE
+
+
+@pytest.mark.parametrize(
+    ("database", "driver", "expected"),
+    [
+        ("postgresql", "postgresql+psycopg", "_AsyncPsycopgExecutor"),
+        ("mariadb", "mariadb+asyncmy", "_CursorExecutor"),
+    ],
+    indirect=["database"],
+)
+def test_the_driver_executes_them_under_asyncio(database: Database, driver: str, expected: str) -> None:
+    async def run(look: Callable[[Connection], Any]) -> Any:
+        engine = create_async_engine(make_url(database.url).set(drivername=driver))
+        async with engine.connect() as connection:
+            found = await connection.run_sync(look)
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(run(lambda connection: type(executor_for(connection)).__name__)) == expected
+    assert list(asyncio.run(run(lambda connection: IDS.fetch_all(connection, {"after": 1})))) == [(2,), (3,)]
+
+
+def test_what_is_read_of_sqlalchemy_is_there(database: Database) -> None:
+    """Attributes that its documentation does not name; where one is missing, each statement would go through Core."""
+    engine = engine_of(database)
+    with engine.connect() as connection:
+        attributes: list[Any] = [connection._echo, connection._has_events, engine._has_events]
+        assert attributes == [False] * 3
+        compiled: Any = text("SELECT :value").compile(dialect=engine.dialect)
+        assert compiled.positional == (compiled.positiontup is not None)
+        assert (list(compiled.binds), list(compiled.bind_names.values())) == (["value"], ["value"])
+        assert compiled.binds["value"].required
+        assert compiled.construct_params(_check=False) == {"value": None}
+    engine.dispose()

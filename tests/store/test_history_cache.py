@@ -1,0 +1,111 @@
+"""A store remembers conversations that were read lately; nobody can tell but by the time it takes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.factories import an_answer
+from threadkeep import NotFound, Store
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.store.history_cache import ENTRY_BYTES, CachedHistory, HistoryCache
+
+FORMAT: Final = "open_responses"
+
+
+@pytest.fixture
+def read(conversation: Any, store: Any) -> Any:
+    """A conversation that was read by a handle that is gone."""
+    conversation.user("One")
+    conversation.add_response(an_answer("Two"), FORMAT)
+    store.get_conversation(conversation.id).request_payload(FORMAT)
+    return conversation
+
+
+def same_everywhere(read: Any, store: Any, elsewhere: Any) -> Any:
+    """What a new handle of each store renders, which must be the same."""
+    found = store.get_conversation(read.id).request_body(FORMAT)
+    assert found == elsewhere.get_conversation(read.id).request_body(FORMAT)
+    return store.get_conversation(read.id).request_payload(FORMAT)
+
+
+def test_a_new_handle_begins_with_what_was_read(read: Any, store: Any) -> None:
+    handle = store.get_conversation(read.id)
+    assert len(handle._handle.cache.history()[1]) == 2
+    assert handle._handle.cache.next_position == 2
+
+
+def test_what_others_append_is_seen(read: Any, store: Any, elsewhere: Any) -> None:
+    elsewhere.get_conversation(read.id).user("Three")
+    assert len(same_everywhere(read, store, elsewhere)["input"]) == 3
+    store.get_conversation(read.id).user("Four")
+    assert len(same_everywhere(read, store, elsewhere)["input"]) == 4
+
+
+def test_what_others_change_is_seen(read: Any, store: Any, elsewhere: Any) -> None:
+    elsewhere.get_conversation(read.id).update(instructions="Be brief.", model="gpt-5.4-mini")
+    payload = same_everywhere(read, store, elsewhere)
+    assert (payload["instructions"], payload["model"]) == ("Be brief.", "gpt-5.4-mini")
+
+
+def test_a_deleted_conversation_is_gone(read: Any, store: Any, elsewhere: Any) -> None:
+    handle = store.get_conversation(read.id)
+    elsewhere.delete_conversation(read.id)
+    with pytest.raises(NotFound):
+        handle.request_body(FORMAT)
+    with pytest.raises(NotFound):
+        store.get_conversation(read.id)
+
+
+def test_branches_are_remembered_apart(read: Any, store: Any, elsewhere: Any) -> None:
+    fork = store.get_conversation(read.id).fork(at=0)
+    fork.user("Instead")
+    assert len(fork.request_payload(FORMAT)["input"]) == 2
+    assert len(store.get_conversation(read.id, branch=fork.branch).request_payload(FORMAT)["input"]) == 2
+    assert len(same_everywhere(read, store, elsewhere)["input"]) == 2
+    assert store.get_conversation(read.id).request_payload(FORMAT)["input"][1]["role"] == "assistant"
+
+
+def test_users_do_not_find_what_the_store_remembers_of_others(read: Any, store: Any) -> None:
+    with pytest.raises(NotFound):
+        store.for_user("somebody else").get_conversation(read.id)
+
+
+def test_nothing_of_a_transaction_that_was_taken_back_is_remembered(database: Any, watching: Engine) -> None:
+    with Store(database.url) as store:
+        conversation = store.create_conversation(model="m", input="One")
+        conversation.request_payload(FORMAT)
+        with watching.connect() as connection:
+            inside = store.within(connection).get_conversation(conversation.id)
+            inside.user("Two")
+            assert len(inside.request_payload(FORMAT)["input"]) == 2
+            connection.rollback()
+        assert len(store.get_conversation(conversation.id).request_payload(FORMAT)["input"]) == 1
+
+
+def test_a_store_without_memory_reads_everything(database: Any) -> None:
+    with Store(database.url, memory_bytes=0) as store:
+        conversation = store.create_conversation(model="m", input="One")
+        conversation.request_payload(FORMAT)
+        assert store.get_conversation(conversation.id)._handle.cache.history()[1] == []
+        assert len(store.get_conversation(conversation.id).request_payload(FORMAT)["input"]) == 1
+
+
+def test_what_was_used_longest_ago_is_forgotten_first() -> None:
+    histories = HistoryCache(limit=3 * (ENTRY_BYTES + 10))
+    entry = Entry(0, "message", payload=b"x" * 10)
+    for key in (1, 2, 3):
+        assert histories.keep((1, key, 0), CachedHistory(0, [entry], 1, {}), 0, [entry]) == ENTRY_BYTES + 10
+    assert histories.find((1, 1, 0), 0) is not None
+    histories.keep((1, 4, 0), CachedHistory(0, [entry], 1, {}), 0, [entry])
+    assert [histories.find((1, key, 0), 0) is not None for key in (1, 2, 3, 4)] == [True, False, True, True]
+    assert histories.find((1, 4, 0), 1) is None, "another revision"
+
+
+def test_what_is_larger_than_the_memory_is_not_remembered() -> None:
+    histories = HistoryCache(limit=100)
+    entry = Entry(0, "message", payload=b"x" * 100)
+    histories.keep((1, 1, 0), CachedHistory(0, [entry], 1, {}), 0, [entry])
+    assert histories.find((1, 1, 0), 0) is None

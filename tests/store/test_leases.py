@@ -1,0 +1,302 @@
+"""Leases of recorders: renewed while they live, over soon after they died."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
+
+from tests.databases import Database
+from tests.factories import a_stream, texts_of
+from tests.processes import forked, pipe
+from tests.store.test_streams import FORMAT, expire, left
+from tests.store.watching import Tables, engine_of
+from tests.store.writers import stream_for_ever
+from threadkeep import InvalidOption, LeaseLost, ResponseInProgress
+from threadkeep.store.streaming.heartbeat import NAME
+from threadkeep.store.streaming.recorder import LEASE_SECONDS, RENEWAL_SECONDS
+
+LEASE = 1.5
+BEAT = LEASE / 2  # after which a renewal is due
+WORDS = "one two three"
+TAKEOVER_SECONDS = 6
+UNFINISHED = """
+import sys
+from threadkeep import Store
+conversation = Store(sys.argv[1], tenants=True).for_tenant(sys.argv[2]).get_conversation(sys.argv[3])
+recorder = conversation.stream_response("open_responses").__enter__()
+"""
+
+
+def inner(recorder: Any) -> Any:
+    return getattr(recorder, "_wrapped", recorder)
+
+
+def wait(store: Any, seconds: float) -> None:
+    """Do nothing; the event loop, where there is one, goes on."""
+    if hasattr(store, "_runner"):
+        store._runner.run(asyncio.sleep(seconds))
+    else:
+        time.sleep(seconds)
+
+
+def heartbeats() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == NAME]
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10) -> None:
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def refused(conversation: Any) -> float:
+    """How long another writer is told to wait."""
+    with pytest.raises(ResponseInProgress) as caught:
+        conversation.user("Are you there?")
+    seconds: float = caught.value.retry_after
+    return seconds
+
+
+# While it lives
+
+
+def test_silence_does_not_end_a_stream(store: Any, conversation: Any, elsewhere: Any) -> None:
+    """A model may think for longer than any lease."""
+    conversation.user("Count")
+    other = elsewhere.get_conversation(conversation.id)
+    with conversation.stream_response(FORMAT, lease=LEASE) as recorder:
+        for number in range(2):
+            wait(store, 1.2 * LEASE)
+            assert 0 < refused(other) <= LEASE
+            recorder.feed(a_stream(WORDS)[number])
+    assert [row.status for row in conversation.responses()] == ["incomplete"]
+    assert conversation.usage().attempts == 1
+
+
+def test_what_was_fed_is_written_in_silence(store: Any, conversation: Any, tables: Tables) -> None:
+    """… and not only with the next event."""
+    with conversation.stream_response(FORMAT, lease=LEASE) as recorder:
+        inner(recorder)._writer._interval = 60
+        for one in a_stream(WORDS)[:4]:
+            recorder.feed(one)
+        assert "two" not in "".join(row["content"] for row in tables.rows("stream_parts", "part"))
+        wait(store, BEAT)
+        assert "two" in "".join(row["content"] for row in tables.rows("stream_parts", "part"))
+
+
+def test_leases_are_short_and_renewals_frequent() -> None:
+    """One renewal may fail, and what a killed process leaves is free within six seconds."""
+    assert (LEASE_SECONDS, RENEWAL_SECONDS) == (5, 2)
+    assert 2 * RENEWAL_SECONDS < LEASE_SECONDS < TAKEOVER_SECONDS
+
+
+def test_a_lease_that_was_lost_is_told_to_who_feeds(
+    store: Any, conversation: Any, elsewhere: Any, tables: Tables
+) -> None:
+    recorder = conversation.stream_response(FORMAT, lease=LEASE)
+    recorder.__enter__()
+    elsewhere.get_conversation(conversation.id).user("Stop", on_conflict="append")
+    wait(store, BEAT)
+    with pytest.raises(LeaseLost):
+        recorder.feed(a_stream(WORDS)[0])
+    with pytest.raises(LeaseLost):
+        recorder.__exit__(None, None, None)
+    assert tables.counts()["usage_records"] == 1
+    assert not heartbeats()
+
+
+@contextmanager
+def unreachable(store: Any) -> Iterator[list[str]]:
+    """Renewals fail."""
+    failed: list[str] = []
+
+    def refuse(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("UPDATE threadkeep_responses"):
+            failed.append(statement)
+            raise OperationalError(statement, None, Exception("The database is away."))
+
+    event.listen(engine_of(store), "before_cursor_execute", refuse)
+    try:
+        yield failed
+    finally:
+        event.remove(engine_of(store), "before_cursor_execute", refuse)
+
+
+def test_a_renewal_that_fails_is_tried_again(
+    store: Any, conversation: Any, watching: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it was about to write is not lost."""
+    recorder = conversation.stream_response(FORMAT, lease=LEASE)
+    recorder.__enter__()
+    inner(recorder)._writer._interval = 60
+    recorder.feed(a_stream(WORDS)[0])
+    recorder.feed(a_stream(WORDS)[1])
+    with unreachable(store) as failed, caplog.at_level(logging.WARNING, "threadkeep.streams"):
+        recorder.feed(a_stream(WORDS)[2])
+        wait(store, BEAT)
+        recorder.feed(a_stream(WORDS)[3])
+        wait(store, BEAT)
+    assert failed
+    assert {record.getMessage() for record in caplog.records} == {
+        "The lease of a streamed response was not renewed: The database is away."
+    }
+    recorder.feed(a_stream(WORDS)[4])
+    wait(store, BEAT)
+    inner(recorder)._heartbeat._ended.set()
+    expire(watching)
+    conversation.user("And?")
+    assert texts_of(conversation.transcript()) == [WORDS, "And?"]
+
+
+# Its end
+
+
+@pytest.mark.parametrize("end", ["leave", "cancel", "error"])
+def test_the_heartbeat_ends_with_the_recorder(store: Any, conversation: Any, end: str) -> None:
+    recorder = conversation.stream_response(FORMAT, lease=LEASE)
+    recorder.__enter__()
+    assert len(heartbeats()) == (0 if hasattr(store, "_runner") else 1)
+    if end == "cancel":
+        recorder.cancel()
+        assert not heartbeats()
+    error = ZeroDivisionError() if end == "error" else None
+    recorder.__exit__(None if error is None else type(error), error, None)
+    assert not heartbeats()
+    if hasattr(store, "_runner"):
+        assert inner(recorder)._heartbeat._task.done()
+
+
+def test_a_recorder_that_nobody_holds_has_no_heartbeat(store: Any, conversation: Any, elsewhere: Any) -> None:
+    """It can never end its response, so others need not wait for it."""
+    recorder = conversation.stream_response(FORMAT, lease=LEASE)
+    recorder.__enter__()
+    recorder.feed(a_stream(WORDS)[0])
+    del recorder
+    gc.collect()
+    wait(store, LEASE + BEAT)
+    assert not heartbeats()
+    elsewhere.get_conversation(conversation.id).user("Hello?")
+    assert [row.status for row in conversation.responses()] == ["incomplete"]
+
+
+def test_a_stored_answer_needs_no_heartbeat(conversation: Any) -> None:
+    for _ in range(2):
+        with conversation.stream_response(FORMAT, idempotency_key="key") as recorder:
+            assert (inner(recorder)._heartbeat is None) == recorder.replayed
+            for one in a_stream(WORDS):
+                recorder.feed(one)
+
+
+# Processes
+
+
+@pytest.fixture
+def sync_store(stores: Any, tenant: str) -> Any:
+    return stores.get("sync").for_tenant(tenant)
+
+
+def test_the_transaction_of_the_caller_is_left_alone(sync_store: Any, watching: Engine) -> None:
+    """Nobody else sees the response before it ends, and its connection is not for two threads."""
+    conversation = sync_store.create_conversation(model="m", input="Count")
+    with watching.connect() as connection:
+        with sync_store.within(connection).get_conversation(conversation.id).stream_response(FORMAT) as recorder:
+            assert recorder._heartbeat is None
+        connection.rollback()
+    assert list(conversation.responses()) == []
+
+
+def test_a_heartbeat_does_not_keep_a_process_alive(database: Database, sync_store: Any, tenant: str) -> None:
+    conversation = sync_store.create_conversation(model="m", input="Count")
+    arguments = [sys.executable, "-c", UNFINISHED, database.url, tenant, conversation.id]
+    started = time.monotonic()
+    done = subprocess.run(arguments, timeout=60, check=True, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert time.monotonic() - started < 30
+    assert refused(conversation) > 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_is_no_recorder(sync_store: Any, elsewhere: Any) -> None:
+    """It neither writes nor ends what its parent goes on recording, and waits for nobody's lock."""
+    conversation = sync_store.create_conversation(model="m", input="Count")
+    with conversation.stream_response(FORMAT, lease=LEASE) as recorder:
+        recorder.feed(a_stream(WORDS)[0])
+        recorder._lock.acquire()  # as if it were just beating
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            try:
+                recorder.__exit__(None, None, None)
+                recorder.feed(a_stream(WORDS)[1])
+            except InvalidOption as error:
+                os._exit(int("forked" not in str(error)))
+            os._exit(2)
+        recorder._lock.release()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        time.sleep(LEASE + BEAT)
+        refused(elsewhere.get_conversation(conversation.id))
+        for one in a_stream(WORDS)[1:]:
+            recorder.feed(one)
+    assert (recorder.response.status, recorder.response.text) == ("completed", WORDS)
+
+
+@pytest.mark.slow
+def test_after_a_killed_process_the_same_key_takes_over(database: Database, sync_store: Any, tenant: str) -> None:
+    """What it had stored stays, as incomplete; the new answer is another response, under that key."""
+    conversation = sync_store.create_conversation(model="m", input="Count")
+    receiver, sender = pipe()
+    process = forked(stream_for_ever, database.url, tenant, conversation.id, LEASE_SECONDS, sender, "key")
+    sender.close()
+    assert receiver.poll(60)
+    time.sleep(RENEWAL_SECONDS + LEASE_SECONDS)  # it lives for longer than its first lease
+    with pytest.raises(ResponseInProgress), conversation.stream_response(FORMAT, idempotency_key="key"):
+        pass
+    process.kill()
+    process.join()
+    receiver.close()
+    killed_at = time.monotonic()
+    recorder = take_over(conversation)
+    assert time.monotonic() - killed_at < TAKEOVER_SECONDS
+    rows = list(conversation.responses())
+    assert [row.status for row in rows] == ["incomplete", "completed"]
+    count, words, answer = texts_of(conversation.transcript())
+    assert (count, answer) == ("Count", WORDS)
+    assert words.split() == [str(place) for place in range(len(words.split()))]
+    assert words
+    with conversation.stream_response(FORMAT, idempotency_key="key") as again:
+        assert (again.replayed, again.response) == (True, recorder.response.model_copy(update={"replayed": True}))
+    assert conversation.usage().attempts == 2
+
+
+def take_over(conversation: Any) -> Any:
+    """Try again until the key is free, as long as one is told to wait."""
+    while True:
+        try:
+            with conversation.stream_response(FORMAT, idempotency_key="key") as recorder:
+                for one in a_stream(WORDS):
+                    recorder.feed(one)
+        except ResponseInProgress as error:
+            time.sleep(error.retry_after)
+        else:
+            return recorder
+
+
+def test_left_recorders_of_tests_have_no_heartbeat(conversation: Any) -> None:
+    recorder = left(conversation)
+    eventually(lambda: not heartbeats())
+    recorder.__exit__(None, None, None)

@@ -1,0 +1,144 @@
+"""The pages: each is in the navigation, links lead somewhere, and the reference has every public name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+import threadkeep
+from threadkeep.domain.options import OPTIONS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+REFERENCE = {page.name: page.read_text() for page in DOCS.glob("reference/*.md")}
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
+DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return FENCE.sub("", page.read_text())
+
+
+# Navigation and links
+
+
+def pages_in(navigation: Any) -> Iterator[str]:
+    if isinstance(navigation, str):
+        yield navigation
+    else:
+        yield from chain.from_iterable(
+            map(pages_in, navigation.values() if isinstance(navigation, dict) else navigation)
+        )
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    site = tomllib.loads(ROOT.joinpath("zensical.toml").read_text())["project"]
+    assert sorted(pages_in(site["nav"])) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
+
+
+def test_the_start_page_leads_to_every_page() -> None:
+    targets = {link["target"] for link in LINK.finditer(DOCS.joinpath("index.md").read_text())}
+    pages = {page.relative_to(DOCS).as_posix() for page in PAGES if page.parent == DOCS}
+    assert pages - targets == {"index.md"}
+    assert "reference/index.md" in targets
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of headings, as GitHub and the site name them, and those of names of the reference."""
+    headings = (re.sub(r"[^\w\- ]", "", heading["text"].lower()) for heading in HEADING.finditer(prose(page)))
+    return {heading.strip().replace(" ", "-") for heading in headings} | set(DIRECTIVE.findall(page.read_text()))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("examples/*.md")], ids=relative)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.finditer(prose(page)):
+        if "://" not in link["target"]:
+            target = page.parent / link["target"] if link["target"] else page
+            assert target.exists(), link[0]
+            assert link["anchor"] is None or link["anchor"] in anchors(target), link[0]
+            assert DOCS not in page.parents or DOCS in target.resolve().parents, f"the site does not have {link[0]}"
+
+
+# Reference
+
+NAMES = [name for page in REFERENCE.values() for name in DIRECTIVE.findall(page)]
+MODULES = {"formats", "schema"}
+METHODS = (FunctionType, classmethod, staticmethod, property)
+
+
+def resolved(name: str) -> Any:
+    """What a directive of the reference names: `threadkeep.Store`, `threadkeep.schema.upgrade`."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def members(name: str) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties of a class, without what it has from classes of other packages."""
+    for base in resolved(name).__mro__:
+        if base.__module__.startswith("threadkeep."):
+            for member, value in vars(base).items():
+                if not member.startswith("_") and isinstance(value, METHODS):
+                    yield member, value
+
+
+def test_every_public_name_is_in_the_reference_once() -> None:
+    public = {f"threadkeep.{name}" for name in threadkeep.__all__ if not name.startswith("_")}
+    assert len(NAMES) == len(set(NAMES))
+    assert {name for name in NAMES if name.count(".") == 1} == public - {f"threadkeep.{name}" for name in MODULES}
+
+
+def test_every_function_for_the_schema_is_in_the_reference() -> None:
+    functions = {name for name in threadkeep.schema.__all__ if inspect.isfunction(getattr(threadkeep.schema, name))}
+    assert functions == {name.removeprefix("threadkeep.schema.") for name in NAMES if ".schema." in name}
+    others = {name for name in threadkeep.schema.__all__ if f"`schema.{name}`" in REFERENCE["schema.md"]}
+    assert functions | others == set(threadkeep.schema.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_reference_names_has_docstrings(name: str) -> None:
+    """The site leaves out what has none."""
+    assert inspect.getdoc(resolved(name)) or alias_docstring(name.rpartition(".")[2])
+    if inspect.isclass(resolved(name)):
+        assert [member for member, value in members(name) if not inspect.getdoc(value)] == []
+
+
+def alias_docstring(name: str) -> str | None:
+    """The text below the assignment of a type alias, which Python does not keep."""
+    for path in (ROOT / "src").rglob("*.py"):
+        found = re.search(rf'^{name}(?:: \w+)? = [^"]*?(?:"\w+"[^"]*?)*^"""(.+)"""$', path.read_text(), re.MULTILINE)
+        if found is not None:
+            return found[1]
+    return None
+
+
+def test_every_session_option_is_in_the_reference() -> None:
+    page = (DOCS / "options.md").read_text()
+    assert OPTIONS.keys() - set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == set()
+
+
+def test_the_overview_names_what_each_page_has() -> None:
+    rows = re.findall(r"^\| \[.*?\]\((.*?)\) \| (.*?) \|$", REFERENCE["index.md"], re.MULTILINE)
+    listed = {page: set(re.findall(r"`(\w+)`", names)) for page, names in rows}
+    assert listed.keys() == REFERENCE.keys() - {"index.md"}
+    for page, names in listed.items():
+        if page == "errors.md":
+            assert names == {"ThreadkeepError"}
+        elif names - MODULES:
+            assert names == {name.removeprefix("threadkeep.") for name in DIRECTIVE.findall(REFERENCE[page])}

@@ -1,0 +1,75 @@
+"""What is installed: pins, reasons for dependencies, and what the wheel holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
+PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+")
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def canonical(requirement: str) -> str:
+    """The name of a package, spelled in one way."""
+    name = NAME.match(requirement)
+    assert name, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+REQUIREMENTS = [
+    line for lines in [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()] for line in lines
+]
+
+
+def test_constraints_are_plain_pins_of_every_requirement() -> None:
+    lines = ROOT.joinpath("constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [pin for pin in pins if not PIN.fullmatch(pin)] == []
+    assert {canonical(line) for line in REQUIREMENTS} <= {canonical(pin) for pin in pins}
+
+
+def test_every_dependency_is_explained() -> None:
+    text = ROOT.joinpath("docs/dependencies.md").read_text().lower()
+    assert [line for line in REQUIREMENTS if f"| {canonical(line)} |" not in text] == []
+
+
+def test_the_oldest_sqlalchemy_is_tested() -> None:
+    [tested] = re.findall(r"^OLDEST_SQLALCHEMY := (.+)$", ROOT.joinpath("Makefile").read_text(), re.MULTILINE)
+    [requirement] = [line for line in PROJECT["dependencies"] if canonical(line) == "sqlalchemy"]
+    assert f">={tested}," in requirement
+
+
+@pytest.mark.slow
+def test_the_wheel_brings_the_migrations(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    wheel, installed = next(tmp_path.glob("threadkeep-*.whl")), tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    package = installed / "threadkeep"
+    revisions = {path.name for path in ROOT.glob("migrations/versions/*.py")}
+    assert package.joinpath("py.typed").exists()
+    assert package.joinpath("migrations", "env.py").exists()
+    assert {path.name for path in package.glob("migrations/versions/*.py")} == revisions != set()
+
+    database = tmp_path / "chat.db"
+    upgrade = (
+        "import sqlalchemy, threadkeep.schema;"
+        f"threadkeep.schema.upgrade(sqlalchemy.create_engine('sqlite:///{database}'));"
+        "print(threadkeep.__file__)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    result = subprocess.run(
+        [sys.executable, "-c", upgrade], check=True, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert Path(result.stdout.strip()).parent == package, "the test must not see the checkout"
+    assert database.stat().st_size > 0
