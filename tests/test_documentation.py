@@ -1,4 +1,4 @@
-"""The pages: each is in the navigation, links lead somewhere, and the reference has every public name."""
+"""The pages: their examples run, each is in the navigation, links lead somewhere, and the reference is whole."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import threadkeep
 from threadkeep.domain.options import OPTIONS
@@ -34,6 +36,19 @@ def relative(path: Path) -> str:
 def prose(page: Path) -> str:
     """The text of a page without its blocks of code."""
     return FENCE.sub("", page.read_text())
+
+
+# Examples
+
+EXAMPLES = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()])
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=relative)
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, in an empty folder: an example may use what the ones above it made."""
+    monkeypatch.chdir(tmp_path)
+    for example in EXAMPLES.parse(page):
+        example.evaluate()
 
 
 # Navigation and links
