@@ -46,17 +46,15 @@ def normalized_usage(
 ) -> NormalizedUsage:
     """Input, output and total such that everything counts once.
 
-    Most servers include cached input in the input and reasoning in the output. Where their figures show that they do
-    not, it is made so: what the stated total has beyond its parts is reasoning outside the output, and else input
-    outside the input (media, or tokens of a cache); when no total is stated and there was more reasoning than output,
-    it was not counted; and when more was read from or written to a cache than there was input, the tokens of the cache
-    were not counted. Those that were both read and written are counted once.
+    Input must include what was read from or written to a cache. Most servers include reasoning in the output. Where
+    their figures show that they do not, it is made so: what the stated total has beyond its parts is reasoning outside
+    the output, and else input outside the input (media, for example); when no total is stated and there was more
+    reasoning than output, it was not counted.
     """
     if input_tokens is not None and output_tokens is not None and total is not None:
         input_tokens, output_tokens = _with_gap(input_tokens, output_tokens, total, reasoning or 0)
     elif total is None:
         output_tokens = _with_reasoning(output_tokens, reasoning)
-    input_tokens = _with_cache(input_tokens, cached or 0, written or 0)
     if input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
     return NormalizedUsage(
@@ -80,8 +78,3 @@ def _with_gap(input_tokens: int, output_tokens: int, total: int, reasoning: int)
 def _with_reasoning(output_tokens: int | None, reasoning: int | None) -> int | None:
     is_apart = output_tokens is not None and reasoning is not None and reasoning > output_tokens
     return (output_tokens or 0) + (reasoning or 0) if is_apart else output_tokens
-
-
-def _with_cache(input_tokens: int | None, cached: int, written: int) -> int | None:
-    is_apart = input_tokens is not None and max(cached, written) > input_tokens
-    return (input_tokens or 0) + cached + written if is_apart else input_tokens
