@@ -306,10 +306,8 @@ class Store:
         Raises:
             InvalidOption: neither is given, or one of them is no length of time.
         """
-        return retention.retain(
-            self._transactions, self._scope, self._resources,
-            raw_bodies=raw_bodies, content=content, dry_run=dry_run, progress=progress,
-        )  # fmt: skip
+        ages = {"raw_bodies": raw_bodies, "content": content}
+        return retention.retain(self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run)
 
     def search(
         self,
