@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, delete, func, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, or_, select, update
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED, conversation_update
@@ -156,13 +156,15 @@ def delete_bodies(
         .order_by(table.conversation_id, table.number)
         .limit(BATCH_SIZE)
     )
-    rows = connection.execute(statement).all()
+    rows = [(row.conversation_id, row.number) for row in connection.execute(statement)]
     for conditions in _by_conversation(tenant, table.number, rows):
         connection.execute(delete(tables.response_bodies).where(*conditions))
-    return len(rows), tuple(rows[-1]) if len(rows) == BATCH_SIZE else None
+    return len(rows), rows[-1] if len(rows) == BATCH_SIZE else None
 
 
-def _by_conversation(tenant: int, column: Column[Any], rows: Iterable[Row[Any]]) -> Iterator[list[ColumnElement[bool]]]:
+def _by_conversation(
+    tenant: int, column: Column[Any], rows: Iterable[tuple[int, int]]
+) -> Iterator[list[ColumnElement[bool]]]:
     """Conditions for rows that are named by their conversation and number: those of one conversation after another."""
     numbers: dict[int, list[int]] = {}
     for conversation, number in rows:
@@ -215,7 +217,7 @@ def anonymize_items(connection: Connection, tenant: int, user: str) -> int:
         .where(table.tenant_id == tenant, table.author_id == user)
         .limit(BATCH_SIZE)
     )
-    rows = connection.execute(statement).all()
+    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
     for conditions in _by_conversation(tenant, table.position, rows):
         connection.execute(update(tables.items).where(*conditions).values(author_id=None))
     return len(rows)

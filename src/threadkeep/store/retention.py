@@ -98,7 +98,8 @@ class _Removal:
 
     def remove_bodies(self, before: datetime) -> int:
         """Remove the raw bodies that are older than a moment; returns how many there were."""
-        count, after = 0, (-1, -1)
+        count = 0
+        after: purging.BodyCursor | None = (-1, -1)
         while after is not None:
             deleted, after = self.write(purging.delete_bodies, before=before, after=after)
             count += deleted
