@@ -308,7 +308,7 @@ def _snapshots() -> Callable[[], Any]:
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - an extra, and half a second of imports
     except ImportError:
         return lambda: None
-    return get_snapshot  # type: ignore[no-any-return]
+    return get_snapshot
 
 
 def _find_model(snapshot: Any, provider: str | None, model: str) -> tuple[Any, Any]:

@@ -102,33 +102,18 @@ class Store:
         prices: Iterable[Price] | None = None,
         search: bool = True,
     ) -> None:
-        self._connect(
-            engine_for(url), is_owned=not isinstance(url, Engine),
-            tenants=tenants, memory_bytes=memory_bytes, prices=prices, search=search,
-        )  # fmt: skip
+        is_owned = not isinstance(url, Engine)
+        self._connect(engine_for(url), tenants, memory_bytes, prices, is_owned=is_owned, search=search)
         try:
             self._root.open()
         except BaseException:
             self.close()
             raise
 
-    @classmethod
-    def _unopened(cls, engine: Engine, **options: Any) -> Self:
-        """A store whose database was not looked at yet: what an AsyncStore works with."""
-        store = object.__new__(cls)
-        store._connect(engine, **options)
-        return store
-
     def _connect(
-        self,
-        engine: Engine,
-        *,
-        is_owned: bool,
-        tenants: bool,
-        memory_bytes: int,
-        prices: Iterable[Price] | None,
+        self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
         search: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Prepare the store; no statement is run. An AsyncStore opens it later."""
         book = PriceBook(prices)
         self._recovery = StreamRecovery(book)
