@@ -206,7 +206,7 @@ class PriceList:
         figures = call.figures
         if figures.input_tokens is None or figures.output_tokens is None:
             return None
-        provider, model = self._find_model(call.provider or VENDORS.get(call.format), call.model or "")
+        provider, model = self._find_model(call.provider or VENDORS.get(call.format), call.model)
         if model is None:
             return None
         name = f"{provider.id}/{model.id}"
@@ -311,7 +311,7 @@ def _snapshots() -> Callable[[], Any]:
     return get_snapshot
 
 
-def _find_model(snapshot: Any, provider: str | None, model: str) -> tuple[Any, Any]:
+def _find_model(snapshot: Any, provider: str | None, model: str | None) -> tuple[Any, Any]:
     """A provider and a model of genai-prices, its own objects; None for both where it does not know them."""
     try:
         found: tuple[Any, Any] = snapshot.find_provider_model(model, None, provider, None)

@@ -31,7 +31,7 @@ from threadkeep.formats.registry import FormatName
 from threadkeep.store import conversations, importing, retention, rollups, tenants, usage
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.conversations import ConversationFilter, ConversationInfo
+from threadkeep.store.conversations import ConversationInfo
 from threadkeep.store.engines import engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
@@ -231,7 +231,7 @@ class Store:
         Raises:
             InvalidOption: a filter cannot be used, or `after` is not the `next` of a page.
         """
-        wanted = ConversationFilter.of(user_id, labels, status, after, limit)
+        wanted = {"user_id": user_id, "labels": labels, "status": status, "after": after, "limit": limit}
         page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
 
