@@ -69,11 +69,7 @@ class Handle:
         return Handle(self.resources, self.transactions, conversation)
 
     def read_snapshot(self) -> Snapshot:
-        """Read what is new; returns what a request is rendered from.
-
-        Raises:
-            NotFound: the conversation does not exist any more.
-        """
+        """Read what is new; returns what a request is rendered from."""
         cache = self.cache
         conversation, since = cache.conversation, cache.next_position
         return cache.update(

@@ -43,11 +43,7 @@ BodyCursor = tuple[int, int]
 
 
 def hide_conversation(connection: Connection, scope: Scope, id: str, key: IdempotencyKey | None) -> int:
-    """Take a conversation out of everybody's sight; returns its key, under which its rows are to be purged.
-
-    Raises:
-        NotFound, IdempotencyConflict: nothing was written.
-    """
+    """Take a conversation out of everybody's sight; returns its key, under which its rows are to be purged."""
     outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
     if outcome is not None:
         raise Replay(outcome["conversation_id"])

@@ -32,11 +32,7 @@ NOT_RECORDED: Final = (
 
 
 def render_options(view: ViewOptions) -> RenderOptions:
-    """The options of a render.
-
-    Raises:
-        InvalidOption: an option is unknown, or has a value that it does not take.
-    """
+    """The options of a render."""
     if not view:
         return AS_IT_IS
     check_names(view, ViewOptions.__annotations__)
@@ -97,11 +93,7 @@ def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
 
 
 def _read_request(connection: Connection, handle: Handle, position: int) -> RecordedRequest:
-    """Read a conversation as of the last request that showed the items up to a position.
-
-    Raises:
-        NotFound: it does not exist any more.
-    """
+    """Read a conversation as of the last request that showed the items up to a position."""
     ref, configs = handle.ref, handle.resources.configs
     page = read_history(connection, ref, configs, handle.cache.conversation, handle.cache.next_position)
     conversation = page.conversation
@@ -133,11 +125,7 @@ def _read_request(connection: Connection, handle: Handle, position: int) -> Reco
 
 
 def detach(handle: Handle) -> Session:
-    """A copy of a conversation: its options, tools and the items of one branch, with their authors.
-
-    Raises:
-        NotFound: it does not exist any more.
-    """
+    """A copy of a conversation: its options, tools and the items of one branch, with their authors."""
     return handle.transactions.read(lambda connection: _read_session(connection, handle))
 
 
@@ -165,11 +153,7 @@ def _read_session(connection: Connection, handle: Handle) -> Session:
 
 
 def clone_config(handle: Handle) -> Session:
-    """The options and tools of a conversation, without items and without what points at a provider's state.
-
-    Raises:
-        NotFound: it does not exist any more.
-    """
+    """The options and tools of a conversation, without items and without what points at a provider's state."""
     ref, configs = handle.ref, handle.resources.configs
 
     def read(connection: Connection) -> Session:

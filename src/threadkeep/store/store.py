@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from types import TracebackType
-from typing import Any, Final, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session as OrmSession
@@ -28,7 +28,7 @@ from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.registry import FormatName
-from threadkeep.store import conversations, importing, retention, rollups, tenants, usage
+from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.conversations import ConversationInfo
@@ -42,13 +42,9 @@ from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
 from threadkeep.store.search import index, query
 from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.search.query import SearchFilters
-from threadkeep.store.statistics import statistics
 from threadkeep.store.streaming.recovery import StreamRecovery
-from threadkeep.store.tool_usage import tool_usage
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
 from threadkeep.store.validation import MAX_POSITION, identifier, whole_number
-
-CHOOSE_TENANT: Final = "Choose one with for_tenant(name), or create one with create_tenant(name)."
 
 
 class StoreRoot:
@@ -380,9 +376,7 @@ class Store:
         Raises:
             InvalidOption: it cannot be asked like that.
         """
-        return tool_usage(
-            self._transactions, self._scope, since=since, until=until, tz=tz, user_id=user_id, limit=limit
-        )
+        return statistics.tool_usage(self._transactions, self._scope, since, until, tz, user_id, limit)
 
     def statistics(self, *, largest: int = 10) -> Statistics:
         """How much is stored: counts, bytes, and the largest conversations. It looks at every row, which takes long.
@@ -390,7 +384,7 @@ class Store:
         Raises:
             InvalidOption: `largest` is no number from 1 on.
         """
-        return statistics(self._transactions, self._scope, largest)
+        return statistics.statistics(self._transactions, self._scope, largest)
 
     def fill_usage_days(self) -> int:
         """Sum up the days that ended an hour ago or earlier, a few in each transaction; returns how many there were.
@@ -476,7 +470,8 @@ class Store:
         return self._scope
 
     def _needs_tenant(self) -> InvalidOption:
-        return InvalidOption("This store has tenants.", hint=CHOOSE_TENANT)
+        hint = "Choose one with for_tenant(name), or create one with create_tenant(name)."
+        return InvalidOption("This store has tenants.", hint=hint)
 
     def _check_tenants(self) -> None:
         if not self._has_tenants:

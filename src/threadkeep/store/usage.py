@@ -53,12 +53,7 @@ def usage(
     limit: int | None = None,
     filters: Mapping[str, Any],
 ) -> list[UsageRow]:
-    """What was used; see `Store.usage`.
-
-    Raises:
-        InvalidOption: it cannot be grouped, filtered or ordered like that.
-        NotFound: a conversation to filter by is not the id of any.
-    """
+    """What was used; see `Store.usage`."""
     query = UsageQuery(
         by=by if isinstance(by, tuple) else column_names(by),
         since=None if since is None else date_or_moment("since", since),
@@ -72,12 +67,7 @@ def usage(
 
 
 def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
-    """What a conversation used: one row, or with `by` a list of them.
-
-    Raises:
-        InvalidOption: it cannot be grouped like that.
-        NotFound: the conversation does not exist any more.
-    """
+    """What a conversation used: one row, or with `by` a list of them."""
     ref, query = handle.ref, UsageQuery(by=column_names(by), conversation=handle.ref.key)
 
     def read(connection: Connection) -> list[UsageRow]:
@@ -161,25 +151,10 @@ class UsageTimes:
         """The last day of which a part is included."""
         return LAST if self.until is None else (self.until - timedelta.resolution).date()
 
-    @property
-    def first_whole(self) -> date:
-        """The first day that is included as a whole."""
-        return self.first + DAY if self.has_since else self.first
 
-    @property
-    def last_whole(self) -> date:
-        """The last day that is included as a whole."""
-        return self.last - DAY if self.has_until else self.last
-
-    @property
-    def has_since(self) -> bool:
-        """Whether the first bound lies within a day."""
-        return self.since is not None and self.since != moment_of(self.since.date(), UTC)
-
-    @property
-    def has_until(self) -> bool:
-        """Whether the last bound lies within a day."""
-        return self.until is not None and self.until != moment_of(self.until.date(), UTC)
+def is_within_day(bound: datetime | None) -> bool:
+    """Whether a bound cuts a UTC day in two."""
+    return bound is not None and bound != moment_of(bound.date(), UTC)
 
 
 def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
@@ -194,24 +169,19 @@ def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
 
 
 def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:
-    """The sums; figures that no record knows are None.
-
-    Raises:
-        NotFound: a conversation to filter by is not the id of any.
-    """
+    """The sums; figures that no record knows are None."""
     values = dict(query.values)
     if "conversation_id" in values:
         values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
     times = UsageTimes(moment_of(query.since, query.zone), moment_of(query.until, query.zone))
-    times = times.narrowed(values.get("day"))
-    usage_report = UsageReport(query, scope, times, values)
+    report = UsageReport(query, scope, times.narrowed(values.get("day")), values)
     rows: list[UsageRow] | None = None
-    if times.first > times.last:
+    if report.times.first > report.times.last:
         rows = []
     elif query.fits_rollups(scope):
-        rows = usage_report.from_rollups(connection)
+        rows = report.from_rollups(connection)
     if rows is None:
-        rows = usage_report.from_ledger(connection)
+        rows = report.from_ledger(connection)
     return rows or ([UsageRow(keys={})] if not query.by else [])
 
 
@@ -239,10 +209,11 @@ class UsageReport:
         Mostly all days between the first and the last one are rolled up, and a statement can find out these two by
         itself. MySQL needs them as parameters: it uses no index for a bound that is a subquery.
         """
-        days = self.times.first_whole, min(self.times.last_whole, last_day(datetime.now(UTC)))
-        if days[0] > days[1]:
+        first = self.times.first + DAY * is_within_day(self.times.since)
+        last = min(self.times.last - DAY * is_within_day(self.times.until), last_day(datetime.now(UTC)))
+        if first > last:
             return None
-        parameters = self._parameters() | _range_parameters("rolled_up", [days])
+        parameters = self._parameters() | _range_parameters("rolled_up", [(first, last)])
         if not is_mysql(connection.dialect):
             ends = _range_parameters("day", [(self.times.first, self.times.last)])
             key = self._statement_key(spans=True)
@@ -277,7 +248,8 @@ class UsageReport:
         if key.is_unordered:  # as the database orders them, so before names are read
             rows = _ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
-            rows = _read_column(rows, index, _READERS.get(name, name_from))
+            if (reader := _READERS.get(name, name_from)) is not None:
+                rows = _read_column(rows, index, reader)
         return UsageRow.each(key.by, rows)
 
     def _statement_key(self, **more: Any) -> statements.StatementKey:
@@ -287,8 +259,8 @@ class UsageReport:
             filters=tuple(
                 (name, sum(one is not None for one in values), None in values) for name, values in self.values.items()
             ),
-            since=times.has_since,
-            until=times.has_until,
+            since=is_within_day(times.since),
+            until=is_within_day(times.until),
             is_of_user=self.scope.user is not None,
             is_of_conversation=query.conversation is not None,
             order_by=query.order_by,
@@ -386,12 +358,8 @@ def _hex(value: Any) -> str | None:
     return None if value is None else bytes(value).hex()
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-# How the keys of rows are read that are not names
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "hour": _unchanged, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
-    "response": _unchanged,
+# How the keys of rows are read that are not names; None: as they are
+_READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
+    "hour": None, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
+    "response": None,
 }  # fmt: skip
