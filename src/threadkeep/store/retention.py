@@ -176,7 +176,7 @@ def retain(
             hint="Call retain() on the store that for_user() was called on.",
         )
     now = datetime.now(UTC)
-    bodies_before, content_before = (_moment_before(now, _period(name, age)) for name, age in ages.items())
+    bodies_before, content_before = (_moment_before(now, name, age) for name, age in ages.items())
     if bodies_before is None and content_before is None:
         raise InvalidOption("It is not set how long anything is kept.", hint="Pass raw_bodies= or content=, in days.")
     if dry_run:
@@ -196,19 +196,17 @@ def retain(
     return RetentionReport(bodies, removal.conversations)
 
 
-def _period(argument: str, value: object) -> timedelta | None:
-    """How long something is kept, as a timedelta; None stays None."""
-    if value is None or (isinstance(value, timedelta) and value >= timedelta(0)):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= timedelta.max.days:
-        return timedelta(days=value)
-    raise InvalidOption(f"must be a number of days, from 0 on, or a timedelta, not {shown(value)}.", argument=argument)
-
-
-def _moment_before(now: datetime, age: timedelta | None) -> datetime | None:
-    """The moment so long ago; nothing is older than the first day that can be written."""
-    first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # clocks of other time zones can write it, too
-    return None if age is None else now - age if age < now - first else first
+def _moment_before(now: datetime, argument: str, age: object) -> datetime | None:
+    """The moment so many days, or such a timedelta, ago; None stays None."""
+    if age is None:
+        return None
+    if isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= timedelta.max.days:
+        age = timedelta(days=age)
+    if not isinstance(age, timedelta) or age < timedelta(0):
+        message = f"must be a number of days, from 0 on, or a timedelta, not {shown(age)}."
+        raise InvalidOption(message, argument=argument)
+    first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # nothing is older; all time zones can write it
+    return now - age if age < now - first else first
 
 
 def scrub(connection: Connection) -> bool | None:

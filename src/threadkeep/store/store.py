@@ -56,11 +56,7 @@ class StoreRoot:
         self._default_tenant = 0
 
     def open(self) -> int:
-        """Check the schema, set up an empty SQLite database; returns the default tenant (0 for a store with tenants).
-
-        Raises:
-            SchemaError: the tables are missing or of another release.
-        """
+        """Check the schema, or set up an empty SQLite database; returns the default tenant (0 where tenants are)."""
         if not self.is_open:
             if self._transactions.read(schema.needs_set_up):
                 schema.upgrade(self._engine)
@@ -196,22 +192,16 @@ class Store:
             NotFound: there is none of that id here, or it has no such branch.
         """
         number = None if branch is None else whole_number("branch", branch)
-        scope, configs, public_id = self._scope, self._resources.configs, public_id_bytes(id)
+        place = self._scope, "public_id", public_id_bytes(id), self._resources.configs, number
         return self._conversation(
-            self._transactions.read(
-                lambda connection: conversations.open_conversation(
-                    connection, scope, "public_id", public_id, configs, number
-                )
-            )
+            self._transactions.read(lambda connection: conversations.open_conversation(connection, *place))
         )
 
     def find_conversation(self, *, external_id: str) -> Conversation | None:
         """The conversation with the application's own id; None when there is none."""
-        scope, configs, name = self._scope, self._resources.configs, identifier("external_id", external_id)
-        conversation = self._transactions.read(
-            lambda connection: conversations.find_conversation(connection, scope, "external_id", name, configs)
-        )
-        return None if conversation is None else self._conversation(conversation)
+        place = self._scope, "external_id", identifier("external_id", external_id), self._resources.configs
+        found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
+        return None if found is None else self._conversation(found)
 
     def list_conversations(
         self,
@@ -355,8 +345,8 @@ class Store:
             InvalidOption: it cannot be grouped, filtered or ordered like that.
         """
         return usage.usage(
-            self._transactions, self._scope, by=by, since=since, until=until, tz=tz, order_by=order_by, limit=limit,
-            filters=filters,
+            self._transactions, self._scope, by, filters,
+            since=since, until=until, tz=tz, order_by=order_by, limit=limit,
         )  # fmt: skip
 
     def tool_usage(

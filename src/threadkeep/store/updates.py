@@ -158,7 +158,11 @@ def _write_change(
         values["tool_set_hash"] = None if texts is None else texts.set.hash
     if change.labels is not None:
         values["labels"] = labels_text(change.labels)
-        _replace_labels(connection, ref, change.labels)
+        table = conversation_labels.c
+        is_of_conversation = [table.tenant_id == tenant, table.conversation_id == ref.key]
+        connection.execute(delete(conversation_labels).where(*is_of_conversation))
+        if rows := label_rows(tenant, ref.key, change.labels):
+            connection.execute(insert(conversation_labels), rows)
     if values:
         row = update_row(connection, ref, values)
     keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
@@ -184,13 +188,3 @@ def update_row(connection: Connection, ref: ConversationRef, values: Mapping[str
     if row is None:
         raise ref.not_found()
     return row
-
-
-def _replace_labels(connection: Connection, ref: ConversationRef, labels: Mapping[str, str]) -> None:
-    table = conversation_labels.c
-    connection.execute(
-        delete(conversation_labels).where(table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key)
-    )
-    rows = label_rows(ref.scope.tenant, ref.key, labels)
-    if rows:
-        connection.execute(insert(conversation_labels), rows)
