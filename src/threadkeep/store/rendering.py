@@ -170,9 +170,7 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
 
 
 def _read_authors(connection: Connection, ref: BranchRef) -> dict[int, str]:
-    statement = select(items.c.position, items.c.author_id).where(
-        items.c.tenant_id == ref.scope.tenant,
-        items.c.conversation_id == ref.key,
-        items.c.author_id.is_not(None),
-    )
+    table = items.c
+    of_conversation = [table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key]
+    statement = select(table.position, table.author_id).where(*of_conversation, table.author_id.is_not(None))
     return {row.position: row.author_id for row in connection.execute(statement)}

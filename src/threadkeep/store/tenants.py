@@ -56,8 +56,10 @@ def create_tenant(transactions: Transactions, name: str) -> int:
 
 def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResources) -> None:
     """Delete a tenant with everything; again from the start where somebody creates conversations meanwhile."""
+    hide = update(tables.conversations).where(tables.conversations.c.tenant_id == tenant)
+    hide = hide.values(status=DELETED, external_id=None)
     for _ in range(ROUNDS):
-        transactions.write(lambda connection: _hide_conversations(connection, tenant), is_repeatable=True)
+        transactions.write(lambda connection: connection.execute(hide), is_repeatable=True)
         purge_deleted(transactions, Scope(tenant), resources)
         try:
             transactions.write(lambda connection: _delete_rows(connection, tenant), is_repeatable=True)
@@ -81,12 +83,6 @@ def _insert_tenant(connection: Connection, name: str) -> int:
     except IntegrityError as error:
         raise InvalidOption(f"There is a tenant {name!r} already.", hint=f"for_tenant({name!r}) opens it.") from error
     return key
-
-
-def _hide_conversations(connection: Connection, tenant: int) -> None:
-    """Take all conversations of a tenant out of sight."""
-    where = tables.conversations.c.tenant_id == tenant
-    connection.execute(update(tables.conversations).where(where).values(status=DELETED, external_id=None))
 
 
 def _delete_rows(connection: Connection, tenant: int) -> None:
