@@ -104,10 +104,10 @@ def test_deleted_is_gone_at_once(store: Any, monkeypatch: pytest.MonkeyPatch, is
     conversation = store.create_conversation(input=CANARY, title=CANARY)
     assert not is_seen or len(store.search(CANARY).items) == 2
 
-    def interrupted(*_: Any) -> bool:
+    def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.retention.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(conversation.id)
     monkeypatch.undo()

@@ -155,10 +155,8 @@ class Conversation(ConversationAttributes):
             HeadConflict, ResponseInProgress: it cannot be appended there; the ledger row is written.
             UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
         """
-        options: AppendOptions = {
-            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
-        }  # fmt: skip
-        call: CallInfo = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
     def stream_response(
@@ -185,10 +183,8 @@ class Conversation(ConversationAttributes):
         Raises:
             ResponseInProgress, HeadConflict, UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: on entering.
         """
-        options: AppendOptions = {
-            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
-        }  # fmt: skip
-        call: CallInfo = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
 
     def record_attempt(
