@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Dialect
@@ -16,6 +17,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import shown
 from threadkeep.errors import InvalidOption, MissingExtra
+
+E = TypeVar("E", Engine, AsyncEngine)
 
 BUSY_SECONDS: Final = 60
 
@@ -46,11 +49,7 @@ def engine_for(url: str | URL | Engine) -> Engine:
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         return url
-    target, extra = _resolved(url, is_async=False)
-    try:
-        engine = create_engine(target, **_options(target))
-    except ImportError as error:
-        raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    engine = _created(create_engine, url, is_async=False)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     return engine
@@ -58,11 +57,13 @@ def engine_for(url: str | URL | Engine) -> Engine:
 
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """The engine of an AsyncStore on PostgreSQL or MySQL; errors as in `engine_for`."""
-    if isinstance(url, AsyncEngine):
-        return url
-    target, extra = _resolved(url, is_async=True)
+    return url if isinstance(url, AsyncEngine) else _created(create_async_engine, url, is_async=True)
+
+
+def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
+    target, extra = _resolved(url, is_async=is_async)
     try:
-        return create_async_engine(target, **_options(target))
+        return create(target, **_options(target))
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
 

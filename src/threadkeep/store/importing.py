@@ -163,7 +163,7 @@ def copy_conversation(
 # Turns
 
 
-def new_items(items: Sequence[Item], turns: Sequence[int]) -> NewItems:
+def new_items(items: Sequence[Item], turns: Sequence[int | None]) -> NewItems:
     """Items that are going to be appended, with the numbers of the turns that they came in."""
     records = [encode_item(item.to_object(), author_id=author_of(item)) for item in items]
     return NewItems(items, records, turn_offsets(turns))

@@ -25,21 +25,10 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.ledger import CallInfo, check_call
 from threadkeep.store.positions import AppendOptions, head_check
-from threadkeep.store.responses import request_info
+from threadkeep.store.responses import NewResponse, request_info
+from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.heartbeat import Heartbeat
-from threadkeep.store.streaming.lifecycle import (
-    FinalizedStream,
-    StreamBatch,
-    StreamCall,
-    StreamPart,
-    StreamStart,
-    final_response,
-    finalize,
-    finalize_without_items,
-    finish_stream,
-    start_stream,
-    write_batch,
-)
+from threadkeep.store.streaming.lifecycle import StreamCall, StreamPart, StreamStart
 
 LEASE_SECONDS: Final = 5.0  # a recorder that died is in nobody's way for longer
 RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, also when nothing is fed …
@@ -63,9 +52,8 @@ def stream_response(
     assembler = get_format(format).assembler(call.get("headers"))
     check_call(format, call)
     model = handle.cache.conversation.settings.get("model")
-    key = None
-    if options.get("idempotency_key") is not None:  # what a stream brings is not known before: it is for the format
-        key = IdempotencyKey.of(options["idempotency_key"], "stream_response", {"format": format})
+    # What a stream brings is not known before: the key is for the format.
+    key = IdempotencyKey.of(options.get("idempotency_key"), "stream_response", {"format": format})
     start = StreamStart(
         format=format,
         token=secrets.token_bytes(16),
@@ -127,12 +115,13 @@ class StreamWriter:
         """
         ref, start, attempts = self._handle.ref, self._start, count()
         stream = self._handle.transactions.write(
-            lambda connection: start_stream(connection, ref, start, is_repeated=next(attempts) > 0), is_repeatable=True
+            lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
+            is_repeatable=True,
         )
         self.number, self.branch, self._process = stream.number, stream.branch, os.getpid()
         self._started_at, self._written_at = monotonic(), float("-inf")
         if stream.stored is not None:
-            self._end(stream.stored.response(start.format))
+            self._end(stream.stored)
 
     def take(self, event: Any) -> bool:
         """Take in an event, without touching the database; True when a batch is due, which `flush` writes.
@@ -164,9 +153,11 @@ class StreamWriter:
             self._parts += 1
             self._unsent.append(StreamPart(self._parts, text[first : first + PART_LENGTH]))
         self._events, self._size, self._written_at = [], 0, monotonic()
-        batch = StreamBatch(number, start.token, start.lease, tuple(self._unsent))
-        self._handle.transactions.write(lambda connection: write_batch(connection, ref, batch), is_repeatable=True)
-        self._unsent = [part for part in self._unsent if part not in batch.parts]
+        parts = tuple(self._unsent)
+        self._handle.transactions.write(
+            lambda connection: lifecycle.write_batch(connection, ref, number, start, parts), is_repeatable=True
+        )
+        self._unsent = [part for part in self._unsent if part not in parts]
 
     @property
     def is_renewable(self) -> bool:
@@ -203,21 +194,21 @@ class StreamWriter:
         if self.response is not None:
             return
         self._get_number()
-        response = final_response(self.assembler.response, error, is_cancelled=is_cancelled)
+        response = lifecycle.final_response(self.assembler.response, error, is_cancelled=is_cancelled)
         body = dumps(self.assembler.body) if self._has_events else None
         call = self._call._replace(info=self._measured())
         try:
-            self._store(response, finalize(response, body, call, error=error, key=self._start.key))
+            self._store(response, lifecycle.finalize(response, body, call, error=error, key=self._start.key))
         except (InvalidItem, TooLarge) as failure:
             response = self.assembler.response
-            self._store(response, finalize_without_items(response, call, failure))
+            self._store(response, lifecycle.finalize_without_items(response, call, failure))
             raise
 
-    def _store(self, response: Response, stream: FinalizedStream) -> None:
+    def _store(self, response: Response, stream: NewResponse) -> None:
         handle, number, token = self._handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
         result = handle.transactions.write(
-            lambda connection: finish_stream(connection, ref, number, token, stream), is_repeatable=True
+            lambda connection: lifecycle.finish_stream(connection, ref, number, token, stream), is_repeatable=True
         )
         self._end(response)
         if result is None:
