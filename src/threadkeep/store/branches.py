@@ -21,9 +21,6 @@ def fork(handle: Handle, at: int | None, key: str | None) -> tuple[ConversationS
     """Make a branch with the items up to and including a position; returns the conversation, on that branch.
 
     The second value says whether an earlier call with the same key had made it.
-
-    Raises:
-        NotFound, IdempotencyConflict: nothing was written.
     """
     ref, configs = handle.ref, handle.resources.configs
     position = None if at is None else whole_number("at", at, MAX_POSITION)
@@ -48,11 +45,7 @@ def fork(handle: Handle, at: int | None, key: str | None) -> tuple[ConversationS
 
 
 def open_branch(handle: Handle, number: int) -> ConversationState:
-    """The conversation, on another branch.
-
-    Raises:
-        NotFound: there is no branch of that number.
-    """
+    """The conversation, on another branch."""
     ref, configs, branch = handle.ref, handle.resources.configs, whole_number("number", number)
     return handle.transactions.read(
         lambda connection: open_conversation(connection, ref.scope, "id", ref.key, configs, branch)

@@ -39,12 +39,7 @@ def undo_compaction(handle: Handle, options: AppendOptions) -> StoredItem:
 def _append(
     handle: Handle, method: str, item: JsonObject | None, upto: int | None, options: AppendOptions
 ) -> StoredItem:
-    """Append a compaction (`upto` None: of all that is there), or without an item what undoes the last one.
-
-    Raises:
-        InvalidOption: there is nothing to compact, or no compaction to undo; nothing was written.
-        NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: as for every append.
-    """
+    """Append a compaction (`upto` None: of all that is there), or without an item what undoes the last one."""
     ref, check = handle.ref, head_check(options)
     key = IdempotencyKey.of(options.get("idempotency_key"), method, {"item": item, "upto": upto})
 
@@ -67,12 +62,7 @@ def _append(
 
 
 def _compaction_item(summary: object, item: object) -> JsonObject:
-    """The item of a compaction.
-
-    Raises:
-        InvalidOption: neither a summary nor an item is given, or both.
-        InvalidItem: the item is not a compaction.
-    """
+    """The item of a compaction: a summary, or a provider's item."""
     if (summary is None) is (item is None):
         raise InvalidOption("Give either summary= (text) or item= (a provider's compaction item).")
     if summary is not None:

@@ -37,12 +37,7 @@ _READY: Final = "threadkeep_ready"
 
 
 def engine_for(url: str | URL | Engine) -> Engine:
-    """The engine of a Store.
-
-    Raises:
-        InvalidOption: the URL names no database that threadkeep runs on.
-        MissingExtra: its driver is not installed.
-    """
+    """The engine of a Store; MissingExtra when its driver is not installed."""
     if isinstance(url, AsyncEngine):
         raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
     if isinstance(url, Engine):
@@ -69,11 +64,7 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
 
 
 def host_connection(host: object) -> Connection | OrmSession:
-    """The connection or session in whose transaction a store works.
-
-    Raises:
-        InvalidOption: it is neither, and not a scoped session that stands for one.
-    """
+    """The connection or session in whose transaction a store works."""
     target = host() if isinstance(host, scoped_session) else host
     if isinstance(target, Connection | OrmSession):
         return target
@@ -115,11 +106,7 @@ def is_sqlite(url: object) -> bool:
 
 
 def parsed_url(url: Any) -> URL:
-    """A database URL.
-
-    Raises:
-        InvalidOption: it is none. The message shows nothing of it but its kind, for it may hold a password.
-    """
+    """A database URL. The message of an error shows nothing of it but its kind, for it may hold a password."""
     try:
         found = make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -136,11 +123,7 @@ def parsed_url(url: Any) -> URL:
 
 
 def shown_url(url: Any) -> str:
-    """A database URL for messages: without its password, and without parameters, which may hold one, too.
-
-    Raises:
-        InvalidOption: it is none.
-    """
+    """A database URL for messages: without its password, and without parameters, which may hold one, too."""
     return parsed_url(url).set(query={}).render_as_string(hide_password=True)
 
 

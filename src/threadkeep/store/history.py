@@ -47,9 +47,6 @@ def read_history(
     """Read what is new of a conversation: one statement while its options are the same.
 
     `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
-
-    Raises:
-        NotFound: it does not exist any more.
     """
     statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
     rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))

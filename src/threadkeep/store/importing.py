@@ -41,9 +41,6 @@ def provider_json(value: Any) -> Any:
     """A request or its turns as JSON values: given as such, as JSON text, or as objects of an SDK.
 
     SDK objects become JSON wherever they stand, and bytes become base64, as they are sent.
-
-    Raises:
-        CannotParse: it is text that is not JSON.
     """
     return body_object(value) if isinstance(value, str | bytes | bytearray) else _plain(value)
 
@@ -77,11 +74,7 @@ def import_request(
     info: ConversationInfo,
     key: str | None,
 ) -> tuple[ConversationState, bool]:
-    """Create a conversation of a provider's request; see `Store.import_request`. Result as `create_conversation`.
-
-    Raises:
-        UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
-    """
+    """Create a conversation of a provider's request; see `Store.import_request`. Result as `create_conversation`."""
     session = request_session(payload, format, model, stream, options)
     new = new_conversation(session, info, scope, key, "import_request")
     return create_conversation(transactions, scope, configs, new)
@@ -90,11 +83,7 @@ def import_request(
 def request_session(
     payload: Any, format: str, model: str | None, stream: bool | None, options: Mapping[str, Any]
 ) -> Session:
-    """The session of a provider's request, with `options` set over those of the request.
-
-    Raises:
-        UnknownFormat, CannotParse, InvalidOption: it is not a request, or an option cannot be used.
-    """
+    """The session of a provider's request, with `options` set over those of the request."""
     session = get_format(format).parse_request(provider_json(payload), model=model, stream=stream)
     if options:
         session.update(**options)
@@ -129,11 +118,7 @@ def save_sessions(
 
 
 def in_batches(sessions: Iterable[Session], size: int = BATCH_SIZE) -> Iterator[list[Session]]:
-    """Sessions in lists of at most `size`.
-
-    Raises:
-        InvalidOption: it is not an iterable.
-    """
+    """Sessions in lists of at most `size`."""
     if not isinstance(sessions, Iterable):
         raise InvalidOption(f"must be an iterable of Session, not {shown(sessions)}.", argument="sessions")
     rest = iter(sessions)

@@ -84,12 +84,7 @@ class ItemRecord:
 
 
 def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> ItemRecord:
-    """The record of an item object.
-
-    Raises:
-        InvalidItem: it holds something that cannot be stored.
-        InvalidOption: the author's name does not fit its column.
-    """
+    """The record of an item object; InvalidItem for what cannot be stored."""
     if isinstance(item.get("author_id"), str):  # a column of its own: it is never sent to a provider
         author_id = author_id or item["author_id"]
         item = {name: value for name, value in item.items() if name != "author_id"}

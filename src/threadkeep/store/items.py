@@ -168,11 +168,7 @@ class ItemWindow:
 def list_items(
     handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str
 ) -> Page[StoredItem]:
-    """A page of items; see `Conversation.items`.
-
-    Raises:
-        InvalidOption: it cannot be asked for like that.
-    """
+    """A page of items; see `Conversation.items`."""
     if order not in ("asc", "desc"):
         raise InvalidOption(f'must be "asc" or "desc", not {order!r}.', argument="order")
     is_descending, size = order == "desc", page_size(limit)
@@ -189,11 +185,7 @@ def list_all_items(handle: Handle) -> list[StoredItem]:
 
 
 def get_item(handle: Handle, position: int) -> StoredItem:
-    """The item at a position of the branch.
-
-    Raises:
-        NotFound: the branch has none there.
-    """
+    """The item at a position of the branch."""
     ref, wanted = handle.ref, whole_number("position", position, MAX_POSITION)
 
     def read(connection: Connection) -> StoredItem:

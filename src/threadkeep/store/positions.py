@@ -45,11 +45,7 @@ class AppendOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class HeadCheck:
-    """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there.
-
-    Raises:
-        InvalidOption: `on_conflict` is not one of the three words.
-    """
+    """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there."""
 
     expected_head: int | None = None
     on_conflict: str = "raise"
@@ -65,11 +61,7 @@ _APPEND_OPTIONS: Final = frozenset(AppendOptions.__annotations__)
 
 
 def head_check(options: AppendOptions) -> HeadCheck:
-    """Where the caller of an append expects the branch to end.
-
-    Raises:
-        InvalidOption: an option is unknown or cannot be used.
-    """
+    """Where the caller of an append expects the branch to end."""
     if not options:
         return NO_CHECK
     if not options.keys() <= _APPEND_OPTIONS:
@@ -134,12 +126,7 @@ def reserve_once(
     key: IdempotencyKey | None,
     decode: Callable[[JsonObject], Any],
 ) -> Reservation:
-    """Like `reserve`; where the key was used before, the transaction ends with what `decode` makes of that.
-
-    Raises:
-        Replay, IdempotencyConflict: the key was used.
-        NotFound, HeadConflict, ResponseInProgress, StreamBlocksWrite: as `reserve`.
-    """
+    """Like `reserve`; where the key was used before, the transaction ends with what `decode` makes of that."""
     if key is None:
         return reserve(connection, ref, check, now, counts)
     try:
@@ -209,11 +196,7 @@ def _reserve_slowly(
 
 
 def _find_stream(connection: Connection, ref: BranchRef) -> ResponseInProgress | None:
-    """The response in progress on a branch, as the error that it is to other writers.
-
-    Raises:
-        StreamBlocksWrite: its lease has expired.
-    """
+    """The response in progress on a branch, as the error that it is to other writers."""
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch}
     row = connection.execute(open_response_of(), parameters).one_or_none()
     if row is None:
@@ -237,11 +220,7 @@ def _reserve_on_new_branch(
 
 
 def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime) -> int:
-    """Make a branch that shares the items up to a position (None: all of them); returns its number.
-
-    Raises:
-        NotFound: the conversation or branch does not exist, or the branch has no item at that position.
-    """
+    """Make a branch that shares the items up to a position (None: all of them); returns its number."""
     lineage = get_lineage(connection, ref, get_row(connection, ref))
     position = lineage.head if at is None else at
     _check_position(connection, ref, lineage, position)

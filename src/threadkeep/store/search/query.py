@@ -46,11 +46,6 @@ def search(transactions: Transactions, scope: Scope, text: object, filters: Sear
     """A page of results, after having indexed what is new; what cannot be indexed is not found, and that is all.
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
-
-    Raises:
-        InvalidOption: there is no word to search for, or a filter or page cannot be used.
-        NotFound: `conversation_id` is not the id of any conversation.
-        SchemaError: the index is missing or broken.
     """
     query = search_query(text, filters)
     if transactions.keeps_history:
@@ -66,7 +61,7 @@ def search(transactions: Transactions, scope: Scope, text: object, filters: Sear
 
 
 def search_query(text: object, filters: SearchFilters) -> SearchQuery:
-    """The query of a text and filters; errors as in `search`, but for SchemaError."""
+    """The query of a text and filters."""
     terms = terms_of(text) if isinstance(text, str) else []
     if all(term.is_excluded for term in terms):
         raise InvalidOption(f"has no word to search for: {shown(text)}.", argument="text")
@@ -98,11 +93,7 @@ def search_query(text: object, filters: SearchFilters) -> SearchQuery:
 
 
 def _moment(argument: str, value: date | None) -> datetime | None:
-    """A bound in UTC; of a date, its beginning.
-
-    Raises:
-        InvalidOption: it is not a date or an aware datetime, or lies outside the calendar in UTC.
-    """
+    """A bound in UTC; of a date, its beginning."""
     bound = date_or_moment(argument, value)
     if bound is None:
         return None
@@ -128,11 +119,7 @@ class Hit(NamedTuple):
 
 
 def find_hits(connection: Connection, scope: Scope, query: SearchQuery) -> list[Hit]:
-    """The documents that match, best first.
-
-    Raises:
-        SchemaError: the index is missing or broken.
-    """
+    """The documents that match, best first; SchemaError when the index is missing or broken."""
     statement = matching_documents(connection.dialect.name, scope.tenant, scope.user, query)
     try:
         with planned_for_values(connection):

@@ -182,11 +182,7 @@ def finalize(
     error: BaseException | None = None,
     key: IdempotencyKey | None = None,
 ) -> NewResponse:
-    """A response as it is going to be stored; `error` is why its recorder was left.
-
-    Raises:
-        InvalidItem: it cannot be stored; `finalize_without_items` can.
-    """
+    """A response as it is going to be stored, if its items can be; `error` is why its recorder was left."""
     return NewResponse.of(response, body, _attempt(response, call, error), key)
 
 
