@@ -16,11 +16,10 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.views import UNDONE, standing
 from threadkeep.store.handle import Handle
-from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import encode_item, read_entries
 from threadkeep.store.items import AppendResult, NewItems
 from threadkeep.store.lineage import get_lineage, get_row
-from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, reserve_once
+from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.validation import MAX_POSITION, whole_number
 
@@ -41,7 +40,7 @@ def _append(
 ) -> StoredItem:
     """Append a compaction (`upto` None: of all that is there), or without an item what undoes the last one."""
     ref, check = handle.ref, head_check(options)
-    key = IdempotencyKey.of(options.get("idempotency_key"), method, {"item": item, "upto": upto})
+    key = idempotency_key(options, method, {"item": item, "upto": upto})
 
     def write(connection: Connection) -> tuple[AppendResult, NewItems]:
         def decode(outcome: JsonObject) -> tuple[AppendResult, NewItems]:

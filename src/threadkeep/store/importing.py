@@ -20,7 +20,7 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import paired
-from threadkeep.store import conversations
+from threadkeep.store import conversations, positions
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversations import ConversationInfo, create_conversation, new_conversation
 from threadkeep.store.handle import Handle
@@ -29,7 +29,7 @@ from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.items import AppendResult, NewItems, read_appended
 from threadkeep.store.lineage import ConversationState
-from threadkeep.store.positions import NO_CHECK, NOTHING, AppendOptions, Counts, head_check, reserve, reserve_once
+from threadkeep.store.positions import NOTHING, AppendOptions, Counts
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
@@ -173,7 +173,7 @@ def append_to_history(
 
     The conversation is locked before its history is read, because what is new depends on it.
     """
-    check, (conversation, known, since) = head_check(options), handle.cache.history()
+    check, (conversation, known, since) = positions.head_check(options), handle.cache.history()
     configs = handle.resources.configs
 
     def write(connection: Connection) -> tuple[list[StoredItem], AppendResult, JsonObject, NewItems]:
@@ -182,14 +182,16 @@ def append_to_history(
             return read_appended(connection, handle.ref, result), result, outcome, NewItems((), ())
 
         now = datetime.now(UTC)
-        ref = handle.ref.on(reserve_once(connection, handle.ref, check, now, NOTHING, key, replay).branch)
+        ref = handle.ref.on(positions.reserve_once(connection, handle.ref, check, now, NOTHING, key, replay).branch)
         if ref.branch == conversation.branch:
             page = read_history(connection, ref, configs, conversation, since, is_latest=True)
         else:
             other = conversations.open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
             page = read_history(connection, ref, configs, other, 0, is_latest=True)
         found = continue_(connection, ref, [*known, *page.entries] if page.since else page.entries, now)
-        reservation = reserve(connection, found.ref, NO_CHECK, now, Counts(items=len(found.new.items)))
+        reservation = positions.reserve(
+            connection, found.ref, positions.NO_CHECK, now, Counts(items=len(found.new.items))
+        )
         result = found.new.insert(connection, found.ref, reservation, key, now, **found.outcome)
         return found.new.stored(found.ref, result), result, found.outcome, found.new
 
@@ -202,7 +204,7 @@ def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -
     """Append a provider's turns; see `Conversation.add_input`."""
     wire, value = get_format(format), provider_json(turns)
     wire.parse_turns(value)  # what is not a turn is refused before anything is begun
-    key = IdempotencyKey.of(options.get("idempotency_key"), "add_input", {"turns": value, "format": format})
+    key = positions.idempotency_key(options, "add_input", {"turns": value, "format": format})
 
     def continue_(_: Connection, ref: BranchRef, entries: Sequence[Entry], __: datetime) -> Continuation:
         calls = open_calls(entries)

@@ -21,9 +21,9 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_rows import ENTRY_WIDTH, ItemRecord, author_of, decode_entries, encode_item, insert_items
 from threadkeep.store.lineage import get_lineage, get_row, position_not_found
-from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, reserve_once
+from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef, ConversationRef
-from threadkeep.store.validation import MAX_POSITION, cursor_position, optional_identifier, page_size, whole_number
+from threadkeep.store.validation import MAX_POSITION, cursor_position, identifier, page_size, whole_number
 
 ALL: Final = 2**31 - 1
 
@@ -135,9 +135,9 @@ def _append(
     handle: Handle, method: str, items: Sequence[Item], options: AppendOptions, author_id: str | None = None
 ) -> list[StoredItem]:
     ref, check = handle.ref, head_check(options)
-    author = optional_identifier("author_id", author_id)
+    author = None if author_id is None else identifier("author_id", author_id)
     objects = [item.to_object() for item in items]
-    key = IdempotencyKey.of(options.get("idempotency_key"), method, {"items": objects, "author_id": author})
+    key = idempotency_key(options, method, {"items": objects, "author_id": author})
     pairs = zip(items, objects, strict=True)
     new = NewItems(items, [encode_item(value, author_id=author or author_of(item)) for item, value in pairs])
     counts = Counts(items=len(items))

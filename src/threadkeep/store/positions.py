@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
 
 from sqlalchemy import Connection, insert
 
@@ -43,17 +43,11 @@ class AppendOptions(TypedDict, total=False):
     on_conflict: OnConflict
 
 
-@dataclass(frozen=True, slots=True)
-class HeadCheck:
+class HeadCheck(NamedTuple):
     """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there."""
 
     expected_head: int | None = None
     on_conflict: str = "raise"
-
-    def __post_init__(self) -> None:
-        if self.on_conflict not in ON_CONFLICT:
-            words = ", ".join(ON_CONFLICT)
-            raise InvalidOption(f"must be one of {words}, not {self.on_conflict!r}.", argument="on_conflict")
 
 
 NO_CHECK: Final = HeadCheck()
@@ -67,13 +61,22 @@ def head_check(options: AppendOptions) -> HeadCheck:
     if not options.keys() <= _APPEND_OPTIONS:
         check_names(options, AppendOptions.__annotations__)
     expected = options.get("expected_head")
+    on_conflict = options.get("on_conflict", "raise")
+    if on_conflict not in ON_CONFLICT:
+        raise InvalidOption(f"must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}.", argument="on_conflict")
     if expected is not None:
         expected = whole_number("expected_head", expected, MAX_POSITION)
         if expected < -1:
             raise InvalidOption(
                 f"must be a position, or -1 for an empty branch, not {expected}.", argument="expected_head"
             )
-    return HeadCheck(expected, options.get("on_conflict", "raise"))
+    return HeadCheck(expected, on_conflict)
+
+
+def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
+    """The key of an append, with the hash of what is appended; None for none."""
+    key = options.get("idempotency_key")
+    return None if key is None else IdempotencyKey.of(key, method, content)
 
 
 @dataclass(slots=True)
@@ -86,18 +89,12 @@ class Reservation:
     branch: int
     revision: int
     user_id: str | None
-    config_hash: bytes
-    tool_set_hash: bytes | None
+    hashes: ConfigHashes  # of the options and tools that the conversation has now
 
     @property
     def last(self) -> int:
         """Position of its last item; before `first` when it has none."""
         return self.first + self.count - 1
-
-    @property
-    def hashes(self) -> ConfigHashes:
-        """The options and tools that the conversation has now."""
-        return ConfigHashes(self.config_hash, self.tool_set_hash)
 
 
 @dataclass(slots=True)
@@ -214,40 +211,25 @@ def _reserve_on_new_branch(
     reservation = _update(connection, ref, replace(counts, branches=1), now, is_elsewhere=True)
     if reservation is None:
         raise ref.not_found()
-    head = reservation.last if reservation.count else at
-    _insert_branch(connection, ref, reservation.branch, lineage, at, now, head=head)
+    parts = [[branch, min(end, at)] for branch, _, end in lineage.ranges(ref.branch, -1, at)]
+    row = {
+        "tenant_id": ref.scope.tenant,
+        "conversation_id": ref.key,
+        "number": reservation.branch,
+        "parent": ref.branch,
+        "fork_position": at,
+        "head_position": reservation.last if reservation.count else at,
+        "lineage": dumps(parts).decode(),
+        "created_at": now,
+    }
+    connection.execute(insert(branches), row)
     return reservation
 
 
 def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime) -> int:
     """Make a branch that shares the items up to a position (None: all of them); returns its number."""
     lineage = get_lineage(connection, ref, get_row(connection, ref))
-    position = lineage.head if at is None else at
-    _check_position(connection, ref, lineage, position)
-    reservation = _update(connection, ref, Counts(branches=1), now, is_elsewhere=True)
-    if reservation is None:
-        raise ref.not_found()
-    _insert_branch(connection, ref, reservation.branch, lineage, position, now, head=position)
-    return reservation.branch
-
-
-def _insert_branch(
-    connection: Connection, ref: BranchRef, number: int, lineage: Lineage, at: int, now: datetime, *, head: int
-) -> None:
-    parts = [[branch, min(end, at)] for branch, _, end in lineage.ranges(ref.branch, -1, at)]
-    connection.execute(
-        insert(branches),
-        {
-            "tenant_id": ref.scope.tenant,
-            "conversation_id": ref.key,
-            "number": number,
-            "parent": ref.branch,
-            "fork_position": at,
-            "head_position": head,
-            "lineage": dumps(parts).decode(),
-            "created_at": now,
-        },
-    )
+    return _reserve_on_new_branch(connection, ref, lineage, lineage.head if at is None else at, now, NOTHING).branch
 
 
 def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> None:
@@ -302,7 +284,7 @@ def _update(
     position, response, branch, revision, user_id, config, tools = COUNTER_READER.values(dialect, rows[0])
     return Reservation(
         position - counts.items, counts.items, response - 1, branch - 1 if is_elsewhere else ref.branch, revision,
-        user_id, config, tools,
+        user_id, ConfigHashes(config, tools),
     )  # fmt: skip
 
 

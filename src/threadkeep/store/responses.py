@@ -19,13 +19,13 @@ from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import CannotParse, HeadConflict, InvalidOption, ProviderError, ResponseInProgress
-from threadkeep.store import ledger
+from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
 from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
-from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, head_check, reserve
+from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
 
@@ -116,24 +116,14 @@ class NewResponse:
 
 @dataclass(slots=True)
 class ResponseResult:
-    """Where an answer was stored, or why it was not: where the branch ended (`head`), which response is in progress."""
+    """Where an answer was stored."""
 
     number: int = -1
     first: int = 0
     branch: int = 0
     revision: int = -1
     input_to: int = -1  # the last position that the request showed, as it was stored
-    head: int | None = None
-    in_progress: int | None = None
-    retry_after: float = 0.0  # how many seconds the lease of that one still runs
     is_replayed: bool = False
-
-    @classmethod
-    def of_outcome(cls, outcome: JsonObject) -> ResponseResult:
-        """What was kept under an idempotency key."""
-        if outcome["kind"] == "head_conflict":
-            return cls(head=outcome["head"], is_replayed=True)
-        return cls(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
 
 
 def add_response(
@@ -145,7 +135,7 @@ def add_response(
         raise InvalidOption(f"must be a mapping of names to values, not {shown(headers)}.", argument="headers")
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
-    key = IdempotencyKey.of(options.get("idempotency_key"), "add_response", {"format": format, "body": value})
+    key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
     request = request_info(rendered, handle.cache.head)
     try:
         response = wire.parse_response(value, headers)
@@ -155,14 +145,12 @@ def add_response(
         ledger.record_attempt(handle, attempt, key, request.hashes)
         raise
     new = NewResponse.of(response, raw, attempt_of(response, format, call, handle.resources.prices, model), key)
-    check = head_check(options)
+    check = positions.head_check(options)
     result = handle.transactions.write(
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None
     )
-    if result.head is not None:
-        raise HeadConflict(-1 if check.expected_head is None else check.expected_head, result.head)
-    if result.in_progress is not None:
-        raise ResponseInProgress(result.in_progress, ref.branch, result.retry_after)
+    if isinstance(result, HeadConflict | ResponseInProgress):
+        raise result
     if not result.is_replayed and result.branch == ref.branch:
         handle.cache.append(new.records, result.first, result.revision, turn=result.first, seen=result.input_to)
     handle.after_write()
@@ -172,13 +160,13 @@ def add_response(
 
 def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
-) -> ResponseResult:
+) -> ResponseResult | HeadConflict | ResponseInProgress:
     """Write an answer. A refusal is a result: its ledger row is to be committed before it is raised."""
     now = datetime.now(UTC)
     try:
         reservation = reserve(connection, ref, check, now, Counts(items=len(new.records), responses=1))
     except (HeadConflict, ResponseInProgress) as conflict:
-        return _refuse(connection, ref, new, request, conflict, now)
+        return _refuse(connection, ref, new, request, check, conflict)
     except StreamBlocksWrite:
         _find_refusal(connection, ref, new.key, check)
         raise
@@ -214,8 +202,15 @@ def _find_refusal(
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, key)
     stands = outcome is not None and (outcome["kind"] != "head_conflict" or check.on_conflict == "raise")
     if outcome is not None and stands and outcome["kind"] != "in_progress":
-        raise Replay(ResponseResult.of_outcome(outcome))
+        raise Replay(_result_of(outcome, check))
     return outcome
+
+
+def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | HeadConflict:
+    """What was kept under an idempotency key."""
+    if outcome["kind"] == "head_conflict":
+        return HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
+    return ResponseResult(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
 
 
 def _refuse(
@@ -223,24 +218,22 @@ def _refuse(
     ref: BranchRef,
     new: NewResponse,
     request: RequestInfo,
+    check: HeadCheck,
     conflict: HeadConflict | ResponseInProgress,
-    now: datetime,
-) -> ResponseResult:
+) -> HeadConflict | ResponseInProgress:
     """The branch ends elsewhere, or in a response in progress: only the ledger row is written; tokens were used."""
-    if isinstance(conflict, HeadConflict):
-        reason: JsonObject = {"kind": "head_conflict", "head": conflict.head}
-        refused = ResponseResult(head=conflict.head)
-    else:
-        reason = {"kind": "in_progress", "number": conflict.number}
-        refused = ResponseResult(in_progress=conflict.number, retry_after=conflict.retry_after)
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
     if outcome is not None:
-        raise Replay(refused if outcome["kind"] == "in_progress" else ResponseResult.of_outcome(outcome))
-    row = get_row(connection, ref)
+        raise Replay(conflict if outcome["kind"] == "in_progress" else _result_of(outcome, check))
+    row, now = get_row(connection, ref), datetime.now(UTC)
     tools = row.tool_set_hash if request.hashes is None else request.hashes.tools
     usage = ledger.insert_attempt(connection, ref, new.attempt, now, user_id=row.user_id, tool_set_hash=tools)
+    if isinstance(conflict, HeadConflict):
+        reason: JsonObject = {"kind": "head_conflict", "head": conflict.head}
+    else:
+        reason = {"kind": "in_progress", "number": conflict.number}
     keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **reason, usage=usage)
-    return refused
+    return conflict
 
 
 def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reservation: Reservation) -> int:

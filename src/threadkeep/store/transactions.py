@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -141,25 +141,10 @@ class Retries:
         return count > LIMITS[reason]
 
 
-class Transactions(Protocol):
-    """Runs work in transactions; `keeps_history`: what was read cannot be taken back by the caller."""
-
-    keeps_history: bool
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Run work that only reads."""
-
-    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
-        """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice."""
-
-    def close(self) -> None:
-        """Close the connections that were opened."""
-
-
 class EngineTransactions:
     """Runs work in transactions of its own and repeats it where that is safe."""
 
-    keeps_history = True
+    keeps_history = True  # what was read cannot be taken back by the caller
 
     def __init__(self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder) -> None:
         self.engine = engine
@@ -172,7 +157,7 @@ class EngineTransactions:
         self._reading = self._writing if reader is writer else Connections(reader, keeps=keeps)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """See `Transactions.read`."""
+        """Run work that only reads."""
         retries: Retries | None = None
         while True:
             _check_cancelled()
@@ -183,7 +168,7 @@ class EngineTransactions:
                 sleep(retries.pause(error))
 
     def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
-        """See `Transactions.write`."""
+        """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice."""
         retries = Retries(is_repeatable)
         transaction: Callable[[Connection], T] = partial(_run_in_transaction, work, retries)
         while True:
@@ -199,7 +184,7 @@ class EngineTransactions:
                 sleep(retries.pause(error))
 
     def close(self) -> None:
-        """See `Transactions.close`."""
+        """Close the connections that were opened."""
         self._reading.close()
         self._writing.close()
         if self._is_owned:
@@ -215,14 +200,14 @@ class HostTransactions:
         self._host, self._end_stream = host, end_stream
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """See `Transactions.read`; the caller's transaction begins with it if it has not yet."""
+        """Run work that only reads; the caller's transaction begins with it if it has not yet."""
         connection = self._connection()
         if not connection.in_transaction():
             connection.begin()
         return work(connection)
 
     def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
-        """See `Transactions.write`."""
+        """Run work whole or not at all, in a savepoint."""
         del is_repeatable  # nothing is repeated that the caller's transaction may have lost
         retries = Retries(is_repeatable=False)
         while True:
@@ -245,6 +230,9 @@ class HostTransactions:
                 "The connection that `within` was given is closed.", hint="Open the conversation anew from the store."
             )
         return self._host
+
+
+Transactions = EngineTransactions | HostTransactions
 
 
 class Connections:

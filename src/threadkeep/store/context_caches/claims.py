@@ -19,7 +19,7 @@ from threadkeep.db.clock import read_clock
 from threadkeep.db.dialects import insert_missing
 from threadkeep.db.queries import caches
 from threadkeep.db.tables import context_caches
-from threadkeep.domain.context_caches import ContextCache, Prefix
+from threadkeep.domain.context_caches import CachePlan, ContextCache, Prefix
 from threadkeep.formats.shared.context_caches import is_expired
 from threadkeep.store.history import HistoryPage
 from threadkeep.store.refs import BranchRef
@@ -74,21 +74,6 @@ class CacheDecision:
     needs_writing: bool = False
 
 
-class CacheRecord(NamedTuple):
-    """What became of a claim: the name of the cache, or None when it could not be created.
-
-    `delete` are the names that are of no use from now on.
-    """
-
-    account: str
-    model: str
-    hash: bytes
-    token: bytes
-    name: str | None
-    expires_at: datetime
-    delete: Sequence[str]
-
-
 def read_latest(connection: Connection, ref: BranchRef, page: HistoryPage, format: str) -> LatestAnswer:
     """The newest answer of a history in a format."""
     ranges = page.conversation.lineage.ranges(ref.branch, -1, page.next_position - 1)
@@ -136,39 +121,42 @@ def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> Cach
         decision.delete += _superseded(ref, request, own, decision, now)
         decision.delete += [expired] if expired is not None else []
     elif decision.row is not None and _becomes_shared(ref, decision.row):
-        _share(connection, decision.row)
+        shared = connection.execute(caches.cache_sharing(), _row_key(decision.row))
+        if not shared.rowcount:
+            raise LostRace  # it went away just now
     decision.delete += [row["name"] for row in own if _is_expired(row, now) and _remove(connection, row)]
     return decision
 
 
-def record(connection: Connection, ref: BranchRef, cache: CacheRecord) -> CacheDecision:
-    """Write down what became of a claim. A cache that was created in vain is to be deleted."""
+def record(
+    connection: Connection, ref: BranchRef, plan: CachePlan, hash_: bytes, token: bytes, name: str | None, end: datetime
+) -> CacheDecision:
+    """Write down what became of a claim: the name of the cache and its end; None when it could not be created.
+
+    A cache that was created in vain is to be deleted.
+    """
     _lock(connection, ref)
-    key = _model_key(ref, cache.account, cache.model) | {"cache_hash": cache.hash}
+    key = _model_key(ref, plan.account, plan.model or "") | {"cache_hash": hash_}
     row = connection.execute(caches.locked_cache(), key).mappings().one_or_none()
-    if row is None or bytes(row["token"]) != cache.token:
-        return _created_in_vain(cache, row, read_clock(connection))
-    own = {row["name"]: row for row in _own_rows(connection, ref, cache.account)} if cache.delete else {}
-    if cache.name is None:
+    if row is None or bytes(row["token"]) != token:
+        return _created_in_vain(name, hash_, row, read_clock(connection))
+    own = {row["name"]: row for row in _own_rows(connection, ref, plan.account)} if plan.delete else {}
+    if name is None:
         if row["name"] is None:
             _remove(connection, row)
-        return CacheDecision("none", delete=[name for name in cache.delete if name not in own])  # those that expired
-    values = {"name": cache.name, "expires_at": cache.expires_at, "claim_until": None}
-    connection.execute(caches.cache_change().values(**values), key)
-    decision = CacheDecision("reuse", cache.hash, cache.name, cache.expires_at)
-    for name in cache.delete:
-        if name not in own or _remove(connection, own[name], unshared=True):
-            decision.delete.append(name)
-    return decision
+        return CacheDecision("none", delete=[old for old in plan.delete if old not in own])  # those that expired
+    connection.execute(caches.cache_change().values(name=name, expires_at=end, claim_until=None), key)
+    delete = [old for old in plan.delete if old not in own or _remove(connection, own[old], unshared=True)]
+    return CacheDecision("reuse", hash_, name, end, delete)
 
 
-def _created_in_vain(cache: CacheRecord, row: Row | None, now: datetime) -> CacheDecision:
+def _created_in_vain(name: str | None, hash_: bytes, row: Row | None, now: datetime) -> CacheDecision:
     """Another planner has created the cache, or is creating it, because the lease had expired."""
-    surplus = [] if cache.name is None else [cache.name]
+    surplus = [] if name is None else [name]
     if row is None or row["name"] is None or _is_expired(row, now):
         return CacheDecision("none", delete=surplus)
     delete = [name for name in surplus if name != row["name"]]
-    return CacheDecision("reuse", cache.hash, row["name"], row["expires_at"], delete)
+    return CacheDecision("reuse", hash_, row["name"], row["expires_at"], delete)
 
 
 # Decisions
@@ -180,8 +168,7 @@ def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], no
     row = None if best is None else rows[best.hash]
     name = None if row is None else row["name"]
     new = request.new_prefix
-    is_longer = new is not None and (best is None or new.turns > best.turns)
-    if row is not None and (not is_longer or _is_untried(ref, request, row)):
+    if row is not None and (not _is_longer(new, best) or _is_untried(ref, request, row)):
         return CacheDecision("reuse", bytes(row["hash"]), name, row["expires_at"], row=row)
     if new is None:
         return CacheDecision("none")
@@ -203,6 +190,10 @@ def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[Prefix], now: datetim
 
 def _is_expired(row: Row, now: datetime) -> bool:
     return row["name"] is not None and is_expired(row["expires_at"], now)
+
+
+def _is_longer(prefix: Prefix | None, best: Prefix | None) -> bool:
+    return prefix is not None and (best is None or prefix.turns > best.turns)
 
 
 def _is_claimed(row: Row, now: datetime) -> bool:
@@ -271,12 +262,6 @@ def _claim(
         return row, False
     connection.execute(caches.cache_change().values(**values), key)
     return row, True
-
-
-def _share(connection: Connection, row: Row) -> None:
-    """Note that others use a cache, unless it went away: it is not deleted with the next one of its creator."""
-    if not connection.execute(caches.cache_sharing(), _row_key(row)).rowcount:
-        raise LostRace
 
 
 def _remove(connection: Connection, row: Row, *, unshared: bool = False) -> bool:

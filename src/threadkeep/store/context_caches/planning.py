@@ -16,7 +16,7 @@ from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared.context_caches import NEVER, expiry_of, is_due, tokens_outside
 from threadkeep.store.context_caches import claims
-from threadkeep.store.context_caches.claims import CacheDecision, CacheRecord, CacheRequest, LatestAnswer
+from threadkeep.store.context_caches.claims import CacheDecision, CacheRequest, LatestAnswer
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import HistoryPage, read_history
 from threadkeep.store.validation import identifier
@@ -117,17 +117,10 @@ def record_context_cache(handle: Handle, plan: object, name: object, expires_at:
         raise InvalidOption(
             f"must be an aware datetime, or its text in ISO 8601, not {shown(expires_at)}.", argument="expires_at"
         )
-    cache = CacheRecord(
-        account=plan.account,
-        model=plan.model or "",
-        hash=_from_hex(plan.key),
-        token=_from_hex(plan.claim),
-        name=name,
-        expires_at=expiry,
-        delete=plan.delete,
+    hash_, token, ref = _from_hex(plan.key), _from_hex(plan.claim), handle.ref
+    decision = handle.transactions.write(
+        lambda connection: claims.record(connection, ref, plan, hash_, token, name, expiry), is_repeatable=True
     )
-    ref = handle.ref
-    decision = handle.transactions.write(lambda connection: claims.record(connection, ref, cache), is_repeatable=True)
     key = plan.key if decision.action == "reuse" else None
     return CachePlan(
         decision.action, key, decision.name, None, decision.delete, decision.until, plan.account, plan.model

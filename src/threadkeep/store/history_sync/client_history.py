@@ -18,19 +18,12 @@ from threadkeep.store.items import NewItems
 
 @dataclass(frozen=True, slots=True)
 class HistoryDelta:
-    """How a client's history continues a stored one.
+    """How a client's history continues a stored one."""
 
-    Attributes:
-        kept: how many of the stored items it has.
-        matched: how many of its own items are stored.
-        is_all: whether it has all of the stored ones.
-        new: the items that it has beyond these.
-    """
-
-    kept: int
-    matched: int
-    is_all: bool
-    new: NewItems
+    kept: int  # how many of the stored items it has
+    matched: int  # how many of its own items are stored
+    is_all: bool  # whether it has all of the stored ones
+    new: NewItems  # what it has beyond these
 
 
 class ClientHistory:

@@ -15,11 +15,10 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import is_held
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
-from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.importing import Continuation, append_to_history, provider_json
 from threadkeep.store.item_rows import read_entries
 from threadkeep.store.lineage import Lineage, get_row, lineage_from
-from threadkeep.store.positions import AppendOptions, fork
+from threadkeep.store.positions import AppendOptions, fork, idempotency_key
 from threadkeep.store.refs import BranchRef
 
 
@@ -27,7 +26,7 @@ def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptio
     """Append what is new in the history of a client's request; see `Conversation.sync_request`."""
     value = provider_json(payload)
     client = ClientHistory(get_format(format).parse_request(value))
-    key = IdempotencyKey.of(options.get("idempotency_key"), "sync_request", {"payload": value, "format": format})
+    key = idempotency_key(options, "sync_request", {"payload": value, "format": format})
     initial_id = handle.cache.conversation.settings.get("previous_response_id")
 
     def continue_(connection: Connection, ref: BranchRef, entries: Sequence[Entry], now: datetime) -> Continuation:

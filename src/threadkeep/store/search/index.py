@@ -124,7 +124,7 @@ def _mark_indexed(connection: Connection, tenant: int, keys: Sequence[int], next
 
 
 def _document_of(item: Row[Any]) -> dict[str, Any]:
-    values = dict(item._mapping)  # noqa: SLF001 - the public name of a row's columns
+    values = item._asdict()
     json = values.pop("json")
     return {**values, "text": text_in(item.type, json.decode() if isinstance(json, bytes) else json)}
 
