@@ -58,8 +58,7 @@ def read_history(
         if since:  # a change may concern what was read before
             return read_history(connection, ref, configs, conversation, 0, is_latest=is_latest)
     entries = decode_entries(connection, ref, () if rows[0][0] is None else rows, is_latest=is_latest)
-    parts = conversation.lineage.parts
-    if parts and not since:  # what it shares with the branches that it was forked from
+    if not since and (parts := conversation.lineage.parts):  # what it shares with those that it was forked from
         inherited = conversation.lineage.ranges(ref.branch, -1, parts[-1][1])
         entries = [*read_entries(connection, ref, inherited, is_latest=is_latest), *entries]
     state = None

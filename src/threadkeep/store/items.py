@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import groupby, repeat
-from operator import itemgetter
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -48,8 +47,7 @@ class AppendResult:
         return cls(outcome["first"], outcome["count"], outcome["branch"])
 
 
-@dataclass(frozen=True, slots=True)
-class NewItems:
+class NewItems(NamedTuple):
     """Items to be appended; `turns` are the offsets at which their wire turns begin, where they have any."""
 
     items: Sequence[Item]
@@ -76,29 +74,27 @@ class NewItems:
     def take_in(self, handle: Handle, result: AppendResult) -> None:
         """Let the handle know what it appended, turn by turn."""
         if not result.is_replayed and result.branch == handle.ref.branch:
-            first = result.first
-            for turn, group in groupby(zip(self.turns or repeat(None), self.records, strict=False), itemgetter(0)):
-                records = [record for _, record in group]
-                start = None if turn is None else result.first + turn
-                handle.cache.append(records, first, result.revision, turn=start)
-                first += len(records)
+            if self.turns:
+                for turn, group in groupby(range(len(self.turns)), self.turns.__getitem__):
+                    first, *_ = offsets = list(group)
+                    start = None if turn is None else result.first + turn
+                    records = self.records[first : first + len(offsets)]
+                    handle.cache.append(records, result.first + first, result.revision, turn=start)
+            else:
+                handle.cache.append(self.records, result.first, result.revision)
         handle.after_write()
 
     def stored(self, ref: BranchRef, result: AppendResult, author_id: str | None = None) -> list[StoredItem]:
         """What a caller gets of them."""
-        placed = enumerate(zip(self.items, self.turns or repeat(None), strict=False), result.first)
-        return [
-            StoredItem(
-                id=ref.item_id(position),
-                position=position,
-                branch=result.branch,
-                turn=None if turn is None else result.first + turn,
-                item=item,
-                replayed=result.is_replayed,
-                author_id=author_id,
-            )
-            for position, (item, turn) in placed
+        first, branch, is_replayed = result.first, result.branch, result.is_replayed
+        stored = [
+            StoredItem(ref.item_id(position), position, branch, None, item, is_replayed, author_id=author_id)
+            for position, item in enumerate(self.items, first)
         ]
+        if not self.turns:
+            return stored
+        pairs = zip(stored, self.turns, strict=True)
+        return [item if turn is None else replace(item, turn=first + turn) for item, turn in pairs]
 
 
 # Appending

@@ -19,7 +19,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
-from threadkeep.store.refs import BranchRef, ConfigHashes
+from threadkeep.store.refs import BranchRef
 from threadkeep.store.transactions import StreamBlocksWrite
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
@@ -89,7 +89,8 @@ class Reservation:
     branch: int
     revision: int
     user_id: str | None
-    hashes: ConfigHashes  # of the options and tools that the conversation has now
+    config_hash: bytes
+    tool_set_hash: bytes | None
 
     @property
     def last(self) -> int:
@@ -284,7 +285,7 @@ def _update(
     position, response, branch, revision, user_id, config, tools = COUNTER_READER.values(dialect, rows[0])
     return Reservation(
         position - counts.items, counts.items, response - 1, branch - 1 if is_elsewhere else ref.branch, revision,
-        user_id, ConfigHashes(config, tools),
+        user_id, config, tools,
     )  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def _find_refusal(
 
     That the branch ended elsewhere is over when the caller says what to do about it, a response in progress by itself.
     """
-    outcome = find_outcome(connection, ref.scope.tenant, ref.key, key)
+    outcome = None if key is None else find_outcome(connection, ref.scope.tenant, ref.key, key)
     stands = outcome is not None and (outcome["kind"] != "head_conflict" or check.on_conflict == "raise")
     if outcome is not None and stands and outcome["kind"] != "in_progress":
         raise Replay(_result_of(outcome, check))
@@ -247,7 +247,8 @@ def response_row(
     connection: Connection, ref: BranchRef, reservation: Reservation, request: RequestInfo, input_to: int, now: datetime
 ) -> dict[str, Any]:
     """The row of a response, without what the provider said."""
-    view, hashes = _request_columns(connection, ref, request, reservation.hashes)
+    current = ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
+    view, hashes = _request_columns(connection, ref, request, current)
     return {
         "tenant_id": ref.scope.tenant,
         "conversation_id": ref.key,
