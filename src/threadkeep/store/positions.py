@@ -61,15 +61,15 @@ def head_check(options: AppendOptions) -> HeadCheck:
     if not options.keys() <= _APPEND_OPTIONS:
         check_names(options, AppendOptions.__annotations__)
     expected = options.get("expected_head")
-    on_conflict = options.get("on_conflict", "raise")
-    if on_conflict not in ON_CONFLICT:
-        raise InvalidOption(f"must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}.", argument="on_conflict")
     if expected is not None:
         expected = whole_number("expected_head", expected, MAX_POSITION)
         if expected < -1:
             raise InvalidOption(
                 f"must be a position, or -1 for an empty branch, not {expected}.", argument="expected_head"
             )
+    on_conflict = options.get("on_conflict", "raise")
+    if on_conflict not in ON_CONFLICT:
+        raise InvalidOption(f"must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}.", argument="on_conflict")
     return HeadCheck(expected, on_conflict)
 
 
@@ -154,9 +154,9 @@ def reserve(connection: Connection, ref: BranchRef, check: HeadCheck, now: datet
     return _reserve_slowly(connection, ref, check, now, counts) if reservation is None else reservation
 
 
-def reserve_for_ended_stream(connection: Connection, ref: BranchRef, now: datetime, items: int) -> Reservation | None:
-    """Reserve positions for the items of a response that was in progress; None when the conversation is gone."""
-    reservation = _update(connection, ref, Counts(items=items, streams=-1), now)
+def reserve_anywhere(connection: Connection, ref: BranchRef, now: datetime, counts: Counts) -> Reservation | None:
+    """Reserve numbers at the end of a branch, wherever that is; None when the conversation is gone."""
+    reservation = _update(connection, ref, counts, now)
     if reservation is not None and ref.branch:
         _move_head(connection, ref, reservation, None)
     return reservation
@@ -185,11 +185,9 @@ def _reserve_slowly(
         return _reserve_on_new_branch(connection, ref, lineage, expected, now, counts)
     if stream is not None:
         raise StreamBlocksWrite(ref, stream.number, CANCELLED)
-    reservation = _update(connection, ref, counts, now)
+    reservation = reserve_anywhere(connection, ref, now, counts)
     if reservation is None:
         raise ref.not_found()
-    if ref.branch:
-        _move_head(connection, ref, reservation, None)
     return reservation
 
 

@@ -40,12 +40,7 @@ def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptio
 
 
 def _compare(
-    connection: Connection,
-    ref: BranchRef,
-    client: ClientHistory,
-    entries: Sequence[Entry],
-    start: int,
-    now: datetime,
+    connection: Connection, ref: BranchRef, client: ClientHistory, entries: Sequence[Entry], start: int, now: datetime
 ) -> tuple[BranchRef, HistoryDelta, int | None]:
     """On which branch a client's history goes on, what is new there, and where that branch was forked off just now.
 

@@ -216,7 +216,8 @@ def finish_stream(
     now = datetime.now(UTC)
     key = {"tenant": ref.scope.tenant, "key": ref.key}
     ref = BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
-    reservation = positions.reserve_for_ended_stream(connection, ref, now, len(stream.records))
+    counts = positions.Counts(items=len(stream.records), streams=-1)
+    reservation = positions.reserve_anywhere(connection, ref, now, counts)
     row = _find_stream(connection, ref, number, token)
     if row is None:
         raise ref.not_found() if reservation is None else LeaseLost(number)
