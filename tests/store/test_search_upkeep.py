@@ -247,7 +247,7 @@ def test_a_sqlite_without_fts5_does_everything_but_search(tmp_path: Path, monkey
         pass
     run(Database("sqlite", url), "DROP TABLE threadkeep_search_index")
     monkeypatch.setattr(
-        "threadkeep.store.search.index.CREATE_INDEX",
+        "threadkeep.db.queries.search.CREATE_INDEX",
         text("CREATE VIRTUAL TABLE threadkeep_search_index USING fts0(words)"),
     )
     with Store(url) as store:
