@@ -14,7 +14,7 @@ from sqlalchemy import Column, Connection, Executable, Insert
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from threadkeep.db.driver.executors import Row, executor_for
+from threadkeep.db.driver.executors import Row, RowFormat, executor_for
 
 Processor = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
@@ -99,30 +99,28 @@ class Statement:
     ) -> None:
         self.statement = statement
         self._column_names = column_names
-        self._binary = binary or text_as_bytes
-        self._text_as_bytes = text_as_bytes
+        self._rows = RowFormat(binary or text_as_bytes, text_as_bytes)
         self._compiled: dict[tuple[str, str, str | None], CompiledStatement] = {}
 
     def execute(self, connection: Connection, parameters: Parameters) -> int:
         """Execute it; returns the number of rows it matched."""
         executor = executor_for(connection)
         compiled = self.compiled(connection.dialect, executor.paramstyle)
-        return executor.execute(connection, compiled.text, compiled.bind(parameters))
+        count: int = executor.run(connection, compiled.text, compiled.bind(parameters))
+        return count
 
     def execute_many(self, connection: Connection, rows: Sequence[Parameters]) -> None:
         """Execute it once for each of several sets of parameters, which all have the same names."""
         executor = executor_for(connection)
         compiled = self.compiled(connection.dialect, executor.paramstyle)
-        executor.execute_many(connection, compiled.text, compiled.bind_many(rows))
+        executor.run(connection, compiled.text, compiled.bind_many(rows), many=True)
 
     def fetch_all(self, connection: Connection, parameters: Parameters) -> Sequence[Row]:
         """Its rows as the driver returns them; a `RowReader` knows their types."""
         executor = executor_for(connection)
         compiled = self.compiled(connection.dialect, executor.paramstyle)
-        arguments = compiled.bind(parameters)
-        return executor.fetch_all(
-            connection, compiled.text, arguments, binary=self._binary, text_as_bytes=self._text_as_bytes
-        )
+        rows: Sequence[Row] = executor.run(connection, compiled.text, compiled.bind(parameters), self._rows)
+        return rows
 
     def compiled(self, dialect: Dialect, paramstyle: str | None = None) -> CompiledStatement:
         """The statement for a dialect; compiled once."""
