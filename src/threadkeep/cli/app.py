@@ -7,22 +7,7 @@ from typing import Annotated, Final
 import typer
 from typer import Option
 
-from threadkeep.cli.commands import (
-    append,
-    branches,
-    db,
-    demo,
-    import_sessions,
-    ls,
-    render,
-    retention,
-    search,
-    show,
-    stats,
-    tenants,
-    tools,
-    usage,
-)
+from threadkeep.cli.commands import administration, append, conversations, demo, import_sessions, render, search, usage
 from threadkeep.cli.exit_codes import USAGE
 from threadkeep.cli.options import AsJson, Tenant
 from threadkeep.cli.program import Program
@@ -30,15 +15,15 @@ from threadkeep.cli.target import DEFAULT_URL, URL_VARIABLE, Target
 
 # In the order of the help
 COMMANDS: Final = {
-    "ls": ls.ls, "show": show.show, "branches": branches.branches, "render": render.render,
+    "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "render": render.render,
     "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
-    "reindex": search.reindex, "usage": usage.usage, "tools": tools.tools, "stats": stats.stats,
-    "retain": retention.retain, "erase-user": retention.erase_user, "demo": demo.demo,
+    "reindex": search.reindex, "usage": usage.usage, "tools": usage.tools, "stats": administration.stats,
+    "retain": administration.retain, "erase-user": administration.erase_user, "demo": demo.demo,
 }  # fmt: skip
 
 app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.add_typer(db.commands, name="db")
-app.add_typer(tenants.commands, name="tenants")
+app.add_typer(administration.schema_commands, name="db")
+app.add_typer(administration.tenant_commands, name="tenants")
 for name, command in COMMANDS.items():
     app.command(name)(command)
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from typer import Option
 
+from threadkeep.cli.commands.conversations import print_item, print_items
 from threadkeep.cli.commands.render import report_lines
-from threadkeep.cli.commands.show import print_item, print_items
 from threadkeep.cli.commands.usage import record_of
 from threadkeep.cli.demo_data import OTHER_MODELS, PROVIDERS, Script, body_of, load_script
 from threadkeep.cli.json_preview import preview_lines

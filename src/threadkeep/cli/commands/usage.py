@@ -1,11 +1,11 @@
-"""``threadkeep usage``: what was used."""
+"""``threadkeep usage`` and ``threadkeep tools``: what was used, and how often tools were called."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer import Option
@@ -13,7 +13,7 @@ from typer import Option
 from threadkeep.cli.file_io import writing
 from threadkeep.cli.formatting import key_text
 from threadkeep.cli.options import MaxRows, OnlyUser, Text, format_name, on_target
-from threadkeep.cli.output import is_terminal, note, print_json
+from threadkeep.cli.output import Column, is_terminal, note, print_json
 from threadkeep.cli.target import Target
 from threadkeep.cli.time_options import Since, TimeZone, Until, bounds_of, time_text
 from threadkeep.cli.usage_export import csv_text, write_parquet
@@ -40,6 +40,12 @@ Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Draw a plot
 FigureName = Annotated[
     Text, Option("--figure", metavar="FIGURE", help="What bars and plots show, such as total_tokens.")
 ]
+TOOLS: Final = (
+    Column("name"),
+    Column("calls", is_number=True),
+    Column("unanswered", is_number=True),
+    Column("failed", is_number=True),
+)
 
 
 @on_target()
@@ -135,3 +141,23 @@ def record_of(row: UsageRow) -> dict[str, Any]:
     """A row as JSON: keys and figures."""
     values = row.to_dict().items()
     return {name: key_text(value) if isinstance(value, date) else value for name, value in values}
+
+
+@on_target()
+def tools(
+    target: Target,
+    *,
+    since: Since = None,
+    until: Until = None,
+    tz: TimeZone = "UTC",
+    user: OnlyUser = None,
+    limit: MaxRows = None,
+) -> None:
+    """Print how often tools were called, the most called first.
+
+    A call is unanswered while it has no output, and has failed when its output says so.
+    """
+    bounds = bounds_of(since, until, tz)
+    with target.store() as store:
+        records = [tool.to_dict() for tool in store.tool_usage(**bounds, tz=tz, user_id=user, limit=limit)]
+    target.report_list("tools", records, TOOLS, empty="no tool was called")
