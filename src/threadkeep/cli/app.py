@@ -8,7 +8,7 @@ import typer
 from typer import Option
 
 from threadkeep.cli.commands import administration, append, conversations, demo, import_sessions, render, search, usage
-from threadkeep.cli.exit_codes import USAGE
+from threadkeep.cli.failures import USAGE
 from threadkeep.cli.options import AsJson, Tenant
 from threadkeep.cli.program import Program
 from threadkeep.cli.target import DEFAULT_URL, URL_VARIABLE, Target

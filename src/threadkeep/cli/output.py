@@ -16,6 +16,7 @@ from typing import Any, Final
 import typer
 
 from threadkeep.cli.formatting import UNKNOWN
+from threadkeep.domain.jsontext import dumps
 
 PIPE_WIDTH: Final = 200  # of aligned tables where there is no terminal
 GAP: Final = 3  # between the columns of an aligned table
@@ -83,8 +84,6 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print JSON: indented on a terminal, else on one line, in UTF-8."""
-    from threadkeep.domain.jsontext import dumps
-
     if not is_terminal():
         typer.echo(dumps(value))
         return

@@ -11,8 +11,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from threadkeep.cli.error_messages import error_message, one_line
-from threadkeep.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE, exit_code
+from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
 from threadkeep.cli.output import printable
 from threadkeep.errors import ThreadkeepError
 

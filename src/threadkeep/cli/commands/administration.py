@@ -11,10 +11,9 @@ import typer
 from typer import Argument, Option
 
 from threadkeep.cli.formatting import number_of, size
-from threadkeep.cli.options import MAX_PAGE, OnlyUser, Text, Yes, on_target
+from threadkeep.cli.options import MAX_PAGE, OnlyUser, Text, Yes, duration_of, on_target
 from threadkeep.cli.output import Column, cell_text, is_terminal, iso, print_json, print_table, print_text, progress
 from threadkeep.cli.target import Target
-from threadkeep.cli.time_options import duration_of
 from threadkeep.errors import InvalidOption
 
 schema_commands = typer.Typer(help="Set up and upgrade the tables.")

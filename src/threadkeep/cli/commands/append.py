@@ -10,6 +10,7 @@ from threadkeep.cli.file_io import open_input
 from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
 from threadkeep.cli.output import Column, note, print_json, print_table
 from threadkeep.cli.target import Target
+from threadkeep.domain.jsontext import loads
 from threadkeep.errors import CannotParse, ProviderError
 
 if TYPE_CHECKING:
@@ -129,8 +130,6 @@ def _event_in(line: bytes) -> bytes:
 
 def _holds_events(body: bytes) -> bool:
     """Whether a body looks like a stream: server-sent events, or several lines of which the first one is JSON."""
-    from threadkeep.domain.jsontext import loads
-
     line, _, others = body.strip().partition(b"\n")
     if _event_in(line) != line.strip():
         return True

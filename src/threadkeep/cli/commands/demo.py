@@ -12,8 +12,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 import typer
 from typer import Option
@@ -21,12 +22,12 @@ from typer import Option
 from threadkeep.cli.commands.conversations import print_item, print_items
 from threadkeep.cli.commands.render import report_lines
 from threadkeep.cli.commands.usage import record_of
-from threadkeep.cli.demo_data import OTHER_MODELS, PROVIDERS, Script, body_of, load_script
-from threadkeep.cli.json_preview import preview_lines
 from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import is_terminal, note, print_json, print_text
 from threadkeep.cli.target import Target
+from threadkeep.cli.transcript import preview_lines
 from threadkeep.cli.usage_table import print_usage
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
@@ -35,6 +36,29 @@ if TYPE_CHECKING:
     from threadkeep import Conversation, Rendered
 
 BY: Final = ("provider", "model", "format")
+# wire format that a provider answers in -> what is known of the call beside its answer; in the order of the answers
+PROVIDERS: Final[dict[str, dict[str, Any]]] = {
+    "open_responses": {"provider": "openai", "latency_ms": 4_180},
+    "chat_completion": {"provider": "openrouter", "latency_ms": 1_020},
+}
+
+# wire format that no provider answers in -> the model that would be asked
+OTHER_MODELS: Final = {
+    "messages": "claude-sonnet-4-5",
+    "gemini": "gemini-3-pro-preview",
+    "converse": "us.amazon.nova-2-lite-v1:0",
+}
+
+
+class Script(TypedDict):
+    """What all but the providers say."""
+
+    conversation: JsonObject
+    tools: list[JsonObject]
+    question: list[JsonObject]
+    tool_outputs: dict[str, str]  # by the function's name
+    models: dict[str, str]  # by wire format
+    follow_up: str
 
 
 @on_target("as_json")
@@ -179,3 +203,19 @@ def _print_headline(text: str) -> None:
     """Print the title of a section."""
     print_text("")
     print_text(f"── {text}", is_bold=True, colour="blue")
+
+
+def load_script() -> Script:
+    """The options, tools, question and tool outputs of the demo."""
+    script: Script = loads(_read("demo"))
+    script["tool_outputs"] = {name: dumps(output).decode() for name, output in script["tool_outputs"].items()}
+    return script
+
+
+def body_of(format: str) -> bytes:
+    """The body of a provider's answer, byte for byte."""
+    return _read(f"answer_{format}")
+
+
+def _read(name: str) -> bytes:
+    return files("threadkeep.cli").joinpath("data", f"{name}.json").read_bytes()

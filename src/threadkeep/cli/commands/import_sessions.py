@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 from typer import Argument, Option
 
-from threadkeep.cli.error_messages import in_shell_words
+from threadkeep.cli.failures import in_shell_words
 from threadkeep.cli.file_io import STDIN, open_input
 from threadkeep.cli.options import Labels, Text, format_name, labels_of, on_target
 from threadkeep.cli.output import note, print_json, print_text, progress
 from threadkeep.cli.target import Target
+from threadkeep.domain.jsontext import loads
 from threadkeep.errors import CannotParse, IdempotencyConflict, InvalidItem, InvalidOption
 
 if TYPE_CHECKING:
@@ -138,8 +139,6 @@ def _sessions_in(sources: Sequence[Source], parse: Parse) -> Iterator[Session]:
 
 def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     """The values of a JSON document, or of a file with one of them on each line, each with its path."""
-    from threadkeep.domain.jsontext import loads
-
     is_first = True
     for number, line in enumerate(file, 1):
         text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
@@ -158,8 +157,6 @@ def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json_document(text: bytes, name: str) -> Any:
-    from threadkeep.domain.jsontext import loads
-
     try:
         return loads(text)
     except ValueError as error:

@@ -11,10 +11,22 @@ import typer
 from typer import Argument, Option
 
 from threadkeep.cli.formatting import number_of
-from threadkeep.cli.options import After, Labels, Limit, OnlyUser, Status, Text, labels_of, on_target, status_of
+from threadkeep.cli.options import (
+    After,
+    Labels,
+    Limit,
+    OnlyUser,
+    Since,
+    Status,
+    Text,
+    Until,
+    bounds_of,
+    labels_of,
+    on_target,
+    status_of,
+)
 from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, print_text, printable, styled
 from threadkeep.cli.target import Target
-from threadkeep.cli.time_options import Since, Until, bounds_of
 
 COLUMNS: Final = (
     Column("conversation", "conversation_id"),

@@ -12,10 +12,20 @@ from typer import Option
 
 from threadkeep.cli.file_io import writing
 from threadkeep.cli.formatting import key_text
-from threadkeep.cli.options import MaxRows, OnlyUser, Text, format_name, on_target
+from threadkeep.cli.options import (
+    MaxRows,
+    OnlyUser,
+    Since,
+    Text,
+    TimeZone,
+    Until,
+    bounds_of,
+    format_name,
+    on_target,
+    time_text,
+)
 from threadkeep.cli.output import Column, is_terminal, note, print_json
 from threadkeep.cli.target import Target
-from threadkeep.cli.time_options import Since, TimeZone, Until, bounds_of, time_text
 from threadkeep.cli.usage_export import csv_text, write_parquet
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
 from threadkeep.cli.usage_table import print_usage
