@@ -18,11 +18,7 @@ STDIN: Final = "-"
 
 @contextmanager
 def open_input(name: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
-    """An open file, or stdin; to be read twice (`seekable`) stdin and pipes are copied into a temporary file.
-
-    Raises:
-        InvalidOption: it cannot be opened or read.
-    """
+    """An open file, or stdin; to be read twice (`seekable`) stdin and pipes are copied into a temporary file."""
     is_stdin = name == STDIN
     with nullcontext(sys.stdin.buffer) if is_stdin else _open(name) as file:
         if not seekable or (not is_stdin and file.seekable()):
@@ -36,11 +32,7 @@ def open_input(name: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """For statements that write a file.
-
-    Raises:
-        ThreadkeepError: it cannot be written; the message names it.
-    """
+    """For statements that write a file: the message of an error names it."""
     try:
         yield
     except OSError as error:

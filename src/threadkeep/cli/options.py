@@ -79,11 +79,7 @@ def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def labels_of(texts: list[str] | None) -> dict[str, str]:
-    """Labels from ``KEY=VALUE`` texts.
-
-    Raises:
-        InvalidOption: one of them does not have that form.
-    """
+    """Labels from ``KEY=VALUE`` texts."""
     labels = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
@@ -99,11 +95,7 @@ def status_of(option: Literal["active", "archived", "all"]) -> Literal["active",
 
 
 def format_name(text: str) -> FormatName:
-    """The name of a wire format, as the Python API takes it.
-
-    Raises:
-        UnknownFormat: no format has that name.
-    """
+    """The name of a wire format, as the Python API takes it."""
     for name in NAMES:
         if name == text:
             return name
@@ -111,20 +103,12 @@ def format_name(text: str) -> FormatName:
 
 
 def bounds_of(since: str | None, until: str | None, tz: str = "UTC") -> dict[str, date | datetime | None]:
-    """The times that `--since` and `--until` name, as arguments of the library.
-
-    Raises:
-        InvalidOption: one of them is not a time, or there is no such time zone.
-    """
+    """The times that `--since` and `--until` name, as arguments of the library."""
     return {"since": time_of("--since", since, tz), "until": time_of("--until", until, tz)}
 
 
 def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
-    """The date or time that an option names: ISO 8601, or so many hours, days or weeks ago.
-
-    Raises:
-        InvalidOption: it is none of these, or there is no such time zone.
-    """
+    """The date or time that an option names: ISO 8601, or so many hours, days or weeks ago."""
     if text is None:
         return None
     try:
@@ -143,12 +127,7 @@ def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
 
 
 def duration_of(text: str) -> timedelta:
-    """A length of time such as 30d, 2w or 12h.
-
-    Raises:
-        ValueError: it is not written like that.
-        OverflowError: it is too long for a timedelta.
-    """
+    """A length of time such as 30d, 2w or 12h; raises ValueError or OverflowError where it is none."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(text)

@@ -35,11 +35,7 @@ def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
 
 
 def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:
-    """Write the rows as a Parquet file, with hours in UTC.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-    """
+    """Write the rows as a Parquet file, with hours in UTC."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -44,34 +44,19 @@ TITLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What is drawn.
+    """What is drawn."""
 
-    Attributes:
-        title: above the bars.
-        measure: the figure that they show.
-        time: what the axis counts: hours, days …; None: the bars lie one below the other.
-        axis: the times or names along the axis.
-        series: the values of each series, one for each of these.
-        remark: below the bars.
-        unknown: names of bars whose value is unknown.
-    """
-
-    title: str
-    measure: str
-    time: str | None
-    axis: list[Any]
-    series: dict[str, list[float]]
-    remark: str = ""
-    unknown: frozenset[str] = frozenset()
+    title: str  # above the bars
+    measure: str  # the figure that they show
+    time: str | None  # what the axis counts: hours, days …; None: the bars lie one below the other
+    axis: list[Any]  # the times or names along the axis
+    series: dict[str, list[float]]  # the values of each series, one for each of these
+    remark: str = ""  # below the bars
+    unknown: frozenset[str] = frozenset()  # names of bars whose value is unknown
 
 
 def check_plot(path: Path, by: Sequence[str]) -> None:
-    """Check that a plot with that file name can be drawn, before the report is made.
-
-    Raises:
-        InvalidOption: its suffix is unknown, or there is nothing to compare.
-        MissingExtra: matplotlib is not installed.
-    """
+    """Check that a plot with that file name can be drawn, before the report is made."""
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidOption(f"--plot {str(path)!r} must end with {', '.join(SUFFIXES)}.")
     if not by:

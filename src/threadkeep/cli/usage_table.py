@@ -8,18 +8,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from threadkeep.cli import output
 from threadkeep.cli.formatting import UNKNOWN, bar, cost_decimals, dollars, key_text, milliseconds, percent, short
-from threadkeep.cli.output import (
-    GAP,
-    PIPE_WIDTH,
-    Column,
-    column_widths,
-    columns_that_fit,
-    draw_table,
-    is_terminal,
-    print_tsv,
-    printable,
-)
+from threadkeep.cli.output import Column, is_terminal, printable
 
 if TYPE_CHECKING:
     from threadkeep import UsageRow
@@ -34,20 +25,13 @@ MAX_WIDTH: Final = 200
 
 
 class Figure(NamedTuple):
-    """A column for people.
+    """A column for people."""
 
-    Attributes:
-        name: of the figure in a row.
-        title: of the column.
-        text: a function from the figure to its text.
-        drop_order: as in `Column`; what is never left out is shown even where no row has it.
-    """
-
-    name: str
+    name: str  # of the figure in a row
     title: str
     text: Callable[[Any], str]
-    is_always_shown: bool = False
-    drop_order: int = 0
+    is_always_shown: bool = False  # even where no row has it
+    drop_order: int = 0  # as in `Column`
 
 
 FIGURES: Final = (
@@ -79,7 +63,7 @@ def print_usage(
         _print_readable(by, rows, total, figure or measure_of(rows))
         return
     cells = ([*(key_text(row.keys[name]) for name in by), *(getattr(row, name) for name in PLAIN)] for row in rows)
-    print_tsv([*by, *PLAIN], cells)
+    output.print_tsv([*by, *PLAIN], cells)
 
 
 def measure_of(rows: Sequence[UsageRow]) -> str:
@@ -116,18 +100,18 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
     if total is not None:
         lines.append(["total", *[""] * (len(by) - 1), *figure_texts(total, figures, decimals)])
 
-    width = shutil.get_terminal_size().columns if is_terminal() else PIPE_WIDTH
-    widths = column_widths(columns, lines, is_wrapped=False)
-    kept = columns_that_fit(columns, widths, min(width, MAX_WIDTH) - GAP - MIN_BAR)
+    width = shutil.get_terminal_size().columns if is_terminal() else output.PIPE_WIDTH
+    widths = output.column_widths(columns, lines, is_wrapped=False)
+    kept = output.columns_that_fit(columns, widths, min(width, MAX_WIDTH) - output.GAP - MIN_BAR)
     columns, lines = [columns[index] for index in kept], [[line[index] for index in kept] for line in lines]
     # A figure that is cut would be a wrong one: a line is as long as it must be, with keys broken into lines.
-    least_width = sum(column_widths(columns, lines, is_wrapped=True))
+    least_width = sum(output.column_widths(columns, lines, is_wrapped=True))
     last_line = None if total is None else lines.pop()
-    bars = _bars([getattr(row, measure) for row in rows], width - sum(widths[index] for index in kept) - GAP)
+    bars = _bars([getattr(row, measure) for row in rows], width - sum(widths[index] for index in kept) - output.GAP)
     if bars is not None:
         columns.append(Column("", no_wrap=True, style="cyan"))
         lines = [[*line, drawn] for line, drawn in zip(lines, bars, strict=True)]
-    draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
+    output.draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
 
 
 def _columns_of(figures: Sequence[Figure], measure: str) -> list[Column]:

@@ -156,11 +156,7 @@ def delete(target: Target, *, name: Name, yes: Yes = False) -> None:
 
 
 def tenants_of(target: Target) -> list[dict[str, Any]]:
-    """All tenants, by name, and when they were created.
-
-    Raises:
-        SchemaError: the tables are missing or those of another release.
-    """
+    """All tenants, by name, and when they were created."""
     from sqlalchemy import select
 
     from threadkeep import schema

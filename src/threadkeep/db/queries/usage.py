@@ -35,33 +35,19 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StatementKey:
-    """What kind of report it is, apart from values.
+    """What kind of report it is, apart from values."""
 
-    Attributes:
-        by: what it is grouped by.
-        filters: by column: the number of values, and whether NULL is one of them.
-        ranges: the number of ranges of days of the ledger; None: all days.
-        rolled_up: the number of ranges of rolled-up days.
-        spans: whether the statement itself finds their range: all of them, where there are no other days between.
-        since: whether the bound lies within a day, likewise `until`.
-        is_of_user: whether the store is for one user.
-        is_of_conversation: whether it is about one conversation.
-        offsets: seconds by which local time is ahead of UTC, one more than there are changes; None: times are UTC.
-        order_by: the sum to order by, largest first.
-        is_limited: whether the number of rows is limited.
-    """
-
-    by: tuple[str, ...]
-    filters: tuple[tuple[str, int, bool], ...] = ()
-    ranges: int | None = None
-    rolled_up: int = 0
-    spans: bool = False
-    since: bool = False
+    by: tuple[str, ...]  # what it is grouped by
+    filters: tuple[tuple[str, int, bool], ...] = ()  # column, number of values, whether NULL is one of them
+    ranges: int | None = None  # number of ranges of days of the ledger; None: all days
+    rolled_up: int = 0  # number of ranges of rolled-up days
+    spans: bool = False  # the statement itself finds their range: all of them, where there are no other days between
+    since: bool = False  # the bound lies within a day, likewise `until`
     until: bool = False
-    is_of_user: bool = False
+    is_of_user: bool = False  # the store is for one user
     is_of_conversation: bool = False
-    offsets: tuple[int, ...] | None = None
-    order_by: str | None = None
+    offsets: tuple[int, ...] | None = None  # by which local time is ahead (see `time_keys`); None: times are UTC
+    order_by: str | None = None  # the sum to order by, largest first
     is_limited: bool = False
 
     @property
