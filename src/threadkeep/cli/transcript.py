@@ -33,10 +33,6 @@ def _text(part: Mapping[str, Any]) -> list[str]:
     return [*lines, f"[annotations: {len(annotations)}]"] if annotations else lines
 
 
-def _refusal(part: Mapping[str, Any]) -> list[str]:
-    return [f"[refusal] {part.get('refusal', '')}"]
-
-
 def _media(part: Mapping[str, Any]) -> list[str]:
     """What a picture, file or video is and where it comes from; never its bytes."""
     facts = [text(str(part[key])) for key, text in MEDIA.items() if part.get(key) is not None]
@@ -70,15 +66,9 @@ def _provider_block(part: Mapping[str, Any]) -> list[str]:
 
 # content part type -> its lines
 PARTS: Final[dict[str, Callable[[Mapping[str, Any]], list[str]]]] = {
-    "input_text": _text,
-    "output_text": _text,
-    "text": _text,
-    "reasoning_text": _text,
-    "summary_text": _text,
-    "refusal": _refusal,
-    "input_image": _media,
-    "input_file": _media,
-    "input_video": _media,
+    **dict.fromkeys(("input_text", "output_text", "text", "reasoning_text", "summary_text"), _text),
+    **dict.fromkeys(("input_image", "input_file", "input_video"), _media),
+    "refusal": lambda part: [f"[refusal] {part.get('refusal', '')}"],
     "provider_item": _provider_block,
 }
 
@@ -102,10 +92,6 @@ def _reasoning(item: JsonObject) -> list[str]:
     return [*_content(item.get("summary")), *_content(item.get("content")), *note]
 
 
-def _compaction(item: JsonObject) -> list[str]:
-    return _reasoning(item) or ["[replaces everything before it]"]
-
-
 def _other_item(item: JsonObject) -> list[str]:
     return [preview_line({key: value for key, value in item.items() if key not in {"type", "origin", "native"}})]
 
@@ -116,7 +102,7 @@ ITEMS: Final[dict[str, Callable[[JsonObject], list[str]]]] = {
     "function_call": lambda item: str(item.get("arguments", "")).splitlines(),
     "function_call_output": lambda item: _content(item.get("output")),
     "reasoning": _reasoning,
-    "compaction": _compaction,
+    "compaction": lambda item: _reasoning(item) or ["[replaces everything before it]"],
     "item_reference": lambda item: [f"[item {item.get('id')}, kept by the provider]"],
     "provider_item": _provider_block,
 }

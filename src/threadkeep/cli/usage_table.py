@@ -1,16 +1,21 @@
-"""The table of ``threadkeep usage``: short figures and bars for people, plain lines for programs."""
+"""Usage reports as tables: short figures and bars for people; plain lines, CSV and Parquet for programs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from threadkeep.cli import output
 from threadkeep.cli.formatting import UNKNOWN, bar, cost_decimals, dollars, key_text, milliseconds, percent, short
 from threadkeep.cli.output import Column, is_terminal, printable
+from threadkeep.errors import MissingExtra
 
 if TYPE_CHECKING:
     from threadkeep import UsageRow
@@ -20,6 +25,12 @@ PLAIN: Final = (
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
     "total_tokens", COST, "costs", "cache_hit_ratio", "mean_latency_ms",
 )  # fmt: skip
+COUNTS: Final = (
+    "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
+    "total_tokens", "cost_nano", "costs", "latency_ms", "latencies",
+)  # fmt: skip
+DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms")
+DAYS: Final = ("day", "week", "month")
 MIN_BAR, MAX_BAR = 8, 40
 MAX_WIDTH: Final = 200
 
@@ -151,3 +162,49 @@ def _bars(values: Sequence[float | None], room: int) -> list[str] | None:
         return None
     is_plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     return [bar(value, largest, min(room, MAX_BAR), is_plain=is_plain) for value in values]
+
+
+# Files
+
+
+def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
+    """The rows as CSV (RFC 4180) with a line of titles; what is unknown is empty."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*by, *COUNTS, *DERIVED])
+    for row in rows:
+        figures = [getattr(row, name) for name in (*COUNTS, *DERIVED)]
+        writer.writerow([*(key_text(row.keys[name]) for name in by), *figures])
+    return buffer.getvalue()
+
+
+def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:
+    """Write the rows as a Parquet file, with hours in UTC."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra("parquet", "--parquet") from error
+    kinds: dict[str, Any] = {
+        **dict.fromkeys(by, pa.string()),
+        **dict.fromkeys(DAYS, pa.date32()),
+        **dict.fromkeys(("response", *COUNTS), pa.int64()),
+        "hour": pa.timestamp("us", tz="UTC"),
+        "cost_usd": pa.decimal128(28, 9),
+        "cache_hit_ratio": pa.float64(),
+        "mean_latency_ms": pa.float64(),
+    }
+    names = [*by, *COUNTS, *DERIVED]
+    columns = {name: [_parquet_value(row, name, by) for row in rows] for name in names}
+    parquet.write_table(pa.table(columns, schema=pa.schema([(name, kinds[name]) for name in names])), path)
+
+
+def _parquet_value(row: UsageRow, name: str, by: Sequence[str]) -> Any:
+    if name not in by:
+        return getattr(row, name)
+    key = row.keys[name]
+    if name == "hour":
+        return key.astimezone(UTC)
+    if key is None or name in {*DAYS, "response"}:
+        return key
+    return str(key).encode("utf-8", "backslashreplace").decode()  # Parquet has no lone surrogates

@@ -71,14 +71,15 @@ def planned_for_values(connection: Connection) -> Iterator[None]:
         driver.prepare_threshold = before
 
 
+_INSERT: Final[dict[str, Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+
 def insert_missing(connection: Connection, table: Table) -> Insert:
     """An INSERT of rows whose keys are hashes of their content: one that exists already stays as it is."""
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    if connection.dialect.name == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing()
-    statement = mysql.insert(table)
-    return statement.on_duplicate_key_update(tenant_id=statement.inserted.tenant_id)
+    if is_mysql(connection.dialect):
+        return insert_or_replace(connection, table, "tenant_id")
+    statement: Insert = _INSERT[connection.dialect.name](table).on_conflict_do_nothing()
+    return statement
 
 
 def insert_or_replace(connection: Connection, table: Table, *columns: str) -> Insert:
@@ -86,7 +87,7 @@ def insert_or_replace(connection: Connection, table: Table, *columns: str) -> In
     if is_mysql(connection.dialect):
         statement = mysql.insert(table)
         return statement.on_duplicate_key_update({name: statement.inserted[name] for name in columns})
-    new: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    new = _INSERT[connection.dialect.name](table)
     upsert: Insert = new.on_conflict_do_update(
         index_elements=list(table.primary_key.columns), set_={name: new.excluded[name] for name in columns}
     )

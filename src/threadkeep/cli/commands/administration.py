@@ -188,7 +188,9 @@ def stats(
     if target.is_json:
         print_json(statistics)
     elif is_terminal():
-        print_table(OVERVIEW, [_overview_record(statistics, *line) for line in LINES])
+        sizes = {None: "", **{name: size(count) for name, count in statistics.items() if name.endswith("_bytes")}}
+        counts = [{"": title, "count": statistics[count], "size": sizes[bytes_]} for title, count, bytes_ in LINES]
+        print_table(OVERVIEW, counts)
         if statistics["largest"]:
             print_text("Largest conversations", is_bold=True)
             print_table(LARGEST, [one | {"size": size(one["item_bytes"])} for one in statistics["largest"]])
@@ -196,11 +198,6 @@ def stats(
         print_text("\n".join(f"{name}\t{cell_text(statistics[name]) or ''}" for name in FIGURES) + "\n")
         if statistics["largest"]:
             print_table(LARGEST, [one | {"size": one["item_bytes"]} for one in statistics["largest"]])
-
-
-def _overview_record(statistics: dict[str, Any], title: str, count: str, bytes_: str | None) -> dict[str, Any]:
-    """A line for people."""
-    return {"": title, "count": statistics[count], "size": "" if bytes_ is None else size(statistics[bytes_])}
 
 
 @on_target()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer import Option
@@ -27,7 +27,7 @@ from threadkeep.cli.output import is_terminal, note, print_json, print_text
 from threadkeep.cli.target import Target
 from threadkeep.cli.transcript import preview_lines
 from threadkeep.cli.usage_table import print_usage
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.jsontext import dumps, loads
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
@@ -48,17 +48,6 @@ OTHER_MODELS: Final = {
     "gemini": "gemini-3-pro-preview",
     "converse": "us.amazon.nova-2-lite-v1:0",
 }
-
-
-class Script(TypedDict):
-    """What all but the providers say."""
-
-    conversation: JsonObject
-    tools: list[JsonObject]
-    question: list[JsonObject]
-    tool_outputs: dict[str, str]  # by the function's name
-    models: dict[str, str]  # by wire format
-    follow_up: str
 
 
 @on_target("as_json")
@@ -129,7 +118,7 @@ def _run_first_half(file: Path, *, is_json: bool) -> str:
     return conversation.id
 
 
-def _add_answer(conversation: Conversation, format: str, script: Script) -> None:
+def _add_answer(conversation: Conversation, format: str, script: dict[str, Any]) -> None:
     """One round: render the request, add the answer that a provider once gave, and run the tools it calls."""
     conversation.update(model=script["models"][format])
     wire = format_name(format)
@@ -205,9 +194,9 @@ def _print_headline(text: str) -> None:
     print_text(f"── {text}", is_bold=True, colour="blue")
 
 
-def load_script() -> Script:
-    """The options, tools, question and tool outputs of the demo."""
-    script: Script = loads(_read("demo"))
+def load_script() -> dict[str, Any]:
+    """What all but the providers say: options, tools, tool outputs by function, models by wire format, questions."""
+    script: dict[str, Any] = loads(_read("demo"))
     script["tool_outputs"] = {name: dumps(output).decode() for name, output in script["tool_outputs"].items()}
     return script
 

@@ -26,9 +26,8 @@ from threadkeep.cli.options import (
 )
 from threadkeep.cli.output import Column, is_terminal, note, print_json
 from threadkeep.cli.target import Target
-from threadkeep.cli.usage_export import csv_text, write_parquet
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
-from threadkeep.cli.usage_table import print_usage
+from threadkeep.cli.usage_table import csv_text, print_usage, write_parquet
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -84,10 +83,13 @@ def usage(
     A figure that no provider reported stays empty; it is never zero.
     """
     columns, measure = _columns_of(by), _checked_figure(figure, order_by)
-    _check_forms(columns, plot, is_csv=as_csv, is_json=target.is_json)
+    if as_csv and target.is_json:
+        raise InvalidOption("The output has one form: give either --csv or --json.")
+    if plot is not None:
+        check_plot(plot, columns)
     options = {
         **bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
-        "format": _checked_format(format), "conversation_id": conversation, "status": status,
+        "format": format if format is None else format_name(format), "conversation_id": conversation, "status": status,
     }  # fmt: skip
     filters: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     is_table = not any((target.is_json, as_csv, parquet, plot))
@@ -122,22 +124,9 @@ def _write(path: Path, write: Callable[..., None], *args: Any, **options: Any) -
     note(f"threadkeep: wrote {path}")
 
 
-def _check_forms(columns: Sequence[str], plot: Path | None, *, is_csv: bool, is_json: bool) -> None:
-    """Check that a report can be printed and drawn as the options say."""
-    if is_csv and is_json:
-        raise InvalidOption("The output has one form: give either --csv or --json.")
-    if plot is not None:
-        check_plot(plot, columns)
-
-
 def _columns_of(by: Sequence[str] | None) -> list[str]:
     """The columns that --by names, between commas or one by one."""
     return [name.strip() for text in by or () for name in text.split(",") if name.strip()]
-
-
-def _checked_format(name: str | None) -> str | None:
-    """The name of a wire format."""
-    return None if name is None else format_name(name)
 
 
 def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
