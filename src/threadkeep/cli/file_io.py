@@ -1,8 +1,7 @@
-"""Files that commands read and write; ``-`` is stdin."""
+"""Files that commands read; ``-`` is stdin."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from threadkeep.errors import InvalidOption, ThreadkeepError
+from threadkeep.errors import InvalidOption
 
 STDIN: Final = "-"
 
@@ -28,16 +27,6 @@ def open_input(name: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
             shutil.copyfileobj(file, copy)
             copy.seek(0)
             yield copy
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """For statements that write a file: the message of an error names it."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ThreadkeepError(f"Cannot write {str(path)!r}: {reason}.") from error
 
 
 def _open(name: str) -> BinaryIO:

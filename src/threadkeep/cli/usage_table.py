@@ -7,10 +7,12 @@ import io
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.cli import output
 from threadkeep.cli.formatting import UNKNOWN, bar, cost_decimals, dollars, key_text, milliseconds, percent, short
@@ -35,27 +37,17 @@ MIN_BAR, MAX_BAR = 8, 40
 MAX_WIDTH: Final = 200
 
 
-class Figure(NamedTuple):
-    """A column for people."""
-
-    name: str  # of the figure in a row
-    title: str
-    text: Callable[[Any], str]
-    is_always_shown: bool = False  # even where no row has it
-    drop_order: int = 0  # as in `Column`
-
-
-FIGURES: Final = (
-    Figure("attempts", "calls", short, is_always_shown=True),
-    Figure("input_tokens", "input", short, is_always_shown=True),
-    Figure("cache_hit_ratio", "cached", percent, drop_order=4),
-    Figure("cache_write_tokens", "cache write", short, drop_order=2),
-    Figure("output_tokens", "output", short, is_always_shown=True),
-    Figure("reasoning_tokens", "reasoning", short, drop_order=1),
-    Figure("total_tokens", "total", short, is_always_shown=True, drop_order=5),
-    Figure("mean_latency_ms", "latency", milliseconds, drop_order=3),
-    Figure(COST, "cost, $", dollars),
-)
+# The columns for people, and those of them that are shown even where no row has a figure
+FIGURES: Final = tuple(
+    Column(title, name, is_number=True, drop_order=drop_order)
+    for name, title, drop_order in (
+        ("attempts", "calls", 0), ("input_tokens", "input", 0), ("cache_hit_ratio", "cached", 4),
+        ("cache_write_tokens", "cache write", 2), ("output_tokens", "output", 0), ("reasoning_tokens", "reasoning", 1),
+        ("total_tokens", "total", 5), ("mean_latency_ms", "latency", 3), (COST, "cost, $", 0),
+    )
+)  # fmt: skip
+ALWAYS_SHOWN: Final = frozenset({"attempts", "input_tokens", "output_tokens", "total_tokens"})
+TEXTS: Final[dict[str, Callable[[Any], str]]] = {"cache_hit_ratio": percent, "mean_latency_ms": milliseconds}
 
 
 def print_usage(
@@ -85,17 +77,15 @@ def measure_of(rows: Sequence[UsageRow]) -> str:
     return "total_tokens" if any(row.total_tokens for row in rows) else "attempts"
 
 
-def figures_of(rows: Sequence[UsageRow]) -> list[Figure]:
+def figures_of(rows: Sequence[UsageRow]) -> list[Column]:
     """The columns that say something about these rows."""
-    return [one for one in FIGURES if one.is_always_shown or any(getattr(row, one.name) for row in rows)]
+    return [one for one in FIGURES if one.key in ALWAYS_SHOWN or any(getattr(row, one.key) for row in rows)]
 
 
-def figure_texts(row: UsageRow, figures: Sequence[Figure], decimals: int) -> list[str]:
+def figure_texts(row: UsageRow, figures: Sequence[Column], decimals: int) -> list[str]:
     """The figures of a row as texts, costs with so many decimals."""
-    return [
-        dollars(row.cost_nano, decimals=decimals) if one.name == COST else one.text(getattr(row, one.name))
-        for one in figures
-    ]
+    texts = TEXTS | {COST: partial(dollars, decimals=decimals)}
+    return [texts.get(one.key, short)(getattr(row, one.key)) for one in figures]
 
 
 def decimals_of(rows: Sequence[UsageRow]) -> int:
@@ -105,7 +95,9 @@ def decimals_of(rows: Sequence[UsageRow]) -> int:
 
 def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow | None, measure: str) -> None:
     figures, decimals, starts = figures_of(rows), decimals_of(rows), _group_starts(by, rows)
-    columns = [*(Column(name.removesuffix("_id").replace("_", " ")) for name in by), *_columns_of(figures, measure)]
+    # What the bars show is bold, and never left out
+    shown = [replace(one, style="bold", drop_order=0) if one.key == measure else one for one in figures]
+    columns = [*(Column(name.removesuffix("_id").replace("_", " ")) for name in by), *shown]
     keys = _key_texts(by, rows, starts)
     lines = [[*texts, *figure_texts(row, figures, decimals)] for texts, row in zip(keys, rows, strict=True)]
     if total is not None:
@@ -123,16 +115,6 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
         columns.append(Column("", no_wrap=True, style="cyan"))
         lines = [[*line, drawn] for line, drawn in zip(lines, bars, strict=True)]
     output.draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
-
-
-def _columns_of(figures: Sequence[Figure], measure: str) -> list[Column]:
-    """The columns of figures; what the bars show is bold, and never left out."""
-    return [
-        Column(one.title, is_number=True, style="bold")
-        if one.name == measure
-        else Column(one.title, is_number=True, drop_order=one.drop_order)
-        for one in figures
-    ]
 
 
 def _group_starts(by: Sequence[str], rows: Sequence[UsageRow]) -> frozenset[int]:

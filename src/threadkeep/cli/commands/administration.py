@@ -188,8 +188,10 @@ def stats(
     if target.is_json:
         print_json(statistics)
     elif is_terminal():
-        sizes = {None: "", **{name: size(count) for name, count in statistics.items() if name.endswith("_bytes")}}
-        counts = [{"": title, "count": statistics[count], "size": sizes[bytes_]} for title, count, bytes_ in LINES]
+        counts = [
+            {"": title, "count": statistics[count], "size": "" if bytes_ is None else size(statistics[bytes_])}
+            for title, count, bytes_ in LINES
+        ]
         print_table(OVERVIEW, counts)
         if statistics["largest"]:
             print_text("Largest conversations", is_bold=True)

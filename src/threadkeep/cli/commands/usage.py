@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
@@ -10,25 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Option
 
-from threadkeep.cli.file_io import writing
+from threadkeep.cli import options
 from threadkeep.cli.formatting import key_text
-from threadkeep.cli.options import (
-    MaxRows,
-    OnlyUser,
-    Since,
-    Text,
-    TimeZone,
-    Until,
-    bounds_of,
-    format_name,
-    on_target,
-    time_text,
-)
+from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import Column, is_terminal, note, print_json
 from threadkeep.cli.target import Target
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
 from threadkeep.cli.usage_table import csv_text, print_usage, write_parquet
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
     from threadkeep import UsageRow
@@ -62,17 +52,17 @@ def usage(
     target: Target,
     *,
     by: By = None,
-    since: Since = None,
-    until: Until = None,
-    tz: TimeZone = "UTC",
-    user: OnlyUser = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    tz: options.TimeZone = "UTC",
+    user: options.OnlyUser = None,
     model: Model = None,
     provider: Provider = None,
     format: Format = None,
     conversation: Conversation = None,
     status: Status = None,
     order_by: OrderBy = None,
-    limit: MaxRows = None,
+    limit: options.MaxRows = None,
     figure: FigureName = None,
     as_csv: AsCsv = False,
     parquet: Parquet = None,
@@ -85,48 +75,44 @@ def usage(
     columns, measure = _columns_of(by), _checked_figure(figure, order_by)
     if as_csv and target.is_json:
         raise InvalidOption("The output has one form: give either --csv or --json.")
-    if plot is not None:
-        check_plot(plot, columns)
-    options = {
-        **bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
+    check_plot(plot, columns)
+    given = {
+        **options.bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
         "format": format if format is None else format_name(format), "conversation_id": conversation, "status": status,
     }  # fmt: skip
-    filters: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     is_table = not any((target.is_json, as_csv, parquet, plot))
     with target.store() as store:
         grouping: dict[str, Any] = {"by": columns, "order_by": order_by, "limit": limit}  # the store checks the names
         rows = store.usage(**grouping, **filters)
         total = store.usage(**filters)[0] if columns and is_table and is_terminal() else None
-    if parquet:
-        _write(parquet, write_parquet, columns, rows)
-    if plot:
-        _write(plot, write_plot, columns, rows, measure=measure, about=time_text(since, until))
+    _write(parquet, write_parquet, columns, rows)
+    _write(plot, write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
     if is_table:
-        _print_table(target, columns, rows, total, measure)
+        print_usage(columns, rows, total, figure=measure)
+        if not any(row.attempts for row in rows):
+            note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
     elif target.is_json:
         print_json({"usage": [record_of(row) for row in rows]})
     elif as_csv:
         typer.echo(csv_text(columns, rows), nl=False)
 
 
-def _print_table(
-    target: Target, columns: Sequence[str], rows: Sequence[UsageRow], total: UsageRow | None, measure: str | None
-) -> None:
-    print_usage(columns, rows, total, figure=measure)
-    if not any(row.attempts for row in rows):
-        note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
-
-
-def _write(path: Path, write: Callable[..., None], *args: Any, **options: Any) -> None:
-    """Write a file, and say so on stderr."""
-    with writing(path):
-        write(path, *args, **options)
+def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Write a file, if one is wanted, and say so on stderr."""
+    if path is None:
+        return
+    try:
+        write(path, *args, **kwargs)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ThreadkeepError(f"Cannot write {str(path)!r}: {reason}.") from error
     note(f"threadkeep: wrote {path}")
 
 
 def _columns_of(by: Sequence[str] | None) -> list[str]:
     """The columns that --by names, between commas or one by one."""
-    return [name.strip() for text in by or () for name in text.split(",") if name.strip()]
+    return [name for name in map(str.strip, ",".join(by or ()).split(",")) if name]
 
 
 def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
@@ -146,17 +132,17 @@ def record_of(row: UsageRow) -> dict[str, Any]:
 def tools(
     target: Target,
     *,
-    since: Since = None,
-    until: Until = None,
-    tz: TimeZone = "UTC",
-    user: OnlyUser = None,
-    limit: MaxRows = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    tz: options.TimeZone = "UTC",
+    user: options.OnlyUser = None,
+    limit: options.MaxRows = None,
 ) -> None:
     """Print how often tools were called, the most called first.
 
     A call is unanswered while it has no output, and has failed when its output says so.
     """
-    bounds = bounds_of(since, until, tz)
+    bounds = options.bounds_of(since, until, tz)
     with target.store() as store:
         records = [tool.to_dict() for tool in store.tool_usage(**bounds, tz=tz, user_id=user, limit=limit)]
     target.report_list("tools", records, TOOLS, empty="no tool was called")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Delete, Select, Update, and_, bindparam, delete, false, or_, select, update
 
-from threadkeep.db.clock import from_now
+from threadkeep.db.dialects import from_now
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant
 from threadkeep.db.tables import context_caches, conversations, responses, usage_records
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, insert, select, update
 
-from threadkeep.db.clock import from_now, seconds
+from threadkeep.db.dialects import from_now, seconds
 from threadkeep.db.driver import Parameters, Statement
 from threadkeep.db.queries.conversations import of_conversation
 from threadkeep.db.tables import responses, stream_parts
