@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from threadkeep import UsageRow
 
 COST: Final = "cost_nano"
-PLAIN: Final = (
-    "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", COST, "costs", "cache_hit_ratio", "mean_latency_ms",
-)  # fmt: skip
 COUNTS: Final = (
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", "cost_nano", "costs", "latency_ms", "latencies",
+    "total_tokens", COST, "costs", "latency_ms", "latencies",
 )  # fmt: skip
 DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms")
+PLAIN: Final = (*COUNTS[:-2], *DERIVED[1:])
 DAYS: Final = ("day", "week", "month")
 MIN_BAR, MAX_BAR = 8, 40
 MAX_WIDTH: Final = 200

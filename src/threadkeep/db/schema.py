@@ -266,7 +266,10 @@ def _check_names(connection: Connection) -> None:
     dialect = connection.dialect.name
     servers = {"sqlite": _SQLITE_OBJECTS, "postgresql": _POSTGRESQL_OBJECTS}
     rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()
-    needed = {*TABLES, *_FUNCTIONS, *_names_beside_tables()}
+    ours = Base.metadata.tables.values()
+    # Indexes and constraints have names of the same kind as tables on some databases
+    beside = (part.name for table in ours for part in (*table.indexes, *table.constraints))
+    needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *map(str, beside)}
     # SQLite, and MySQL on some systems, compare names without their case
     objects = [(kind, name) for kind, name in rows if (name if dialect == "postgresql" else name.lower()) in needed]
     if objects and ("table", VERSION_TABLE) not in objects:
@@ -276,14 +279,6 @@ def _check_names(connection: Connection) -> None:
             hint="Rename them, or give threadkeep a database of its own, or on PostgreSQL a schema of its own "
             "(docs/production.md).",
         )
-
-
-def _names_beside_tables() -> Iterator[str]:
-    """Indexes and constraints, which have names of the same kind as tables on some databases."""
-    yield f"{VERSION_TABLE}_pkc"
-    for table in Base.metadata.tables.values():
-        yield from (str(index.name) for index in table.indexes)
-        yield from (str(constraint.name) for constraint in table.constraints)
 
 
 __all__ = ["HEAD", "TABLES", "check", "current", "downgrade", "upgrade", "upgrade_sql"]

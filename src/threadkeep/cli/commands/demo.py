@@ -33,7 +33,7 @@ from threadkeep.errors import InvalidOption, ThreadkeepError
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from threadkeep import Conversation, Rendered
+    from threadkeep import Rendered
 
 BY: Final = ("provider", "model", "format")
 # wire format that a provider answers in -> what is known of the call beside its answer; in the order of the answers
@@ -109,23 +109,17 @@ def _run_first_half(file: Path, *, is_json: bool) -> str:
     with Store(_url_of(file)) as store:
         conversation = store.create_conversation(tools=script["tools"], **script["conversation"])
         conversation.user(script["question"])
-        for wire in PROVIDERS:
-            _add_answer(conversation, wire, script)
+        for wire, call in PROVIDERS.items():
+            conversation.update(model=script["models"][wire])
+            rendered = conversation.render(format_name(wire))
+            response = conversation.add_response(body_of(wire), format_name(wire), rendered=rendered, **call)
+            for tool in response.tool_calls:
+                conversation.add_function_call_output(call_id=tool.call_id, output=script["tool_outputs"][tool.name])
         if not is_json:
             print_text("The providers' answers are recorded ones; nothing is sent anywhere.")
             _print_headline(f"Process {os.getpid()} stores {conversation.id}, “{conversation.title}”, turn by turn")
             print_items(conversation)
     return conversation.id
-
-
-def _add_answer(conversation: Conversation, format: str, script: dict[str, Any]) -> None:
-    """One round: render the request, add the answer that a provider once gave, and run the tools it calls."""
-    conversation.update(model=script["models"][format])
-    wire = format_name(format)
-    rendered = conversation.render(wire)
-    response = conversation.add_response(body_of(format), wire, rendered=rendered, **PROVIDERS[format])
-    for call in response.tool_calls:
-        conversation.add_function_call_output(call_id=call.call_id, output=script["tool_outputs"][call.name])
 
 
 def _start_second_half(file: Path, id: str, *, is_json: bool) -> None:
@@ -164,13 +158,11 @@ def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
     print_item(question)
     for wire in script["models"]:
         _print_headline(f"The next request in {_summary(wire, requests[wire])}")
-        print_text("")
-        print_text("\n".join(f"  {line}" for line in preview_lines(requests[wire].payload)))
+        print_text("".join(f"\n  {line}" for line in preview_lines(requests[wire].payload)))
         _print_report(requests[wire])
     _print_headline("The other formats in short; `threadkeep render` prints the requests")
     for wire in OTHER_MODELS:
-        print_text("")
-        print_text(f"  {_summary(wire, requests[wire])}")
+        print_text(f"\n  {_summary(wire, requests[wire])}")
         _print_report(requests[wire])
     _print_headline("The usage, as `threadkeep usage --by provider,model,format` prints it")
     print_text("")

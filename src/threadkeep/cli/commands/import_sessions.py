@@ -130,11 +130,15 @@ def _sessions_in(sources: Sequence[Source], parse: Parse) -> Iterator[Session]:
     for name, file in sources:
         file.seek(0)
         for path, value in _json_values(file, name):
-            if isinstance(value, list):
-                for index, element in enumerate(value):
-                    yield _session(element, f"{path}[{index}]", parse)
-            else:
-                yield _session(value, path, parse)
+            is_list = isinstance(value, list)
+            for index, element in enumerate(value if is_list else [value]):
+                try:
+                    session = parse(element)
+                except (CannotParse, InvalidOption, InvalidItem) as error:
+                    kind = next(kind for kind in (CannotParse, InvalidOption, InvalidItem) if isinstance(error, kind))
+                    place = f"{path}[{index}]" if is_list else path
+                    raise kind(f"{place}: {in_shell_words(error, {})}") from error
+                yield session
 
 
 def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
@@ -163,11 +167,3 @@ def _json_document(text: bytes, name: str) -> Any:
         raise CannotParse(
             f"{name} is not JSON: {error}. It must be one JSON document, or one session on each line."
         ) from error
-
-
-def _session(value: Any, path: str, parse: Parse) -> Session:
-    try:
-        return parse(value)
-    except (CannotParse, InvalidOption, InvalidItem) as error:
-        kind = next(kind for kind in (CannotParse, InvalidOption, InvalidItem) if isinstance(error, kind))
-        raise kind(f"{path}: {in_shell_words(error, {})}") from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -34,23 +34,7 @@ class RowFormat(NamedTuple):
     text_as_bytes: bool
 
 
-class Executor(Protocol):
-    """Executes statements."""
-
-    @property
-    def paramstyle(self) -> str | None:
-        """How parameters are written; None: as SQLAlchemy writes them for the driver."""
-
-    def run(
-        self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
-    ) -> Any:
-        """Execute a statement, with `many` once for each of several sets of parameters.
-
-        Returns its rows as the driver returns them, without `rows` the number of rows it matched.
-        """
-
-
-def executor_for(connection: Connection) -> Executor:
+def executor_for(connection: Connection) -> _CoreExecutor | _CursorExecutor | _AsyncPsycopgExecutor:
     """How statements are executed on a connection."""
     if _is_observed(connection):
         return _CORE
@@ -76,11 +60,15 @@ def _is_observed(connection: Connection) -> bool:
 class _CoreExecutor:
     """SQLAlchemy's own execution."""
 
-    paramstyle: None = None
+    paramstyle: None = None  # how parameters are written; None: as SQLAlchemy writes them for the driver
 
     def run(
         self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
     ) -> Any:
+        """Execute a statement, with `many` once for each of several sets of parameters.
+
+        Returns its rows as the driver returns them, without `rows` the number of rows it matched.
+        """
         del many  # the arguments say it
         result: Any = connection.exec_driver_sql(text, arguments)
         if rows is None:

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Mapped, declared_attr, mapped_column
 
 from threadkeep.db import base
 
+_KEYS = ("model", "provider", "format", "status")
 _FIGURES = (
     "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
     "cost_nano", "latency_ms",
@@ -25,18 +26,10 @@ class UsageRecordRow(base.Base):
 
     __tablename__ = "usage_records"
     __table_args__ = (
-        Index(
-            "by_day",
-            "tenant_id", "day", "model", "provider", "format", "status", "user_id", "conversation_id", *_FIGURES,
-        ),
-        Index(
-            "by_user",
-            "tenant_id", "user_id", "day", "model", "provider", "format", "status", *_FIGURES,
-        ),
-        Index(
-            "by_conversation", "tenant_id", "conversation_id", "response", "day", "model", *_FIGURES
-        ),
-    )  # fmt: skip
+        Index("by_day", "tenant_id", "day", *_KEYS, "user_id", "conversation_id", *_FIGURES),
+        Index("by_user", "tenant_id", "user_id", "day", *_KEYS, *_FIGURES),
+        Index("by_conversation", "tenant_id", "conversation_id", "response", "day", "model", *_FIGURES),
+    )
 
     tenant_id: Mapped[base.Tenant]
     id: Mapped[base.Key]

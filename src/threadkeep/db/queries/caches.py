@@ -67,14 +67,8 @@ def locked_conversation(*, scoped: bool) -> Select[Any]:
 def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
     """The newest answer in one format on these parts of a conversation, as (branch, after, up to), and its usage."""
     answer, used = responses.c, usage_records.c
-    joined = responses.join(
-        usage_records,
-        and_(
-            used.tenant_id == answer.tenant_id,
-            used.conversation_id == answer.conversation_id,
-            used.response == answer.number,
-        ),
-    )
+    same_conversation = and_(used.tenant_id == answer.tenant_id, used.conversation_id == answer.conversation_id)
+    joined = responses.join(usage_records, and_(same_conversation, used.response == answer.number))
     here = [
         and_(answer.branch == branch, answer.to_position > after, answer.to_position <= upto)
         for branch, after, upto in ranges
