@@ -15,8 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 from sqlalchemy import Connection
 from sqlalchemy import RowMapping as Row
 
-from threadkeep.db.clock import read_clock
-from threadkeep.db.dialects import insert_missing
+from threadkeep.db.dialects import insert_missing, read_clock
 from threadkeep.db.queries import caches
 from threadkeep.db.tables import context_caches
 from threadkeep.domain.context_caches import CachePlan, ContextCache, Prefix
