@@ -4,10 +4,8 @@ A row of `OptionAttributes` such as ``temperature = Option(number, "…")`` says
 its name, how a value is checked, the type that reading the attribute gives (that of the check), its documentation, and
 what other APIs call it. `OPTIONS` is the same table by name.
 
-Type checkers cannot compute keyword types from a table: only a TypedDict can be unpacked into a signature, and its keys
-have to be written out. So `SessionOptions` repeats the names, with the types that an argument may have; a test compares
-it with the table and prints the line that is missing. (`typing.dataclass_transform` with a ParamSpec could compute both
-from one row, but then signatures could not be read where their functions are, nor forwarded by applications.)
+Type checkers cannot compute keyword types from a table, so `SessionOptions` repeats the names, with the types that an
+argument may have; a test compares the two and prints the line that is missing.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
 from threadkeep.domain.formats import format_names
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy, shown
-from threadkeep.errors import InvalidItem, InvalidOption
+from threadkeep.domain.objects import copy_or_raise, mismatch, shown
+from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.content import Content
@@ -40,7 +38,6 @@ _SIMILARITY: Final = 0.75  # to the name of a format, from which a key of `extra
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 
-
 # Checks of values. They take the name of an option, for messages, and return the value as it is stored. Numbers are
 # made of their texts; nothing else is turned into something else.
 
@@ -49,7 +46,7 @@ def string(name: str, value: object) -> str:
     """Text."""
     if isinstance(value, str):
         return value
-    raise InvalidOption(f"must be text, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "text", value, name)
 
 
 def identifier(name: str, value: object) -> str:
@@ -68,7 +65,7 @@ def number(name: str, value: object) -> float:
             result = math.inf
         if math.isfinite(result):
             return result
-    raise InvalidOption(f"must be a number, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "a number", value, name)
 
 
 def integer(name: str, value: object) -> int:
@@ -84,15 +81,12 @@ def boolean(name: str, value: object) -> bool:
         return value
     if isinstance(value, str) and value.strip().lower() in _BOOLEANS:
         return _BOOLEANS[value.strip().lower()]
-    raise InvalidOption(f"must be True or False, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "True or False", value, name)
 
 
 def json_value(name: str, value: object) -> Any:
     """Any JSON value, copied."""
-    try:
-        return json_copy(value, name)
-    except InvalidItem as error:
-        raise InvalidOption(error.message, argument=error.argument, hint=error.hint) from None
+    return copy_or_raise(InvalidOption, value, name)
 
 
 def json_object(name: str, value: object) -> JsonObject:
@@ -100,7 +94,7 @@ def json_object(name: str, value: object) -> JsonObject:
     result = json_value(name, value)
     if isinstance(result, dict):
         return result
-    raise InvalidOption(f"must be a dict, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "a dict", value, name)
 
 
 def json_list(name: str, value: object) -> list[Any]:
@@ -108,18 +102,14 @@ def json_list(name: str, value: object) -> list[Any]:
     result = json_value(name, value)
     if isinstance(result, list):
         return result
-    raise InvalidOption(f"must be a list, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "a list", value, name)
 
 
 def dialect_name(name: str, value: object) -> str:
-    """The name of a dialect.
-
-    Raises:
-        InvalidOption: there is no such dialect; the message lists them.
-    """
+    """The name of a dialect."""
     if isinstance(value, str) and value in DIALECTS:
         return value
-    raise InvalidOption(f"must be one of {', '.join(DIALECTS)}, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, f"one of {', '.join(DIALECTS)}", value, name)
 
 
 def extra_keys(name: str, value: object) -> JsonObject | None:
@@ -130,27 +120,15 @@ def extra_keys(name: str, value: object) -> JsonObject | None:
             continue
         similar = difflib.get_close_matches(key.lower().replace("-", "_"), format_names(), n=1, cutoff=_SIMILARITY)
         if similar:
-            raise InvalidOption(
-                f"has an object under {shown(key)}, which is not the name of a format.",
-                argument=name,
-                hint=f"Did you mean {similar[0]!r}?",
-            )
+            problem = f"has an object under {shown(key)}, which is not the name of a format."
+            raise InvalidOption(problem, argument=name, hint=f"Did you mean {similar[0]!r}?")
     return result or None
-
-
-class HasOptions(Protocol):
-    """What `Option` reads from and writes to."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The options that are set."""
-
-    def _assign_option(self, name: str, value: object) -> None:
-        """Take an option that was assigned as an attribute."""
 
 
 class Option(Generic[T]):
     """A session option, and the attribute of that name: reading gives its value or None, assigning checks it.
+
+    What has such attributes has `settings`, the options that are set, and takes assigned ones by `_assign_option`.
 
     Attributes:
         name: the option's name.
@@ -169,11 +147,7 @@ class Option(Generic[T]):
         self.name = name
 
     def coerce(self, value: object) -> T | None:
-        """The value as it is stored: numbers as numbers, structures copied; None for an option that is unset.
-
-        Raises:
-            InvalidOption: the value cannot be used.
-        """
+        """The value as it is stored: numbers as numbers, structures copied; None for an option that is unset."""
         return None if value is None else self._check(self.name, value)
 
     def instead_of(self, alias: str) -> str:
@@ -183,11 +157,11 @@ class Option(Generic[T]):
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: HasOptions, owner: type) -> T | None: ...
-    def __get__(self, instance: HasOptions | None, owner: type) -> Self | T | None:
+    def __get__(self, instance: object, owner: type) -> T | None: ...
+    def __get__(self, instance: Any, owner: type) -> Self | T | None:
         return self if instance is None else instance.settings.get(self.name)
 
-    def __set__(self, instance: HasOptions, value: T | None) -> None:
+    def __set__(self, instance: Any, value: T | None) -> None:
         instance._assign_option(self.name, value)  # noqa: SLF001 - a hook, not a method for users
 
 
@@ -197,8 +171,8 @@ class _Extra(Option[JsonObject]):
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: HasOptions, owner: type) -> JsonObject: ...
-    def __get__(self, instance: HasOptions | None, owner: type) -> Self | JsonObject:
+    def __get__(self, instance: object, owner: type) -> JsonObject: ...
+    def __get__(self, instance: Any, owner: type) -> Self | JsonObject:
         return self if instance is None else dict(instance.settings.get(self.name) or {})
 
 
@@ -361,9 +335,6 @@ def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) ->
     """Settings with these options on top, as they are stored; an option of None is taken out.
 
     `besides` are names that the caller also takes: a misspelt one may be meant.
-
-    Raises:
-        InvalidOption: an option is unknown, or its value cannot be used; the message names it.
     """
     merged = dict(settings)
     for name, value in options.items():
@@ -374,11 +345,7 @@ def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) ->
 
 
 def settings_at_creation(options: Json) -> JsonObject:
-    """The settings of a new session or conversation; an empty `metadata` counts as unset there.
-
-    Raises:
-        InvalidOption: as `settings_with`.
-    """
+    """The settings of a new session or conversation; an empty `metadata` counts as unset there."""
     settings = settings_with({}, options)
     if settings.get("metadata") == {}:
         del settings["metadata"]
