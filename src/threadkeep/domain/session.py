@@ -33,17 +33,15 @@ from threadkeep.domain.options import (
     settings_with,
     unknown_option,
 )
-from threadkeep.domain.rendering import ImportInfo, RenderOptions
+from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.shortcuts import json_output_text, thinking
 from threadkeep.domain.tools import Tool, ToolList, tools_from
-from threadkeep.domain.views import ViewOptions
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.content import Content
     from threadkeep.domain.formats import FormatName
-    from threadkeep.domain.rendering import Rendered
 
 OPEN_RESPONSES: Final = "open_responses"
 # keys of a session's dict beside the options
