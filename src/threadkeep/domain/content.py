@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type, data_url, url_bytes
+from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type, data_url, parse_data_url
 from threadkeep.domain.objects import JsonList, TypedObject, at, by_type, mismatch
 from threadkeep.errors import InvalidItem
 
@@ -102,7 +103,12 @@ class MediaPart(TypedObject):
         Raises:
             InvalidItem: the data URL does not contain base64.
         """
-        return url_bytes(self.url)
+        parsed = parse_data_url(self.url)
+        try:
+            return None if parsed is None else base64.b64decode(parsed[1], validate=True)
+        except ValueError as error:
+            hint = "Make it with threadkeep.data_url()."
+            raise InvalidItem(f"The data URL does not contain base64: {error}.", hint=hint) from error
 
     @classmethod
     def _wire_key(cls, url: object) -> str:  # noqa: ARG003 - files look at it

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Final
-
-from threadkeep.errors import InvalidItem
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 _SCHEME: Final = "data:"
@@ -40,20 +37,3 @@ def base64_media_type(url: object) -> str | None:
         return None
     head = url[len(_SCHEME) : max(url.find(","), 0)]
     return head.partition(";")[0] or None if head.endswith(_BASE64) else None
-
-
-def url_bytes(url: object) -> bytes | None:
-    """The bytes in a base64 data URL; None for everything else.
-
-    Raises:
-        InvalidItem: its text is not base64.
-    """
-    parsed = parse_data_url(url)
-    if parsed is None:
-        return None
-    try:
-        return base64.b64decode(parsed[1], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidItem(
-            f"The data URL does not contain base64: {error}.", hint="Make it with threadkeep.data_url()."
-        ) from error

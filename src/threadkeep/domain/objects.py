@@ -26,12 +26,9 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 # keys that OpenAI's SDK adds beside the texts that it parses (`parse`, `stream`); its service refuses them
 _PARSED: Final = frozenset({"parsed", "parsed_arguments"})
 # keys whose values contain such texts
-_HOLDERS: Final = frozenset(
-    {
-        "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot",
-        "tool_calls",
-    }
-)  # fmt: skip
+_HOLDERS: Final = {
+    "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot", "tool_calls"
+}  # fmt: skip
 _LAST: Final = ("origin", "native")  # fields that are written after all others
 _shown = Repr()
 _shown.maxstring = _shown.maxother = 80

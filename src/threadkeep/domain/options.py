@@ -34,6 +34,7 @@ Json = Mapping[str, Any]
 DIALECTS: Final = (
     "compatible", "deepseek", "minimax", "mistral", "moonshot", "openai", "openrouter", "xiaomi", "zai",
 )  # fmt: skip
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SIMILARITY: Final = 0.75  # to the name of a format, from which a key of `extra` counts as misspelt
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -132,8 +133,8 @@ class Option(Generic[T]):
 
     Attributes:
         name: the option's name.
-        aliases: what other APIs call it, to be explained in errors. `instead` is what to write here where ``name=…``
-            is not enough; ``{alias}`` in it is what was written.
+        aliases: what other APIs call it, to be explained in errors.
+        instead: what to write here where ``name=…`` is not enough; ``{alias}`` in it is what was written.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Option(Generic[T]):
     ) -> None:
         self._check = check
         self.__doc__ = doc
-        self.aliases, self._instead = aliases, instead
+        self.aliases, self.instead = aliases, instead
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -149,10 +150,6 @@ class Option(Generic[T]):
     def coerce(self, value: object) -> T | None:
         """The value as it is stored: numbers as numbers, structures copied; None for an option that is unset."""
         return None if value is None else self._check(self.name, value)
-
-    def instead_of(self, alias: str) -> str:
-        """What to write instead of a name that other APIs have."""
-        return (self._instead or f"{self.name}=…").replace("{alias}", alias)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -315,7 +312,11 @@ _ELSEWHERE: Final = {
     "messages": "input=[…], or import_request(payload, format) for a whole request",
     "contents": "input=[…], or import_request(payload, format) for a whole request",
     "functions": "tools=[…]",
-} | {alias: row.instead_of(alias) for row in OPTIONS.values() for alias in row.aliases}
+} | {
+    alias: (row.instead or f"{name}=…").replace("{alias}", alias)
+    for name, row in OPTIONS.items()
+    for alias in row.aliases
+}
 
 
 def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
@@ -344,9 +345,32 @@ def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) ->
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def settings_at_creation(options: Json) -> JsonObject:
-    """The settings of a new session or conversation; an empty `metadata` counts as unset there."""
-    settings = settings_with({}, options)
-    if settings.get("metadata") == {}:
-        del settings["metadata"]
-    return settings
+def json_output_text(
+    present: Json | None, schema: Json, *, name: str = "response", strict: bool | None = None,
+    description: str | None = None,
+) -> JsonObject:  # fmt: skip
+    """The `text` option that asks for JSON of this schema; the other keys of `present` stay."""
+    form: JsonObject = {"type": "json_schema", "name": string("name", name), "schema": json_object("schema", schema)}
+    if strict is not None:
+        form["strict"] = boolean("strict", strict)
+    if description is not None:
+        form["description"] = string("description", description)
+    return {**(present or {}), "format": form}
+
+
+def thinking(
+    enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
+) -> JsonObject | None:
+    """The `reasoning` option for an effort or a budget; None (unset) for ``False``."""
+    options = {"effort": effort, "budget_tokens": budget_tokens}
+    names = [name for name, value in options.items() if value is not None]
+    if enabled is False and not names:
+        return None
+    if enabled not in (None, True) or len(names) != 1:
+        hint = "Pass one of effort=, budget_tokens= and False."
+        raise InvalidOption("think() takes an effort, a number of tokens, or False.", hint=hint)
+    if effort is not None and effort not in EFFORTS:
+        raise mismatch(InvalidOption, f"one of {', '.join(EFFORTS)}", effort, "effort")
+    if effort is None and not (type(budget_tokens) is int and budget_tokens > 0):
+        raise mismatch(InvalidOption, "a number of tokens", budget_tokens, "budget_tokens")
+    return {names[0]: options[names[0]]}

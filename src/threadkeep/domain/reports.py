@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import ARITHMETIC, FIGURES
@@ -15,13 +15,11 @@ from threadkeep.domain.usage import ARITHMETIC, FIGURES
 T = TypeVar("T")
 OneOrMore: TypeAlias = T | Sequence[T]
 
-# What usage is grouped by
 UsageKey: TypeAlias = Literal[
     "hour", "day", "week", "month", "model", "provider", "format", "user_id", "conversation_id", "status", "tool_set",
     "response",
 ]  # fmt: skip
 """What usage can be grouped by: the name of a column."""
-# The sums by which a report is ordered
 UsageSum: TypeAlias = Literal[
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
     "total_tokens", "cost_nano", "latency_ms", "cache_known_tokens",
@@ -49,13 +47,9 @@ class _Key(Generic[T]):
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, row: None, owner: type[Any]) -> Self: ...
-    @overload
-    def __get__(self, row: UsageRow, owner: type[Any]) -> T: ...
-    def __get__(self, row: UsageRow | None, owner: type[Any]) -> Self | T:
-        if row is None:
-            return self
+    def __get__(self, row: Any, owner: type[Any]) -> T:
+        if row is None:  # tools look at it on the class, too
+            return self  # type: ignore[return-value]
         value: T = row._values[self._index(row._names)]  # noqa: SLF001 - a part of the row
         return value
 
@@ -145,17 +139,16 @@ class UsageRow:
         return self._sums() == other._sums() and self.keys == other.keys
 
     def __hash__(self) -> int:
-        return hash(self._sums())
+        return hash(tuple(self._sums().values()))
 
     def __repr__(self) -> str:
-        sums = "".join(f", {name}={value}" for name, value in zip(SUMS, self._sums(), strict=True))
-        return f"UsageRow({self.keys!r}{sums})"
+        return f"UsageRow({self.keys!r}{''.join(f', {name}={value}' for name, value in self._sums().items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(UsageRow, self.keys, **dict(zip(SUMS, self._sums(), strict=True))), ()
+        return partial(UsageRow, self.keys, **self._sums()), ()
 
-    def _sums(self) -> tuple[Any, ...]:
-        return tuple(self._values[len(self._names) :][: len(SUMS)])
+    def _sums(self) -> dict[str, Any]:
+        return dict(zip(SUMS, self._values[len(self._names) :], strict=False))
 
     @property
     def cost_usd(self) -> Decimal | None:

@@ -58,10 +58,8 @@ _STRINGS: Final = re.compile(
     r'"(?:text|refusal|output|arguments|input|name|content|query)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
 )
 _BLANKS: Final = re.compile(r"\s")
-_RUN: Final = f"[{WITHOUT_SPACES}]"
 _LETTER: Final = rf"[^\W_{WITHOUT_SPACES}]"  # of a script with spaces
-_PIECES: Final = re.compile(f"{_RUN}+|{_LETTER}+")
-_IS_RUN: Final = re.compile(_RUN)
+_PIECES: Final = re.compile(f"[{WITHOUT_SPACES}]+|{_LETTER}+")
 # Thai and Lao AM become two characters when they are normalized, and are one in the text
 _AM: Final = re.compile("(?<=\u0e4d)\u0e32|(?<=\u0ecd)\u0eb2")
 _JOINER: Final = "\u200d"
@@ -189,7 +187,7 @@ class _Folding(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if _IS_RUN.match(character):  # whose accents and syllables are letters
+        if _RUNS.match(character):  # whose accents and syllables are letters
             plain = unicodedata.normalize("NFKC", character)[0]
         else:
             plain = unicodedata.normalize("NFKD", character)[0].lower()[0]
@@ -245,8 +243,8 @@ def _matches(plain: str, terms: Sequence[Term]) -> Iterator[re.Match[str]]:
     for term in terms:
         pieces = _PIECES.findall(term.text.translate(_FOLDING))
         if pieces:
-            before = "" if _IS_RUN.match(pieces[0]) else f"(?<!{_LETTER})"
-            after = "" if _IS_RUN.match(pieces[-1]) or term.is_prefix else f"(?!{_LETTER})"
+            before = "" if _RUNS.match(pieces[0]) else f"(?<!{_LETTER})"
+            after = "" if _RUNS.match(pieces[-1]) or term.is_prefix else f"(?!{_LETTER})"
             bodies.setdefault((before, after), []).append(_body(pieces))
     pattern = "|".join(f"{before}(?:{'|'.join(some)}){after}" for (before, after), some in bodies.items())
     return re.finditer(pattern, plain) if pattern else iter(())
@@ -256,7 +254,7 @@ def _body(pieces: Sequence[str]) -> str:
     """The words, with anything but letters and digits between them."""
     pattern = [_escaped(pieces[0])]
     for last, piece in pairwise(pieces):
-        pattern += [r"[\W_]*" if _IS_RUN.match(last) or _IS_RUN.match(piece) else r"[\W_]+", _escaped(piece)]
+        pattern += [r"[\W_]*" if _RUNS.match(last) or _RUNS.match(piece) else r"[\W_]+", _escaped(piece)]
     return "".join(pattern)
 
 
