@@ -202,13 +202,10 @@ class ProviderPart(TypedObject):
     payload: Any
 
     _always: ClassVar[frozenset[str]] = frozenset({"payload"})
-    _flattens: ClassVar[bool] = False
 
 
 class UnknownPart(TypedObject):
     """A part of a type that threadkeep does not know; all its keys are kept."""
-
-    _flattens: ClassVar[bool] = False
 
 
 Part: TypeAlias = (
@@ -219,7 +216,6 @@ Part: TypeAlias = (
 Content: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Mapping[str, Any]]
 """What a message can be made of: text, a part, a dict of one, or a list of them."""
 
-# part type -> class
 PARTS: Final[dict[str, type[Part]]] = by_type(Part)
 
 

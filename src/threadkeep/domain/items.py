@@ -174,13 +174,10 @@ class ProviderItem(TypedObject):
     payload: Any
 
     _always: ClassVar[frozenset[str]] = frozenset({"payload"})
-    _flattens: ClassVar[bool] = False
 
 
 class UnknownItem(TypedObject):
     """An item of a type that threadkeep does not know; all its keys are kept."""
-
-    _flattens: ClassVar[bool] = False
 
 
 Item: TypeAlias = (
@@ -191,7 +188,6 @@ ItemInput: TypeAlias = Item | Mapping[str, Any]  # an item, or a dict of one
 # What a new session takes as `input`: content of a user message, or a list of items
 Input: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Item | Mapping[str, Any]]
 
-# item type -> class
 ITEMS: Final[dict[str, type[Item]]] = by_type(Item)
 _ONLY_PARTS: Final = frozenset(PARTS) - frozenset(ITEMS)
 _ALSO_ITEMS: Final = frozenset(ITEMS) & frozenset(PARTS)  # types of both content parts and items

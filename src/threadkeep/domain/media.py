@@ -20,13 +20,7 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
 
 
 def parse_data_url(url: object) -> tuple[str, str] | None:
-    """The media type (without its parameters) and the base64 text of a data URL; None for everything else.
-
-    A data URL that is not base64, or has no media type, is something else. The base64 text is not checked.
-
-    >>> parse_data_url("data:text/plain;charset=utf-8;base64,aGVsbG8=")
-    ('text/plain', 'aGVsbG8=')
-    """
+    """The media type (without its parameters) and the unchecked text of a base64 data URL; None for everything else."""
     media_type = base64_media_type(url)
     return None if media_type is None else (media_type, str(url).partition(",")[2])
 

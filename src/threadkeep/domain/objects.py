@@ -62,11 +62,9 @@ def json_copy(value: Any, path: str, depth: int = 0) -> Any:
         return [json_copy(inner, path, depth + 1) for inner in value]
     if isinstance(value, str | int | float):
         return value
-    raise InvalidItem(
-        f"contains {shown(value)}, a {type(value).__name__}, which has no JSON form.",
-        argument=path,
-        hint="Use text, numbers, booleans, None, lists and dicts.",
-    )
+    hint = "Use text, numbers, booleans, None, lists and dicts."
+    problem = f"contains {shown(value)}, a {type(value).__name__}, which has no JSON form."
+    raise InvalidItem(problem, argument=path, hint=hint)
 
 
 def copy_or_raise(error: ErrorClass, value: Any, path: str) -> Any:
@@ -145,7 +143,7 @@ class TypedObject(BaseModel):
     _always: ClassVar[frozenset[str]] = frozenset()  # fields that are written though they are empty
     _parts: ClassVar[str | None] = None  # the field that holds content parts
     _aside: ClassVar[frozenset[str]] = frozenset()  # fields that `to_object` leaves out
-    _flattens: ClassVar[bool] = True  # a nested `extra` object means extras
+    _flattens: ClassVar[bool] = False  # a nested `extra` object means extras: where the keys are not somebody else's
     _keys: ClassVar[frozenset[str]] = frozenset()
     _plan: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # field, key, is written though empty
     _object_plan: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # the same for `to_object`
@@ -157,6 +155,7 @@ class TypedObject(BaseModel):
         cls._plan = tuple((name, cls.model_fields[name].alias or name, name in cls._always) for name in names)
         cls._object_plan = tuple(row for row in cls._plan if row[0] not in cls._aside)
         cls._keys = frozenset(key for _, key, _ in cls._plan)
+        cls._flattens = isinstance(cls.model_fields["type"].default, str) and "payload" not in cls._keys
 
     def __init__(self, /, **data: Any) -> None:
         self._fill(data, "")

@@ -130,11 +130,8 @@ class Option(Generic[T]):
     """A session option, and the attribute of that name: reading gives its value or None, assigning checks it.
 
     What has such attributes has `settings`, the options that are set, and takes assigned ones by `_assign_option`.
-
-    Attributes:
-        name: the option's name.
-        aliases: what other APIs call it, to be explained in errors.
-        instead: what to write here where ``name=…`` is not enough; ``{alias}`` in it is what was written.
+    `aliases` are what other APIs call it, to be explained in errors; `instead` is what to write here where ``name=…``
+    is not enough, with ``{alias}`` for what was written.
     """
 
     def __init__(
@@ -228,18 +225,11 @@ class OptionAttributes:
     # fmt: on
 
 
-class _Others:
-    """Options that are not attributes, because the name is that of a method."""
-
-    user = Option(identifier, "An id of the end user; newer APIs ask for `safety_identifier` instead.")
-
+_USER: Final = Option(identifier, "An id of the end user; newer APIs ask for `safety_identifier` instead.")
+_USER.__set_name__(OptionAttributes, "user")  # though it is no attribute: that name is a method's
 
 # option -> its row
-OPTIONS: Final[dict[str, Option[Any]]] = {
-    name: row
-    for name, row in (*vars(OptionAttributes).items(), *vars(_Others).items())
-    if isinstance(row, Option)
-}  # fmt: skip
+OPTIONS: Final = {row.name: row for row in (*vars(OptionAttributes).values(), _USER) if isinstance(row, Option)}
 
 # options that say where the provider keeps the conversation: they belong to its items, not to its configuration
 SERVER_STATE: Final = ("previous_response_id", "conversation")

@@ -15,17 +15,11 @@ from threadkeep.errors import InvalidOption, ItemRefused, LossError
 
 @dataclass(frozen=True, slots=True)
 class ImportInfo:
-    """Where a conversation came from that began as somebody's request.
-
-    Attributes:
-        format: the request's wire format.
-        count: how many items it had. What was unpaired among them stays so in requests of that format.
-        spelling: what the format noted of how the request spelled things; only the format itself reads it.
-    """
+    """Where a conversation came from that began as somebody's request."""
 
     format: str
-    count: int
-    spelling: JsonObject = field(default_factory=dict)
+    count: int  # items that it had; what was unpaired among them stays so in requests of that format
+    spelling: JsonObject = field(default_factory=dict)  # how it spelled things; only the format itself reads it
 
     def to_dict(self) -> JsonObject:
         """The JSON to keep, to be read by `from_dict`."""
@@ -225,14 +219,10 @@ class Rendered:
         """The request as a dict, for the provider's SDK."""
         return loads(self.source) if isinstance(self.source, bytes) else self.source
 
-    @property
+    @cached_property
     def body(self) -> bytes:
         """The request as JSON, UTF-8."""
-        return self.source if isinstance(self.source, bytes) else self._written
-
-    @cached_property
-    def _written(self) -> bytes:
-        return dumps(self.source)
+        return self.source if isinstance(self.source, bytes) else dumps(self.source)
 
     def strictly(self, format_name: str) -> Rendered:
         """This request; LossError where something was lost or had to be repaired."""

@@ -1,9 +1,8 @@
 """Search without a database: the text of an item, the words of a text, the terms of a question, and snippets.
 
-Words are runs of letters and digits. Scripts without spaces (Chinese, Japanese, Thai …; and Korean, which glues
-particles to words) are indexed as overlapping pairs of characters and the last one, which every database takes for
-words: ``天气很`` becomes ``天气 气很 很``, and ``天气`` is the first of these. Where marks belong to the letters, which
-tokenizers would break at, the pairs are spelled in ASCII.
+Words are runs of letters and digits. Scripts without spaces (and Korean, which glues particles to words) are indexed as
+overlapping pairs of characters and the last one, which every database takes for words: ``天气很`` as ``天气 气很 很``.
+Where marks belong to the letters, which tokenizers would break at, the pairs are spelled in ASCII.
 
 SQLite's tokenizer splits and folds texts by itself. It knows only the accents of the Latin alphabet, and takes
 characters that are newer than itself for letters, so of texts with anything else the words are stored, too.
@@ -68,19 +67,12 @@ _SKIN: Final = "\U0001f3fb", "\U0001f3ff"  # first and last tone of emoji
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of a query: a word, or several words in a row.
+    """A part of a query: a word, or several words in a row."""
 
-    Attributes:
-        text: the words as they were written.
-        words: the same words as they are indexed.
-        is_prefix: whether the last word is the beginning of one.
-        is_excluded: whether it must not occur.
-    """
-
-    text: str
-    words: tuple[str, ...]
-    is_prefix: bool = False
-    is_excluded: bool = False
+    text: str  # as it was written
+    words: tuple[str, ...]  # as they are indexed
+    is_prefix: bool = False  # whether the last word is the beginning of one
+    is_excluded: bool = False  # whether it must not occur
 
 
 def terms_of(query: str) -> list[Term]:
@@ -96,12 +88,8 @@ def _term(written: str, sign: str) -> Term | None:
         return None
     is_open = _RUNS.match(pieces[-1]) is not None
     words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
-    return Term(
-        text=text,
-        words=tuple(words),
-        is_prefix=(is_open and len(pieces[-1]) == 1) or text.endswith("*"),
-        is_excluded=bool(sign),
-    )
+    is_prefix = (is_open and len(pieces[-1]) == 1) or text.endswith("*")
+    return Term(text, tuple(words), is_prefix, is_excluded=bool(sign))
 
 
 def words_of(text: str) -> list[str]:

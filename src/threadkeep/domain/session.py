@@ -108,9 +108,8 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidOption: the schema is not a JSON object.
         """
-        self.update(
-            text=option_table.json_output_text(self.text, schema, name=name, strict=strict, description=description)
-        )
+        text = option_table.json_output_text(self.text, schema, name=name, strict=strict, description=description)
+        self.update(text=text)
 
     def think(
         self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
@@ -321,7 +320,7 @@ def _is_of_model(item: Item) -> bool:
 def _boundary(value: object, count: int) -> int:
     if value is None:
         return 0
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= count:
+    if type(value) is int and 0 <= value <= count:
         return value
     raise mismatch(InvalidOption, f"a number of items, 0 to {count}", value, "response_boundary")
 
@@ -329,8 +328,6 @@ def _boundary(value: object, count: int) -> int:
 def _turns(value: object, count: int) -> list[int | None]:
     if value is None:
         return [None] * count
-    if isinstance(value, list | tuple) and len(value) == count:
-        turns = [turn for turn in value if turn is None or (isinstance(turn, int) and not isinstance(turn, bool))]
-        if len(turns) == count:
-            return turns
+    if isinstance(value, list | tuple) and len(value) == count and {type(turn) for turn in value} <= {int, type(None)}:
+        return list(value)
     raise mismatch(InvalidOption, f"a list of {count} numbers or None", value, "turns")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
 
@@ -72,8 +72,6 @@ class FunctionTool(Tool):
 
 class BuiltinTool(Tool):
     """A tool that the provider runs, or one that only one provider knows; all its keys are kept."""
-
-    _flattens: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -236,11 +234,6 @@ class ToolRegistry:
         return handler(**values) if takes_names else handler(values)
 
 
-_BY_NAME: Final = (
-    inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
-)  # fmt: skip
-
-
 def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:
     try:
         parameters = list(inspect.signature(handler).parameters.values())
@@ -248,7 +241,7 @@ def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:
         return False
     if len(parameters) == 1 and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
         return parameters[0].name in schema.get("properties", {})
-    return all(parameter.kind in _BY_NAME for parameter in parameters)
+    return not any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters)
 
 
 _default = [ToolRegistry()]

@@ -176,15 +176,10 @@ REPORTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer cost, and how that is known.
+    """What an answer cost, and how that is known."""
 
-    Attributes:
-        nano: nano-USD.
-        price: JSON text for the ledger: where the figure is from (`source`), and the prices it was computed with.
-    """
-
-    nano: int
-    price: str
+    nano: int  # nano-USD
+    price: str  # JSON text for the ledger: where the figure is from (`source`), and the prices it was computed with
 
 
 @dataclass(frozen=True, slots=True)
