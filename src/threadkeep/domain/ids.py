@@ -17,7 +17,6 @@ EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of millisecon
 _NODE_BITS: Final = 14
 _COUNTER_BITS: Final = 9
 _TICKS: Final = 1 << (40 + _COUNTER_BITS)  # of which a millisecond has as many as the counter has values
-_UUID_MS: Final = 1 << 48
 
 
 class KeyMaker:
@@ -60,7 +59,7 @@ new_key: Final = KeyMaker()
 
 def new_public_id() -> bytes:
     """A new UUIDv7 (RFC 9562) as 16 bytes: sorts by time of creation; times that it cannot hold wrap around."""
-    milliseconds = time.time_ns() // 1_000_000 % _UUID_MS
+    milliseconds = time.time_ns() // 1_000_000 % (1 << 48)
     value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
     return value.to_bytes(16, "big")
 

@@ -15,17 +15,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
+from threadkeep.domain.content import Content
 from threadkeep.domain.formats import format_names
+from threadkeep.domain.items import Input
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import copy_or_raise, mismatch, shown
+from threadkeep.domain.tools import Tool
 from threadkeep.errors import InvalidOption
-
-if TYPE_CHECKING:
-    from threadkeep.domain.content import Content
-    from threadkeep.domain.items import Input
-    from threadkeep.domain.tools import Tool
 
 T = TypeVar("T")
 Json = Mapping[str, Any]

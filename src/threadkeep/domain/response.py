@@ -54,7 +54,7 @@ def _item(value: object, index: int) -> Item:
 
 
 def _usage(value: Any) -> Any:
-    return Usage.from_dict(value) if not isinstance(value, Usage) and isinstance(value, Mapping) else value
+    return Usage.from_dict(value) if isinstance(value, Mapping) else value
 
 
 # What providers echo is read leniently: a value of another kind is None here (the raw body is stored beside). A value

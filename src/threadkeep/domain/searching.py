@@ -11,11 +11,11 @@ characters that are newer than itself for letters, so of texts with anything els
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any, Final
+from unicodedata import category, combining, normalize
 
 from threadkeep.domain.jsontext import JsonObject, loads
 
@@ -82,7 +82,7 @@ def terms_of(query: str) -> list[Term]:
 
 
 def _term(written: str, sign: str) -> Term | None:
-    text = _normal(written)
+    text = normalize("NFKC", written)
     pieces = list(_pieces(text))
     if not pieces:
         return None
@@ -94,16 +94,12 @@ def _term(written: str, sign: str) -> Term | None:
 
 def words_of(text: str) -> list[str]:
     """The words of a text as they are indexed: in lower case, without accents."""
-    return [word for piece in _pieces(_normal(text)) for word in _tokens(piece)]
+    return [word for piece in _pieces(normalize("NFKC", text)) for word in _tokens(piece)]
 
 
 def respelled(text: str) -> str | None:
     """The words of a text, where SQLite's tokenizer would find other words in it; else None."""
     return None if text.isascii() or not IS_UNUSUAL.search(text) else " ".join(words_of(text))
-
-
-def _normal(text: str) -> str:
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -130,8 +126,8 @@ def folded(text: str) -> str:
     """A text in lower case, without accents."""
     if text.isascii():
         return text.lower()
-    characters = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(character for character in characters if not unicodedata.combining(character))
+    characters = normalize("NFKD", text.casefold())
+    return "".join(character for character in characters if not combining(character))
 
 
 def text_in(kind: str, json: str) -> str:
@@ -176,9 +172,9 @@ class _Folding(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         if _RUNS.match(character):  # whose accents and syllables are letters
-            plain = unicodedata.normalize("NFKC", character)[0]
+            plain = normalize("NFKC", character)[0]
         else:
-            plain = unicodedata.normalize("NFKD", character)[0].lower()[0]
+            plain = normalize("NFKD", character)[0].lower()[0]
         self[code] = plain
         return plain
 
@@ -222,7 +218,7 @@ def _is_inner(line: str, index: int) -> bool:
         return False
     character = line[index]
     is_joined = _JOINER in (character, line[index - 1]) or _SKIN[0] <= character <= _SKIN[1]
-    return is_joined or unicodedata.category(character)[0] == "M"
+    return is_joined or category(character)[0] == "M"
 
 
 def _matches(plain: str, terms: Sequence[Term]) -> Iterator[re.Match[str]]:
