@@ -11,13 +11,12 @@ from threadkeep.domain.context_caches import CachePlan
 from threadkeep.domain.items import UNSET, ItemInput, Output
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import UpdateOptions
-from threadkeep.domain.rendering import Rendered
+from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
-from threadkeep.domain.views import ViewOptions
 from threadkeep.formats.registry import FormatName
 from threadkeep.store import (
     branches,

@@ -13,9 +13,8 @@ from threadkeep.db.tables import items, responses
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, recorded_options
+from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.views import ViewOptions
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches.planning import render_with_cache
 from threadkeep.store.conversations import open_conversation
@@ -63,7 +62,7 @@ def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     options = render_options(view)
     if view_then is not None:
         others: dict[str, Any] = {name: value for name, value in view.items() if name != "upto"}
-        options = replace(recorded_options(view_then), upto=position, **others)
+        options = replace(RenderOptions.recorded(view_then), upto=position, **others)
     rendered = get_format(format).render(snapshot, options)
     if view_then is None:
         rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))

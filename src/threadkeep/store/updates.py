@@ -15,8 +15,7 @@ from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries.conversations import CONVERSATION_READER, conversation_update
 from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.options import settings_with
-from threadkeep.domain.shortcuts import json_output_text, thinking
+from threadkeep.domain.options import json_output_text, settings_with, thinking
 from threadkeep.domain.tools import Tool, tools_from, with_tools, without_tool
 from threadkeep.errors import InvalidOption
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools

@@ -10,11 +10,11 @@ from itertools import count
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.domain.formats import Assembler, get_format
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import bytes_as_text, dumps
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.rendering import Rendered
@@ -28,6 +28,9 @@ from threadkeep.store.responses import NewResponse, request_info
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.heartbeat import Heartbeat
 from threadkeep.store.streaming.lifecycle import StreamCall, StreamPart, StreamStart
+
+if TYPE_CHECKING:
+    from threadkeep.formats.shared.streams import StreamAssembler
 
 LEASE_SECONDS: Final = 5.0  # a recorder that died is in nobody's way for longer
 RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, also when nothing is fed …
@@ -83,7 +86,7 @@ class StreamWriter:
         response: the response as it was stored; None before its end.
     """
 
-    def __init__(self, handle: Handle, assembler: Assembler, start: StreamStart, call: StreamCall) -> None:
+    def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
         self._handle, self._start, self._call = handle, start, call
         self.assembler = assembler
         self.number: int | None = None
