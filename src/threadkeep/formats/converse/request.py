@@ -29,7 +29,7 @@ from threadkeep.formats.converse.tools import (
     wire_tools,
 )
 from threadkeep.formats.converse.turns import FILLER, Writer
-from threadkeep.formats.shared.fields import render_fields
+from threadkeep.formats.shared.fields import merged, render_fields
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.views import repeated_turns
@@ -80,11 +80,11 @@ def _body(settings: JsonObject, spelling: JsonObject, context: Context) -> JsonO
     extra = settings.get("extra") or {}
     body = render_fields(FIELDS, settings, context)
     if stops := _stop_sequences(extra.get("stop_sequences")):
-        body = _merged(body, {"inferenceConfig": {"stopSequences": stops}})
+        body = merged(body, {"inferenceConfig": {"stopSequences": stops}})
     if reasoning := reasoning_fields(settings, context):
         body["additionalModelRequestFields"] = reasoning
-    body = _merged(body, {key: extra[flat] for flat, key in EXTRAS.items() if extra.get(flat) is not None})
-    body = _merged(body, {key: value for key, value in _native(settings).items() if key not in _APART})
+    body = merged(body, {key: extra[flat] for flat, key in EXTRAS.items() if extra.get(flat) is not None})
+    body = merged(body, {key: value for key, value in _native(settings).items() if key not in _APART})
     if "schema" in spelling:
         _spell_schema(body, spelling["schema"])
     return body
@@ -94,15 +94,6 @@ def _stop_sequences(value: Any) -> list[Any]:
     """Stop sequences; the service refuses empty ones."""
     sequences = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return [sequence for sequence in sequences if sequence != ""]
-
-
-def _merged(base: JsonObject, over: JsonObject) -> JsonObject:
-    """Both objects in one; where they differ, the second counts."""
-    merged = dict(base)
-    for key, value in over.items():
-        before = merged.get(key)
-        merged[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _spell_schema(body: JsonObject, text: str) -> None:

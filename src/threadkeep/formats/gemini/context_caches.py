@@ -22,9 +22,9 @@ from threadkeep.domain.context_caches import Prefix
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.rendering import AS_IT_IS, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.gemini.contents import RESPONSE, Content
 from threadkeep.formats.gemini.fields import USER
 from threadkeep.formats.gemini.request import CACHED, RequestParts, write_request
+from threadkeep.formats.gemini.turns import RESPONSE, Content
 from threadkeep.formats.shared.views import trigger_start
 
 if TYPE_CHECKING:

@@ -13,21 +13,18 @@ Source: Google's Gemini API reference, "generateContent".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.context_caches import ContextCache
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.gemini.contents import Content
-from threadkeep.formats.gemini.fields import EXTRAS, NAME, NAMES, fields_of
-from threadkeep.formats.gemini.models import Family, family_of
+from threadkeep.formats.gemini.fields import EXTRAS, NAME, NAMES, Family, family_of, fields_of
 from threadkeep.formats.gemini.tools import DECLARATIONS, tool_config, wire_tools
-from threadkeep.formats.gemini.turns import Writer
+from threadkeep.formats.gemini.turns import Content, Writer
 from threadkeep.formats.gemini.wire_style import respelled_head
-from threadkeep.formats.shared.fields import place, render_fields
+from threadkeep.formats.shared.fields import merged, place, render_fields
 from threadkeep.formats.shared.pairing import left_alone, paired
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
@@ -41,15 +38,10 @@ CACHED: Final = ("systemInstruction", "tools", "toolConfig")
 
 @dataclass(slots=True)
 class RequestParts:
-    """A request of which everything is written, but not put together.
+    """A request of which everything is written, but not put together."""
 
-    Attributes:
-        model: its model; None for an imported request that did not say.
-        head: the request without its contents, in this API's own spelling.
-    """
-
-    model: Any
-    head: JsonObject
+    model: Any  # None for an imported request that did not say
+    head: JsonObject  # the request without its contents, in this API's own spelling
     writer: Writer
     rendering: Rendering
 
@@ -67,13 +59,13 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         LossError: `options.strict` is set and the request is not exact.
     """
     parts = write_request(session, options)
+    written, spelling = parts.writer.contents, parts.rendering.spelling or {}
     cache, body, contents = options.context_cache, parts.head, parts.contents()
     if cache is not None:
         body = {key: value for key, value in body.items() if key not in CACHED} | {"cachedContent": cache.name}
-        contents = contents[held_turns(parts.writer.contents, cache) :]
+        contents = contents[sum(1 for _ in takewhile(lambda held: max(held.places) <= cache.upto, written)) :]
     if not contents:
         raise nothing_to_send("content")
-    spelling = parts.rendering.spelling or {}
     if spelling:
         body = respelled_head(body, spelling)
     is_object = len(contents) == 1 and "contents" in spelling.get("objects", ())
@@ -82,11 +74,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
 
 
 def write_request(session: Session | Snapshot, options: RenderOptions) -> RequestParts:
-    """A request before it is put together.
-
-    Raises:
-        CannotRender: there is no model.
-    """
+    """A request before it is put together; one without a model is refused."""
     rendering = begin(session, options, NAME, Context(rule=NAMES))
     snapshot = rendering.snapshot
     model = snapshot.settings.get("model")
@@ -97,14 +85,6 @@ def write_request(session: Session | Snapshot, options: RenderOptions) -> Reques
     writer = Writer(rendering, paired(rendering.entries, left_alone(snapshot, NAME)), family)
     writer.write(rendering.entries)
     return RequestParts(model, _head(body, writer.system, rendering), writer, rendering)
-
-
-def held_turns(contents: Sequence[Content], cache: ContextCache) -> int:
-    """How many of the contents a cache holds: those of which every item is in it."""
-    count = 0
-    while count < len(contents) and max(contents[count].places) <= cache.upto:
-        count += 1
-    return count
 
 
 def _settings(snapshot: Snapshot, family: Family, context: Context) -> JsonObject:
@@ -140,13 +120,6 @@ def _head(body: JsonObject, system: list[Any], rendering: Rendering) -> JsonObje
             detail = f"{key} was left out: the service takes none with a cached content."
             rendering.context.loss("option", key, detail)
     return body
-
-
-def merged(body: Any, over: Any) -> Any:
-    """A value with another laid over it, objects key by key."""
-    if not isinstance(body, dict) or not isinstance(over, dict):
-        return over
-    return {**body, **{key: merged(body[key], value) if key in body else value for key, value in over.items()}}
 
 
 def _content(content: Content, oddity: Any) -> Any:

@@ -18,7 +18,7 @@ from threadkeep.domain.tools import tool_from
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
-from threadkeep.formats.gemini.spelling import camel, difference, levelled, noted, overlaid, respelled, spelling_of
+from threadkeep.formats.gemini.spelling import camel, difference, noted, overlaid, read_part, respelled, spelling_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
 
@@ -82,11 +82,7 @@ def own_declaration(tool: JsonObject) -> JsonObject:
 
 
 def tool_config(choice: Any, context: Context, *, has_functions: bool) -> JsonObject:
-    """`toolConfig` for a tool choice; without functions there is nothing to choose, except none.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
+    """`toolConfig` for a tool choice; without functions there is nothing to choose, except none."""
     if choice is None:
         return {}
     if not has_functions and choice != "none":
@@ -164,8 +160,7 @@ def _function(declared: Any) -> JsonObject | None:
     """A declaration as a tool; None where it does not have the form of one."""
     if not isinstance(declared, dict):
         return None
-    names: set[str] = set()
-    declaration = levelled(declared, names)
+    declaration, names = read_part(declared)
     key = next((key for key in _SCHEMAS if isinstance(declaration.get(key), dict)), None)
     tool = {name: declaration[name] for name in ("name", "description") if declaration.get(name) is not None}
     words: JsonObject = {}

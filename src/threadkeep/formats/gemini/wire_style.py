@@ -5,28 +5,21 @@ What is noted is laid over the rendered head where it still says the same; see `
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.gemini.fields import JSON_SCHEMA, SCHEMA, THINKING
 from threadkeep.formats.gemini.schemas import json_schema
-from threadkeep.formats.gemini.spelling import camel, snake
+from threadkeep.formats.gemini.spelling import HEAD, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS
 from threadkeep.formats.shared.fields import value_at
 
-# objects of the head whose keys belong to the protocol
-OBJECTS: Final = frozenset(
-    {"generationConfig", "thinkingConfig", "toolConfig", "functionCallingConfig", "systemInstruction"}
-)
 # place of a word -> whether it is usually written in capitals
 WORDS: Final = {
     f"{THINKING}.thinkingLevel": str.upper,
     "toolConfig.functionCallingConfig.mode": str.upper,
     "serviceTier": str.lower,
 }
-# key -> elements of which one may stand without its list
-_LISTS: Final = ("tools",)
 
 
 def with_value(body: JsonObject, path: str, value: Any) -> JsonObject:
@@ -37,20 +30,6 @@ def with_value(body: JsonObject, path: str, value: Any) -> JsonObject:
     if result is None:
         return {name: other for name, other in body.items() if name != key}
     return {**body, key: result}
-
-
-def levelled_head(body: JsonObject, names: set[str]) -> JsonObject:
-    """A head with its keys in camel case; those that were not are put to `names`."""
-    level: JsonObject = {}
-    for key, value in body.items():
-        name = camel(key)
-        if name == key or name in body:
-            name = key
-        else:
-            names.add(name)
-        is_protocol = name in OBJECTS and isinstance(value, dict)
-        level[name] = levelled_head(value, names) if is_protocol else value
-    return level
 
 
 def respelled_head(body: JsonObject, spelling: JsonObject) -> JsonObject:
@@ -64,10 +43,17 @@ def respelled_head(body: JsonObject, spelling: JsonObject) -> JsonObject:
         body = _with_schema(body, schema)
     if isinstance(system, dict) and isinstance(body.get("systemInstruction"), dict):
         body = {**body, "systemInstruction": _respelled_system(body["systemInstruction"], system)}
-    for key in spelling.get("objects", ()):
-        if key in _LISTS and isinstance(body.get(key), list) and len(body[key]) == 1:
-            body = {**body, key: body[key][0]}
-    return _renamed(body, spelling.get("snake", ()))
+    if "tools" in body:
+        body = {**body, "tools": _respelled_tools(body["tools"], spelling)}
+    return respelled(body, spelling.get("snake", ()), HEAD)
+
+
+def _respelled_tools(tools: Any, spelling: JsonObject) -> Any:
+    """The entries of tools, with the key of the functions as it was; of other tools all keys are kept as they came."""
+    if DECLARATIONS in spelling.get("snake", ()) and isinstance(tools, list):
+        tools = [respelled(tool, (DECLARATIONS,), ()) if isinstance(tool, dict) else tool for tool in tools]
+    is_alone = isinstance(tools, list) and len(tools) == 1 and "tools" in spelling.get("objects", ())
+    return tools[0] if is_alone else tools
 
 
 def _respelled_system(system: JsonObject, spelling: JsonObject) -> JsonObject:
@@ -87,22 +73,3 @@ def _with_schema(body: JsonObject, noted: JsonObject) -> JsonObject:
     if "came" in noted and json_schema(came) != schema:
         return body
     return with_value(with_value(body, path, None), noted.get("path", path), came)
-
-
-def _renamed(body: JsonObject, names: Collection[str]) -> JsonObject:
-    if not names:
-        return body
-    renamed: JsonObject = {}
-    for key, value in body.items():
-        is_protocol = key in OBJECTS and isinstance(value, dict)
-        renamed[snake(key) if key in names else key] = _renamed(value, names) if is_protocol else value
-        if key == "tools":
-            renamed[key] = [_entry(tool, names) for tool in value] if isinstance(value, list) else _entry(value, names)
-    return renamed
-
-
-def _entry(tool: Any, names: Collection[str]) -> Any:
-    """An entry of tools: only the key of the functions is spelled here, other tools are kept as they came."""
-    if not isinstance(tool, dict) or DECLARATIONS not in names:
-        return tool
-    return {snake(key) if key == DECLARATIONS else key: value for key, value in tool.items()}

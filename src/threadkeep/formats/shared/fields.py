@@ -139,6 +139,13 @@ def place(body: JsonObject, target: str, value: Any) -> None:
     body[last] = value
 
 
+def merged(body: Any, over: Any) -> Any:
+    """A value with another laid over it, objects key by key."""
+    if not isinstance(body, dict) or not isinstance(over, dict):
+        return over
+    return {**body, **{key: merged(body[key], value) if key in body else value for key, value in over.items()}}
+
+
 def _without(body: JsonObject, path: list[str]) -> JsonObject:
     """A body without a key; objects that become empty go, too."""
     key, *inner = path
