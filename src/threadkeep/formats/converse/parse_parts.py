@@ -35,6 +35,7 @@ class Reader:
         self.items: list[JsonObject] = []
         self._role, self._is_answer = role, is_answer
         self._is_model = role == "assistant"
+        self._text_type = "output_text" if self._is_model else "input_text"
 
     def read(self, blocks: Sequence[Any]) -> None:
         """Take in all blocks."""
@@ -51,16 +52,11 @@ class Reader:
         self._part({"type": self._text_type, "text": text})
         return True
 
-    @property
-    def _text_type(self) -> str:
-        return "output_text" if self._is_model else "input_text"
-
     def guarded(self, content: Any) -> bool:
         """A text that the guardrail looks at."""
         match content:
             case {"text": {"text": str(text)}}:
-                own = {NAME: {"guardContent": content}}
-                self._part({"type": self._text_type, "text": text, "native": own})
+                self._part({"type": self._text_type, "text": text, **_native({"guardContent": content})})
                 return True
         return False
 
@@ -72,7 +68,7 @@ class Reader:
                 part: JsonObject = {"type": self._text_type, "text": text}
                 if self._is_model and isinstance(content.get("citations"), list):
                     part["annotations"] = [annotation(citation, text) for citation in content["citations"]]
-                self._part({**part, "native": {NAME: {"citationsContent": content}}})
+                self._part({**part, **_native({"citationsContent": content})})
                 return True
         return False
 

@@ -19,6 +19,7 @@ from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.converse.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.converse.parse_parts import Reader
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
@@ -53,13 +54,13 @@ def parse_response(body: Any, headers: Mapping[str, str] | None = None) -> Respo
 def response_of(body: JsonObject, message: JsonObject, headers: Any, status: str | None) -> Response:
     """The response of a body and its message."""
     word, usage, tier = body.get("stopReason"), body.get("usage"), body.get("serviceTier")
-    reader = Reader("assistant", is_answer=True)
+    model, reader = value_at(body, "trace.promptRouter.invokedModelId"), Reader("assistant", is_answer=True)
     content = message.get("content")
     reader.read(content if isinstance(content, list) else [] if content is None else [content])
     reason = INCOMPLETE.get(word) if isinstance(word, str) else None
     return Response(
         id=_request_id(body, headers),
-        model=_invoked_model(body),
+        model=model if isinstance(model, str) else None,
         status=status,
         finish_reason=word,
         incomplete_details=None if reason is None else {"reason": reason},
@@ -75,18 +76,13 @@ def _message(body: JsonObject) -> JsonObject:
     """The message of a body; empty where the output has none."""
     output = body.get("output")
     if not isinstance(output, dict):
-        _refuse(body)
+        if (kind := next((key for key in body if key in EVENTS), None)) is not None:
+            raise StreamChunk(NAME, kind)
+        if (error := provider_error(body, NAME)) is not None:
+            raise error
         raise CannotParse(f"The body has no output{other_format(body, NAME)}: {shortened(body)}")
     message = output.get("message")
     return message if isinstance(message, dict) else {}
-
-
-def _refuse(body: JsonObject) -> None:
-    kind = next((key for key in body if key in EVENTS), None)
-    if kind is not None:
-        raise StreamChunk(NAME, kind)
-    if (error := provider_error(body, NAME)) is not None:
-        raise error
 
 
 def _request_id(body: JsonObject, headers: Any) -> str | None:
@@ -95,21 +91,9 @@ def _request_id(body: JsonObject, headers: Any) -> str | None:
     metadata = metadata if isinstance(metadata, dict) else {}
     for holder in (headers, metadata.get("HTTPHeaders"), {REQUEST_ID: metadata.get("RequestId")}):
         for name, value in holder.items() if isinstance(holder, Mapping) else ():
-            if str(name).lower() == REQUEST_ID and (text := _first(value)):
+            first = value[0] if isinstance(value, list | tuple) and value else value
+            if str(name).lower() == REQUEST_ID and isinstance(first, str) and (text := first.strip()):
                 return text
-    return None
-
-
-def _first(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        value = value[0] if value else ""
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _invoked_model(body: JsonObject) -> Any:
-    match body:
-        case {"trace": {"promptRouter": {"invokedModelId": str(model)}}}:
-            return model
     return None
 
 

@@ -31,11 +31,7 @@ def assembler(headers: Mapping[str, str] | None = None) -> ConverseAssembler:
 
 
 def read_body(body: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """The response of a body whose ending may not have come yet.
-
-    Raises:
-        CannotParse: nothing has come.
-    """
+    """The response of a body whose ending may not have come yet."""
     if "stopReason" in body or not body["output"]["message"]["content"]:
         return parse_response(body, headers)
     return response_of(body, body["output"]["message"], headers, "completed")
@@ -121,10 +117,6 @@ def _append(holder: JsonObject, key: str, piece: Any) -> None:
         holder[key] = before + piece if isinstance(before, str) else piece
 
 
-def _grow_text(block: JsonObject, piece: Any) -> None:
-    _append(block, "text", piece)
-
-
 def _grow_call(block: JsonObject, piece: Any) -> None:
     if isinstance(piece, dict):
         _append(_inner(block, "toolUse"), "input", piece.get("input"))
@@ -200,7 +192,7 @@ HANDLERS: Final[dict[str, Callable[[ConverseAssembler, JsonObject], None]]] = {
 }
 # key of a delta -> how a block grows by it
 GROWTH: Final[dict[str, Callable[[JsonObject, Any], None]]] = {
-    "text": _grow_text,
+    "text": lambda block, piece: _append(block, "text", piece),
     "toolUse": _grow_call,
     "toolResult": _grow_result,
     "reasoningContent": _grow_reasoning,

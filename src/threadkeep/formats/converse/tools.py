@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.joining import is_blank
-from threadkeep.formats.converse.parts import cache_point
+from threadkeep.formats.converse.parts import cache_point, is_blank
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
 
@@ -63,17 +62,13 @@ def is_none(choice: Any) -> bool:
 
 
 def tool_choice(choice: Any, context: Context) -> Any:
-    """The tool choice, where there are tools.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
+    """The tool choice, where there are tools."""
     return None if choice is None else context.tool_choice(choice, CHOICES, lambda name: {"tool": {"name": name}})
 
 
 def declared(names: Iterable[str]) -> list[JsonObject]:
     """Definitions of functions of which only the names are known."""
-    return [{"toolSpec": {"name": name, "inputSchema": {"json": dict(ANY_OBJECT)}}} for name in names]
+    return [{"toolSpec": {"name": name, **tool_keys({})}} for name in names]
 
 
 def holds_tool_blocks(messages: Iterable[JsonObject]) -> bool:

@@ -10,27 +10,20 @@ Source: Google's Gemini API reference, "FunctionCall", "FunctionResponse"; "Func
 from __future__ import annotations
 
 import hashlib
+from itertools import count
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, canonical, dumps
 from threadkeep.formats.gemini import parts
 from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
-from threadkeep.formats.shared.arguments import is_json
+from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.parts import TEXTS, native_keys
 from threadkeep.formats.shared.reports import Context
 
 # what Google's documents say to send as the signature of a call that the model did not make:
 # "skip_thought_signature_validator" in base64
 NO_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
-
-
-def json_object(text: Any) -> JsonObject | None:
-    """The object that a text is the JSON of; None for everything else."""
-    if not isinstance(text, str) or not text.lstrip().startswith("{") or not is_json(text):
-        return None
-    value = loads(text)
-    return value if isinstance(value, dict) else None
 
 
 def arguments_of(item: JsonObject, context: Context) -> JsonObject:
@@ -40,7 +33,7 @@ def arguments_of(item: JsonObject, context: Context) -> JsonObject:
     arguments = item.get("arguments")
     if isinstance(arguments, dict | None):
         return arguments or {}
-    value = json_object(arguments)
+    value = object_of(arguments) if isinstance(arguments, str) else None
     if value is not None:
         return value
     if isinstance(arguments, str) and not arguments.strip():
@@ -101,7 +94,7 @@ def response_parts(
         if part["type"] not in TEXTS
         for sent in parts.wire_parts([part], parts.USER, context, f"output[{index}]")
     ]
-    nested = [part for part in media if nests_media and not (isinstance(part, dict) and "text" in part)]
+    nested = [part for part in media if nests_media and "text" not in part]
     part = response_part(name, response, call_id, nested or None)
     return [part, *(part for part in media if part not in nested)]
 
@@ -113,7 +106,7 @@ def own_response(item: JsonObject, name: str, call_id: str | None) -> JsonObject
         return response_part(name, _result(output), call_id)
     texts = [part["text"] for part in output if part["type"] in TEXTS]
     if spelling_of(item).get("response") == "json":
-        response = json_object("".join(texts)) or {}
+        response = object_of("".join(texts)) or {}
     else:
         response = {"result": "\n".join(texts)} if texts else {}
     media = [parts.own_part(part) for part in output if part["type"] not in TEXTS]
@@ -136,7 +129,7 @@ def _response(item: JsonObject, output: Any, context: Context) -> JsonObject:
 
 def _result(output: Any) -> JsonObject:
     if output is None or isinstance(output, str):
-        value = json_object(output)
+        value = object_of(output or "")
         return {"result": output or ""} if value is None else value
     return output if isinstance(output, dict) else {"result": dumps(output).decode()}
 
@@ -145,24 +138,23 @@ def _result(output: Any) -> JsonObject:
 
 
 MADE: Final = "gemini_call_"
-_SEED: Final = 8
 
 
 class Ids:
     """Ids for the calls of one response: their own, else ``gemini_call_<seed>_<number>``."""
 
     def __init__(self, seed: str) -> None:
-        self._seed, self._count = seed, 0
+        self._seed, self._numbers = seed, count()
 
     def take(self, own: Any) -> str:
         """The id of the next call."""
-        number, self._count = self._count, self._count + 1
+        number = next(self._numbers)
         return own if isinstance(own, str) and own else f"{MADE}{self._seed}_{number}"
 
 
 def seed_of(value: Any) -> str:
-    """Hexadecimal digits that stand for a JSON value."""
-    return hashlib.sha256(canonical(value)).hexdigest()[:_SEED]
+    """Eight hexadecimal digits that stand for a JSON value."""
+    return hashlib.sha256(canonical(value)).hexdigest()[:8]
 
 
 def is_call(part: JsonObject) -> bool:

@@ -24,7 +24,6 @@ from threadkeep.domain.rendering import AS_IT_IS, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.gemini.fields import USER
 from threadkeep.formats.gemini.request import CACHED, RequestParts, write_request
-from threadkeep.formats.gemini.turns import RESPONSE, Content
 from threadkeep.formats.shared.views import trigger_start
 
 if TYPE_CHECKING:
@@ -89,9 +88,5 @@ def _cuts(parts: RequestParts) -> dict[int, int]:
     return {
         turns: ends[turns - 1]
         for turns in range(1, min(parts.writer.stable() + 1, len(contents)))
-        if 0 <= ends[turns - 1] < min(starts[turns], trigger) and not _has_responses(contents[turns])
+        if 0 <= ends[turns - 1] < min(starts[turns], trigger) and not contents[turns].has_responses()
     }
-
-
-def _has_responses(content: Content) -> bool:
-    return any(isinstance(part, dict) and RESPONSE in part for part in content.parts)

@@ -25,8 +25,8 @@ from threadkeep.formats.gemini.parts import is_text, text_in
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part
 from threadkeep.formats.gemini.tools import choice_in, tool_config, tools_in
-from threadkeep.formats.gemini.wire_style import WORDS, with_value
-from threadkeep.formats.shared.fields import read_fields, value_at
+from threadkeep.formats.gemini.wire_style import WORDS
+from threadkeep.formats.shared.fields import read_fields, value_at, with_value
 from threadkeep.formats.shared.parsing import CHECK_FORMAT, items_of_turns, parser, request_object, session_of, turns_in
 from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.provider_errors import shortened

@@ -21,6 +21,7 @@ from threadkeep.formats.gemini.calls import MADE, Ids, is_nameless, seed_of
 from threadkeep.formats.gemini.fields import MODEL, NAME, ROLES
 from threadkeep.formats.gemini.parts import is_text, is_thought, media_in, text_in, thought_in, with_native
 from threadkeep.formats.gemini.spelling import noted, read_part
+from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.parts import block
 
 CONTENT_KEYS: Final = frozenset({"role", "parts"})
@@ -144,7 +145,7 @@ def _output(response: JsonObject) -> tuple[Any, JsonObject]:
     """The output of a response, and how it is spelled: text that is the result, or JSON of the whole response."""
     value, parts = response.get("response"), response.get("parts")
     result = value.get("result") if isinstance(value, dict) and value.keys() == {"result"} else None
-    is_plain = isinstance(result, str) and (own_calls.json_object(result) is None or bool(parts))
+    is_plain = isinstance(result, str) and (object_of(result) is None or bool(parts))
     text = result if is_plain else dumps(value or {}).decode()
     if not isinstance(parts, list) or not parts:
         return text, {}

@@ -58,16 +58,10 @@ def json_schema(schema: Any) -> Any:
     for key, value in schema.items():
         name = camel(key)
         if name not in _ONLY_HERE:
-            converted[name] = _keyword(name, value)
+            converted[name] = _READERS[name](value) if name in _READERS else value
     if schema.get("nullable") is True and isinstance(converted.get("type"), str):
         converted["type"] = [converted["type"], "null"]
     return converted
-
-
-def _keyword(name: str, value: Any) -> Any:
-    """The value of a keyword of a JSON schema."""
-    reader = _READERS.get(name)
-    return value if reader is None else reader(value)
 
 
 def _type(value: Any) -> Any:

@@ -135,17 +135,16 @@ class PartialCall:
     """A call whose arguments still come."""
 
     def __init__(self, part: JsonObject) -> None:
-        self.part: JsonObject = part
+        call = part["functionCall"]
+        self.part = _with_pieces({**part, "functionCall": {**call, "args": call.get("args") or {}}})
         self.is_ended = False
-        self.part = self._with(part)
 
     @classmethod
     def begun(cls, part: Any) -> PartialCall | None:
         """The call that a part begins; None where the part is whole."""
         call = part.get("functionCall") if isinstance(part, dict) else None
-        if not isinstance(call, dict) or not (call.get("willContinue") is True or call.get("partialArgs")):
-            return None
-        return cls({**part, "functionCall": {**call, "args": call.get("args") or {}}})
+        is_begun = isinstance(call, dict) and (call.get("willContinue") is True or call.get("partialArgs"))
+        return cls(part) if is_begun else None
 
     def takes(self, part: Any) -> bool:
         """Whether a part goes on with this call: it names none."""
@@ -154,23 +153,20 @@ class PartialCall:
 
     def add(self, part: JsonObject) -> None:
         """Take in the next part of the call."""
-        others = {key: value for key, value in part.items() if key != "functionCall"}
-        call = {**part["functionCall"], "args": self.part["functionCall"]["args"]}
-        self.part = {**self.part, **others, "functionCall": {**self.part["functionCall"], **call}}
-        self.part = self._with(self.part)
-        self.is_ended = part["functionCall"].get("willContinue") is not True
+        before, call = self.part["functionCall"], part["functionCall"]
+        self.part = _with_pieces({**self.part, **part, "functionCall": {**before, **call, "args": before["args"]}})
+        self.is_ended = call.get("willContinue") is not True
 
-    def _with(self, part: JsonObject) -> JsonObject:
-        """The part with its pieces in its arguments."""
-        call = dict(part["functionCall"])
-        call.pop("willContinue", None)
-        pieces = call.pop("partialArgs", None)
-        args = call["args"]
-        for piece in pieces if isinstance(pieces, list) else ():
-            if isinstance(piece, dict):
-                path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
-                args = placed(args, path, piece)
-        return {**part, "functionCall": {**call, "args": args}}
+
+def _with_pieces(part: JsonObject) -> JsonObject:
+    """A part with its pieces in its arguments."""
+    call = {key: value for key, value in part["functionCall"].items() if key not in ("willContinue", "partialArgs")}
+    pieces = part["functionCall"].get("partialArgs")
+    for piece in pieces if isinstance(pieces, list) else ():
+        if isinstance(piece, dict):
+            path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
+            call["args"] = placed(call["args"], path, piece)
+    return {**part, "functionCall": call}
 
 
 def placed(value: Any, path: list[str], piece: JsonObject) -> Any:

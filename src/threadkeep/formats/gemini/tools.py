@@ -121,9 +121,6 @@ def choice_in(config: JsonObject) -> Any:
 # Reading
 
 
-_SCHEMAS: Final = ("parameters", "parametersJsonSchema")
-
-
 def tools_in(value: Any, names: set[str]) -> tuple[list[JsonObject], JsonObject, list[str]]:
     """The tools of a request, what is not a list of them as a key of this format, and whether the list was an object.
 
@@ -161,7 +158,8 @@ def _function(declared: Any) -> JsonObject | None:
     if not isinstance(declared, dict):
         return None
     declaration, names = read_part(declared)
-    key = next((key for key in _SCHEMAS if isinstance(declaration.get(key), dict)), None)
+    keys = ("parameters", "parametersJsonSchema")
+    key = next((key for key in keys if isinstance(declaration.get(key), dict)), None)
     tool = {name: declaration[name] for name in ("name", "description") if declaration.get(name) is not None}
     words: JsonObject = {}
     if key is not None:

@@ -61,7 +61,15 @@ class Content:
             return False
         start = self.places.index(position)
         behind = zip(self.places[start:], self.parts[start:], strict=True)
-        return all(other >= position or (isinstance(part, dict) and RESPONSE in part) for other, part in behind)
+        return all(other >= position or _is_response(part) for other, part in behind)
+
+    def has_responses(self) -> bool:
+        """Whether an output is here."""
+        return any(map(_is_response, self.parts))
+
+
+def _is_response(part: Any) -> bool:
+    return isinstance(part, dict) and RESPONSE in part
 
 
 class PendingCall(NamedTuple):

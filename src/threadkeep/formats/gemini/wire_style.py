@@ -12,7 +12,7 @@ from threadkeep.formats.gemini.fields import JSON_SCHEMA, SCHEMA, THINKING
 from threadkeep.formats.gemini.schemas import json_schema
 from threadkeep.formats.gemini.spelling import HEAD, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS
-from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.fields import value_at, with_value
 
 # place of a word -> whether it is usually written in capitals
 WORDS: Final = {
@@ -20,16 +20,6 @@ WORDS: Final = {
     "toolConfig.functionCallingConfig.mode": str.upper,
     "serviceTier": str.lower,
 }
-
-
-def with_value(body: JsonObject, path: str, value: Any) -> JsonObject:
-    """A head with another value at a place; None takes it out. The head itself is not changed."""
-    key, _, inner = path.partition(".")
-    held = body.get(key)
-    result = with_value(held if isinstance(held, dict) else {}, inner, value) if inner else value
-    if result is None:
-        return {name: other for name, other in body.items() if name != key}
-    return {**body, key: result}
 
 
 def respelled_head(body: JsonObject, spelling: JsonObject) -> JsonObject:

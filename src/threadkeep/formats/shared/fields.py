@@ -139,11 +139,23 @@ def place(body: JsonObject, target: str, value: Any) -> None:
     body[last] = value
 
 
-def merged(body: Any, over: Any) -> Any:
-    """A value with another laid over it, objects key by key."""
-    if not isinstance(body, dict) or not isinstance(over, dict):
-        return over
-    return {**body, **{key: merged(body[key], value) if key in body else value for key, value in over.items()}}
+def with_value(body: JsonObject, path: str, value: Any) -> JsonObject:
+    """A request with another value at a place; None takes it out. The given one is not changed."""
+    key, _, inner = path.partition(".")
+    held = body.get(key)
+    result = with_value(held if isinstance(held, dict) else {}, inner, value) if inner else value
+    if result is None:
+        return {name: other for name, other in body.items() if name != key}
+    return {**body, key: result}
+
+
+def merged(body: JsonObject, over: JsonObject) -> JsonObject:
+    """A request with another laid over it, objects key by key."""
+    result = dict(body)
+    for key, value in over.items():
+        held = result.get(key)
+        result[key] = merged(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
+    return result
 
 
 def _without(body: JsonObject, path: list[str]) -> JsonObject:
