@@ -81,19 +81,13 @@ def request_metadata(value: Any, context: Context) -> JsonObject | None:
     """Metadata as texts within the limits of the service."""
     pairs: JsonObject = {}
     for key, inner in value.items():
-        text = _scalar_text(inner)
-        fits = text is not None and _METADATA_KEY.fullmatch(key) and _METADATA_VALUE.fullmatch(text)
+        text = dumps(inner).decode() if isinstance(inner, int | float) else "" if inner is None else inner
+        fits = isinstance(text, str) and _METADATA_KEY.fullmatch(key) and _METADATA_VALUE.fullmatch(text)
         if fits and len(pairs) < _METADATA_PAIRS:
             pairs[key] = text
         else:
             context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
     return pairs or None
-
-
-def _scalar_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return dumps(value).decode() if isinstance(value, int | float) else None
 
 
 def text_format(value: JsonObject, context: Context) -> JsonObject | None:

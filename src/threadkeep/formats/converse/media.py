@@ -45,9 +45,8 @@ IMAGE: Final = Kind(
     "image",
     {"image/jpeg": "jpeg", "image/jpg": "jpeg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"},
     {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "gif": "gif", "webp": "webp"},
-    "input_image",
-    "image_url",
-)
+    "input_image", "image_url",
+)  # fmt: skip
 _DOCUMENTS: Final = {
     "application/pdf": "pdf", "text/csv": "csv", "text/html": "html", "text/plain": "txt", "text/markdown": "md",
     "application/msword": "doc", f"{_OFFICE}.wordprocessingml.document": "docx",
@@ -65,8 +64,7 @@ VIDEO: Final = Kind(
         "mkv": "mkv", "mov": "mov", "mp4": "mp4", "webm": "webm", "flv": "flv", "mpeg": "mpeg", "mpg": "mpeg",
         "wmv": "wmv", "3gp": "three_gp",
     },
-    "input_video",
-    "video_url",
+    "input_video", "video_url",
 )  # fmt: skip
 AUDIO: Final = Kind(
     "audio",

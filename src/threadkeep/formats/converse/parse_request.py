@@ -10,11 +10,12 @@ Source: Amazon Bedrock's API reference, "Converse", request.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from threadkeep.domain.formats import OpenCall
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps
+from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
 from threadkeep.formats.converse.fields import FIELDS, NAME, SCHEMA, schema_of
 from threadkeep.formats.converse.parse_parts import Reader
@@ -24,9 +25,6 @@ from threadkeep.formats.shared import parsing
 from threadkeep.formats.shared.fields import read_fields, value_at, with_value
 from threadkeep.formats.shared.names import is_valid_name
 from threadkeep.formats.shared.provider_errors import shortened
-
-if TYPE_CHECKING:
-    from threadkeep.domain.session import Session
 
 _APART: Final = frozenset({"messages", "system", "toolConfig"})
 
@@ -53,11 +51,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
 
 @parsing.parser(f"{NAME} turns")
 def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-    """The item objects of each message.
-
-    Raises:
-        CannotParse: they are not messages.
-    """
+    """The item objects of each message."""
     return parsing.items_of_turns(_turns(turns))
 
 

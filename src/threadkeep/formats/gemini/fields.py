@@ -84,6 +84,13 @@ INCOMPLETE: Final = {"MAX_TOKENS": "max_output_tokens", "CONTINUATION": "continu
     "content_filter",
 )  # fmt: skip
 
+# place of a word in a request -> how it is usually written
+WORDS: Final = {
+    f"{THINKING}.thinkingLevel": str.upper,
+    "toolConfig.functionCallingConfig.mode": str.upper,
+    "serviceTier": str.lower,
+}
+
 
 # Models
 

@@ -19,13 +19,12 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import body_object
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
-from threadkeep.formats.gemini.fields import JSON_SCHEMA, NAME, NAMES, SCHEMA, Family, family_of, fields_of
+from threadkeep.formats.gemini.fields import JSON_SCHEMA, NAME, NAMES, SCHEMA, WORDS, Family, family_of, fields_of
 from threadkeep.formats.gemini.parse_turns import OpenCalls, oddities, parts_of, turns_of
 from threadkeep.formats.gemini.parts import is_text, text_in
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part
 from threadkeep.formats.gemini.tools import choice_in, tool_config, tools_in
-from threadkeep.formats.gemini.wire_style import WORDS
 from threadkeep.formats.shared.fields import read_fields, value_at, with_value
 from threadkeep.formats.shared.parsing import CHECK_FORMAT, items_of_turns, parser, request_object, session_of, turns_in
 from threadkeep.formats.shared.parts import block
@@ -62,11 +61,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
 
 @parser(f"{NAME} turns")
 def parse_turns(turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-    """The item objects of contents, content by content; responses without an id go to the open calls of their name.
-
-    Raises:
-        CannotParse: they are not contents.
-    """
+    """The item objects of contents, content by content; responses without an id go to the open calls of their name."""
     contents = turns_in(turns, NAME)
     for index, content in enumerate(contents):
         if not isinstance(content, dict) or "parts" not in content:

@@ -12,6 +12,7 @@ Source: Google's Gemini API reference, "Content".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from threadkeep.domain.formats import OpenCall
@@ -32,15 +33,10 @@ class OpenCalls:
     """The calls that wait for their responses, turn by turn; of each its id, name, and the id that the wire has."""
 
     def __init__(self, calls: Sequence[OpenCall] = ()) -> None:
-        self._turns: list[list[tuple[str, str, str | None]]] = []
-        seed = None
-        for call in calls:
-            is_made = call.call_id.startswith(MADE)
-            own = call.call_id.rpartition("_")[0] if is_made else ""
-            if own != seed or not self._turns:
-                self._turns.append([])
-            seed = own
-            self._turns[-1].append((call.call_id, call.name, None if is_made else call.call_id))
+        groups = groupby(calls, lambda call: call.call_id.rpartition("_")[0] if call.call_id.startswith(MADE) else "")
+        self._turns: list[list[tuple[str, str, str | None]]] = [
+            [(call.call_id, call.name, None if seed else call.call_id) for call in group] for seed, group in groups
+        ]
 
     def add(self, items: Iterable[JsonObject]) -> None:
         """Take in the calls of a turn."""
