@@ -32,36 +32,25 @@ EXTRAS: Final = {
 }
 # service tier of any vendor -> serviceTier.type; auto is what the service does when none is named
 SERVICE_TIERS: Final = {
-    "default": "default",
-    "flex": "flex",
-    "priority": "priority",
-    "reserved": "reserved",
-    "standard": "default",
-    "standard_only": "default",
+    **{tier: tier for tier in ("default", "flex", "priority", "reserved")},
+    **dict.fromkeys(("standard", "standard_only"), "default"),
     "auto": None,
 }
 # status of a tool output -> status of a toolResult
 RESULT_STATUSES: Final = {
-    "completed": "success",
-    "success": "success",
-    "failed": "error",
-    "incomplete": "error",
-    "error": "error",
+    **dict.fromkeys(("completed", "success"), "success"),
+    **dict.fromkeys(("failed", "incomplete", "error"), "error"),
 }
 # status of a toolResult -> status of a tool output
 OUTPUT_STATUSES: Final = {"success": "completed", "error": "failed"}
 
 # stopReason -> canonical status
 STATUSES: Final = {
-    "end_turn": "completed",
-    "tool_use": "completed",
-    "stop_sequence": "completed",
-    "max_tokens": "incomplete",
-    "model_context_window_exceeded": "incomplete",
-    "guardrail_intervened": "failed",
-    "content_filtered": "failed",
-    "malformed_model_output": "failed",
-    "malformed_tool_use": "failed",
+    **dict.fromkeys(("end_turn", "tool_use", "stop_sequence"), "completed"),
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "incomplete"),
+    **dict.fromkeys(
+        ("guardrail_intervened", "content_filtered", "malformed_model_output", "malformed_tool_use"), "failed"
+    ),
 }
 # stopReason -> why a response is not whole, in canonical words where there is one
 INCOMPLETE: Final = {
@@ -143,11 +132,7 @@ _EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
 
 
 def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObject:
-    """The keys of `additionalModelRequestFields` that ask this model to reason.
-
-    Raises:
-        CannotRender: the budget for thinking leaves no token for the answer.
-    """
+    """The keys of `additionalModelRequestFields` that ask this model to reason; a budget may not take all tokens."""
     option = {key: value for key, value in (settings.get("reasoning") or {}).items() if value is not None}
     if not option:
         return {}
@@ -220,7 +205,6 @@ MODELS: Final[tuple[tuple[re.Pattern[str], How], ...]] = (
 
 # Options
 
-_PER_MODEL: Final = "additionalModelRequestFields, by the model"
 _NO_STORE: Final = "Converse keeps nothing; the items that are here are sent"
 
 FIELDS: Final[tuple[Row, ...]] = (
@@ -233,7 +217,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("text", "outputConfig.textFormat", text_format, text_option),
     Field("metadata", "requestMetadata", request_metadata),
     Field("service_tier", "serviceTier.type", tier_of(SERVICE_TIERS)),
-    SpecialField("reasoning", _PER_MODEL),
+    SpecialField("reasoning", "additionalModelRequestFields, by the model"),
     SpecialField("tool_choice", "toolConfig.toolChoice, when there are tools"),
     SpecialField("dialect", "left out: all vendors speak it in one way"),
     SpecialField("extra", f"stop_sequences, {', '.join(EXTRAS)}, and extra.converse verbatim"),

@@ -31,11 +31,7 @@ _APART: Final = frozenset({"messages", "system", "toolConfig"})
 
 @parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-    """Read a Converse request; the model usually stands in its path.
-
-    Raises:
-        CannotParse: it is not a request of this format.
-    """
+    """Read a Converse request; the model usually stands in its path."""
     body = bytes_as_text(parsing.request_object(payload, NAME, "messages"))
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -158,11 +154,9 @@ def _tool(tool: Any) -> JsonObject:
 
 
 def _function_keys(spec: JsonObject) -> JsonObject:
-    schema = spec.get("inputSchema")
-    keys = {
-        "description": spec.get("description"),
-        "parameters": schema.get("json") if isinstance(schema, dict) else None,
-        "strict": spec.get("strict"),
-    }
-    kinds: dict[str, type] = {"description": str, "parameters": dict, "strict": bool}
-    return {key: value for key, value in keys.items() if isinstance(value, kinds[key])}
+    keys = (
+        ("description", spec.get("description"), str),
+        ("parameters", value_at(spec, "inputSchema.json"), dict),
+        ("strict", spec.get("strict"), bool),
+    )
+    return {key: value for key, value, kind in keys if isinstance(value, kind)}

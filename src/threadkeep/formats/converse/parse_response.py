@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.converse.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.converse.parse_parts import Reader
@@ -104,29 +104,25 @@ def _provider_data(body: JsonObject, message: JsonObject) -> JsonObject:
 
 
 def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses; the service's own object stays in `raw`."""
+    """The token counts under the names of Open Responses; the service's own object stays in `raw`.
+
+    The inclusive figures leave it at the input where the total shows that it already holds the tokens of the cache.
+    """
+    input_tokens, output_tokens = count_at(usage, "inputTokens"), count_at(usage, "outputTokens")
+    total = count_at(usage, "totalTokens")
     cached, written = count_at(usage, *CACHED), count_at(usage, *WRITTEN)
     details = {"cached_tokens": cached, "cache_creation_input_tokens": written}
-    details = {key: value for key, value in details.items() if value is not None}
-    return Usage(
-        input_tokens=usage.get("inputTokens"),
-        output_tokens=usage.get("outputTokens"),
-        total_tokens=usage.get("totalTokens"),
-        input_tokens_details=details or None,
-        raw=usage,
-        normalized=_normalized(usage, cached, written),
-    )
-
-
-def _normalized(usage: JsonObject, cached: int | None, written: int | None) -> NormalizedUsage:
-    """The inclusive figures; where the total shows that the input already holds the cache, it is left at that."""
-    input_tokens, output_tokens, total = (
-        count_at(usage, key) for key in ("inputTokens", "outputTokens", "totalTokens")
-    )
     stored = (cached or 0) + (written or 0)
     holds_cache = input_tokens is not None and stored <= input_tokens and total == input_tokens + (output_tokens or 0)
     if input_tokens is not None and not holds_cache:
         input_tokens += stored
-    return normalized_usage(
-        input_tokens=input_tokens, output_tokens=output_tokens, total=total, cached=cached, written=written
+    return Usage(
+        input_tokens=usage.get("inputTokens"),
+        output_tokens=usage.get("outputTokens"),
+        total_tokens=usage.get("totalTokens"),
+        input_tokens_details={key: value for key, value in details.items() if value is not None} or None,
+        raw=usage,
+        normalized=normalized_usage(
+            input_tokens=input_tokens, output_tokens=output_tokens, total=total, cached=cached, written=written
+        ),
     )

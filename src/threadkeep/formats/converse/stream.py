@@ -21,7 +21,6 @@ from threadkeep.formats.converse.parse_response import EVENTS, parse_response, r
 from threadkeep.formats.shared.streams import StreamAssembler
 
 PADDING: Final = "p"
-_EXCEPTION: Final = "Exception"
 _FROM_END: Final = ("stopReason", "additionalModelResponseFields")
 
 
@@ -55,7 +54,7 @@ class ConverseAssembler(StreamAssembler):
     def error_in(self, event: JsonObject) -> Any:
         """The exception that an event states."""
         for name, payload in event.items():
-            if name.endswith(_EXCEPTION):
+            if name.endswith("Exception"):
                 return {"type": name, **(payload if isinstance(payload, dict) else {"message": payload})}
         return super().error_in(event)
 

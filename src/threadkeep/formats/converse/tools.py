@@ -66,11 +66,6 @@ def tool_choice(choice: Any, context: Context) -> Any:
     return None if choice is None else context.tool_choice(choice, CHOICES, lambda name: {"tool": {"name": name}})
 
 
-def declared(names: Iterable[str]) -> list[JsonObject]:
-    """Definitions of functions of which only the names are known."""
-    return [{"toolSpec": {"name": name, **tool_keys({})}} for name in names]
-
-
 def holds_tool_blocks(messages: Iterable[JsonObject]) -> bool:
     """Whether a call or a result stands in a message."""
     return any(key in block for message in messages for block in message["content"] for key in TOOL_BLOCKS)
@@ -91,12 +86,9 @@ def _as_text(block: JsonObject, names: dict[Any, Any]) -> list[JsonObject]:
             names[call_id] = name
             return [{"text": f"[Called {name} with {dumps(value).decode()}]"}]
         case {"toolResult": {"toolUseId": str(call_id), "content": [*content]}}:
-            shown = [_shown(part) for part in content if isinstance(part, dict) and not is_blank(part)]
+            told = [part for part in content if isinstance(part, dict) and not is_blank(part)]
+            shown = [{"text": dumps(part["json"]).decode()} if "json" in part else part for part in told]
             return [{"text": f"[{names.get(call_id, 'The tool')} returned]"}, *shown]
     if any(key in block for key in TOOL_BLOCKS):
         return [{"text": dumps(block).decode()}]
     return [block]
-
-
-def _shown(part: JsonObject) -> JsonObject:
-    return {"text": dumps(part["json"]).decode()} if "json" in part else part

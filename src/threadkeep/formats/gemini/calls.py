@@ -18,6 +18,7 @@ from threadkeep.formats.gemini import parts
 from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
 from threadkeep.formats.shared.arguments import object_of
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parts import TEXTS, native_keys
 from threadkeep.formats.shared.reports import Context
 
@@ -52,10 +53,8 @@ def call_part(item: JsonObject, name: str, call_id: str | None, context: Context
 
 def _shown_signature(item: JsonObject) -> JsonObject:
     """The signature of a call that a model of this service made behind OpenAI's Chat Completions."""
-    match native_keys(item, "chat_completion"):
-        case {"extra_content": {"google": {"thought_signature": str(signature)}}}:
-            return {"thoughtSignature": signature}
-    return {}
+    signature = value_at(native_keys(item, "chat_completion"), "extra_content.google.thought_signature")
+    return {"thoughtSignature": signature} if isinstance(signature, str) else {}
 
 
 def respelled_item(part: JsonObject, item: JsonObject) -> JsonObject:
@@ -71,8 +70,7 @@ def is_nameless(item: JsonObject) -> bool:
 
 def client_id(item: JsonObject) -> str | None:
     """The id that an output came with where its call has none: clients make ids, too."""
-    response = native_keys(item, NAME).get("functionResponse")
-    call_id = response.get("id") if isinstance(response, dict) else None
+    call_id = value_at(native_keys(item, NAME), "functionResponse.id")
     return call_id if isinstance(call_id, str) else None
 
 

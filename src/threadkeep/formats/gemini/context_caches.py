@@ -46,20 +46,12 @@ class CacheablePrefixes:
     def body(self, prefix: Prefix, ttl: float) -> JsonObject:
         """The request that creates a cache of a beginning, for so many seconds."""
         model = self.model if "/" in self.model else f"{_MODELS}{self.model}"
-        return {
-            "model": model,
-            **self.head,
-            "contents": list(self.contents[: prefix.turns]),
-            "ttl": f"{ttl:.9f}".rstrip("0").rstrip(".") + "s",
-        }
+        seconds = f"{ttl:.9f}".rstrip("0").rstrip(".")
+        return {"model": model, **self.head, "contents": list(self.contents[: prefix.turns]), "ttl": f"{seconds}s"}
 
 
 def prefixes(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> CacheablePrefixes | None:
-    """What of a request a cache can hold; None where the request has no model, or names a cache already.
-
-    Raises:
-        CannotRender: there is no model.
-    """
+    """What of a request a cache can hold; None where the request has no model, or names a cache already."""
     parts = write_request(session, replace(options, dynamic_context=None, context_cache=None))
     if not isinstance(parts.model, str) or any(parts.head.get(key) is not None for key in _NAMED):
         return None

@@ -50,9 +50,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     tools, strange, tool_objects = tools_in(body.get("tools"), names)
     settings |= _choice(native, tools)
     system, system_words = _system(body.get("systemInstruction"), settings, native)
-    for name, value in {"model": model, "stream": stream}.items():
-        if value is not None:
-            settings[name] = value
+    settings |= {key: value for key, value in (("model", model), ("stream", stream)) if value is not None}
     turns = system + turns_of(contents, OpenCalls())
     odd = _oddities(contents, turns[len(system) :], sum(map(len, system)))
     spelling |= noted(names, objects=objects + tool_objects, contents=odd).get("spelling", {}) | system_words
@@ -65,10 +63,8 @@ def parse_turns(turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
     contents = turns_in(turns, NAME)
     for index, content in enumerate(contents):
         if not isinstance(content, dict) or "parts" not in content:
-            raise CannotParse(
-                f"contents[{index}] is {shortened(content)}, which has no parts.",
-                hint="Pass contents as they were sent.",
-            )
+            what = f"contents[{index}] is {shortened(content)}, which has no parts."
+            raise CannotParse(what, hint="Pass contents as they were sent.")
     return items_of_turns(turns_of(contents, OpenCalls(calls)))
 
 

@@ -49,8 +49,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         raise StreamChunk(NAME, "a list of chunks")
     body = response_object(body)
     candidate = _candidate(body)
-    content = candidate.get("content")
-    parts = parts_of(content) if isinstance(content, dict) else []
+    parts = parts_of(candidate.get("content"))
     response_id = body.get("responseId")
     usage = body.get("usageMetadata")
     return Response(

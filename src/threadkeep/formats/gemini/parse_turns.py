@@ -41,10 +41,7 @@ class OpenCalls:
     def add(self, items: Iterable[JsonObject]) -> None:
         """Take in the calls of a turn."""
         calls = [item for item in items if item["type"] == "function_call"]
-        if calls:
-            self._turns.append(
-                [(call["call_id"], call["name"], None if is_nameless(call) else call["call_id"]) for call in calls]
-            )
+        self._turns.append([(c["call_id"], c["name"], None if is_nameless(c) else c["call_id"]) for c in calls])
 
     def take(self, name: Any, call_id: Any) -> tuple[str, str, str | None] | None:
         """The call that a response of that name and id answers; it is open no longer."""

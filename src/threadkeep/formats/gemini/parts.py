@@ -248,7 +248,7 @@ def media_in(part: JsonObject, names: set[str]) -> JsonObject | None:
         return None
     holder: JsonObject = {name: value for name, value in part[key].items() if value is not None}
     media_type = holder.get("mimeType", "")
-    source = _inline_source(holder, media_type) if key == "inlineData" else _address(holder)
+    source = _source_in(holder, key, media_type)
     if source is None or not isinstance(media_type, str):
         return None
     media = _media_of(media_type, source[0]) | spelling.noted(names, base64=source[1])
@@ -257,14 +257,12 @@ def media_in(part: JsonObject, names: set[str]) -> JsonObject | None:
     return media if own_media(media) == {key: holder} else None
 
 
-def _inline_source(holder: JsonObject, media_type: Any) -> tuple[str, list[str]] | None:
-    data = holder.get("data")
-    standard = spelling.standard_base64(data) if isinstance(data, str) else None
-    return None if standard is None else (f"data:{media_type};base64,{standard[0]}", standard[1])
-
-
-def _address(holder: JsonObject) -> tuple[str, list[str]] | None:
-    uri = holder.get("fileUri")
+def _source_in(holder: JsonObject, key: str, media_type: Any) -> tuple[str, list[str]] | None:
+    """The URL of a medium, and how its base64 is spelled."""
+    data, uri = holder.get("data"), holder.get("fileUri")
+    if key == "inlineData":
+        standard = spelling.standard_base64(data) if isinstance(data, str) else None
+        return None if standard is None else (f"data:{media_type};base64,{standard[0]}", standard[1])
     return (uri, []) if isinstance(uri, str) and uri and not uri.startswith("data:") else None
 
 

@@ -138,9 +138,6 @@ def _content(content: Content, oddity: Any) -> Any:
     return {key: value for key, value in sent.items() if value is not None} | oddity.get("native", {})
 
 
-# The head of a request in the spelling that the imported one had
-
-
 def respelled_head(body: JsonObject, spelling: JsonObject) -> JsonObject:
     """A head in the spelling of the request that the conversation began with."""
     for path, word in spelling.get("words", {}).items():

@@ -69,11 +69,9 @@ def _type(value: Any) -> Any:
     return word if word in TYPES else value
 
 
-def _properties(value: Any) -> Any:
-    return {key: json_schema(inner) for key, inner in value.items()} if isinstance(value, dict) else value
-
-
-def _choices(value: Any) -> Any:
+def _each(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: json_schema(inner) for key, inner in value.items()}
     return [json_schema(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -84,8 +82,8 @@ def _count(value: Any) -> Any:
 # keyword of a Schema -> what reads its value
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "type": _type,
-    "properties": _properties,
-    "anyOf": _choices,
+    "properties": _each,
+    "anyOf": _each,
     "items": json_schema,
     "additionalProperties": json_schema,
     **dict.fromkeys(_COUNTS, _count),

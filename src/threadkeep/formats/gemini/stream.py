@@ -19,6 +19,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.streams import StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
@@ -56,14 +57,11 @@ class Assembler(StreamAssembler):
         self._body |= {key: value for key, value in event.items() if key != "candidates" and value is not None}
         candidates = event.get("candidates")
         if isinstance(candidates, list):
-            self._body.pop("candidates", None)
             for candidate in candidates:
                 if isinstance(candidate, dict):
                     index = candidate.get("index")
-                    index = index if isinstance(index, int) else 0
-                    self._candidates.setdefault(index, Candidate()).add(candidate)
-        feedback = event.get("promptFeedback")
-        is_blocked = isinstance(feedback, dict) and feedback.get("blockReason") is not None
+                    self._candidates.setdefault(index if isinstance(index, int) else 0, Candidate()).add(candidate)
+        is_blocked = value_at(event, "promptFeedback.blockReason") is not None
         first = min(self._candidates, default=None)
         self.is_ended = self.is_ended or is_blocked or (first is not None and self._candidates[first].is_ended)
 

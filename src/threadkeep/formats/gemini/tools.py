@@ -110,7 +110,7 @@ def choice_in(config: JsonObject) -> Any:
     mode, names = config.get("mode"), config.get("allowedFunctionNames")
     if names is None:
         return next((choice for choice, words in CHOICES.items() if words["mode"] == mode), None)
-    if not isinstance(names, list) or mode not in _SOME.values():
+    if not isinstance(names, list) or not isinstance(mode, str) or mode not in _SOME_BACK:
         return None
     if mode == "ANY" and len(names) == 1:
         return {"type": "function", "name": names[0]}
@@ -139,7 +139,8 @@ def _tools(entry: Any, names: set[str]) -> list[JsonObject]:
     """The tools of an entry; one of an odd form is a block."""
     key = next((key for key in entry if camel(key) == DECLARATIONS), None) if isinstance(entry, dict) else None
     declared = None if key is None else entry[key]
-    functions = [tool for tool in map(_function, declared) if tool] if isinstance(declared, list) else []
+    declared = declared if isinstance(declared, list) else []
+    functions = [tool for tool in map(_function, declared) if tool is not None]
     if not functions or len(functions) < len(declared):
         return [_block(entry)]
     if key != DECLARATIONS:

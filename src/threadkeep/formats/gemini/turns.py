@@ -23,7 +23,7 @@ from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER, Fa
 from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
 from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import Rendering
 
@@ -288,10 +288,8 @@ CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 # item type -> what writes it
 WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     "message": Writer.message,
-    "function_call": Writer.call,
-    "custom_tool_call": Writer.call,
-    "function_call_output": Writer.output,
-    "custom_tool_call_output": Writer.output,
+    **dict.fromkeys(CALLS, Writer.call),
+    **dict.fromkeys(OUTPUTS, Writer.output),
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
     "compaction": Writer.nothing,
