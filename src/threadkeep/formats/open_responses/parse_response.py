@@ -41,7 +41,6 @@ _KINDS: Final = {
     "image_url": str, "video_url": str, "file_url": str, "file_data": str, "file_id": str, "filename": str,
     "detail": str, "annotations": list, "logprobs": list,
 }  # fmt: skip
-_EVENTS: Final = ("response.", "error")
 
 
 @parser(f"{NAME} body")
@@ -54,11 +53,14 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
     """
     body = response_object(body)
     output = _output(body)
-    _check(body, output)
+    if not output:
+        _check(body)
+    # The compaction endpoint gives no status: it only answers when it is done.
+    word = "completed" if body.get("object") == COMPACTION else body.get("status")
     usage = body.get("usage")
     return Response(
         **{key: value for key, value in body.items() if key in ECHOED},
-        status=status_of(_status_word(body), STATUSES, NAME),
+        status=status_of(word, STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
         output=[item_object(item) for item in output],
@@ -66,11 +68,6 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         extra=provider_data(body),
         format=NAME,
     )
-
-
-def _status_word(body: JsonObject) -> Any:
-    """The provider's word for the status; the compaction endpoint gives none, and only answers when it is done."""
-    return "completed" if body.get("object") == COMPACTION else body.get("status")
 
 
 def _output(body: JsonObject) -> list[Any]:
@@ -82,23 +79,18 @@ def _output(body: JsonObject) -> list[Any]:
     return output
 
 
-def _check(body: JsonObject, output: list[Any]) -> None:
-    if output:
-        return
-    kind = body.get("type")
-    if isinstance(kind, str) and kind.startswith(_EVENTS[0]):
+def _check(body: JsonObject) -> None:
+    """Refuse a body without output that is no response."""
+    kind, word = body.get("type"), body.get("status")
+    if isinstance(kind, str) and kind.startswith("response."):
         raise StreamChunk(NAME, kind)
-    if not _is_status(body.get("status")) and (error := provider_error(body, NAME)) is not None:
+    is_status = isinstance(word, str) and word in STATUSES  # and not one of HTTP or of an error
+    if not is_status and (error := provider_error(body, NAME)) is not None:
         raise error
     for key in ("status", "object"):
         if key not in body:
             hint = other_format(body, NAME)
             raise CannotParse(f"The body has no output, and its {key} is missing{hint}: {shortened(body)}")
-
-
-def _is_status(word: Any) -> bool:
-    """Whether a word is a status of a response, and not one of HTTP or of an error."""
-    return isinstance(word, str) and word in STATUSES
 
 
 def provider_data(body: JsonObject) -> JsonObject:
