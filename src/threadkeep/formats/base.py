@@ -1,28 +1,27 @@
 """What a wire format is: its declaration, which is its package's `FORMAT`, and its rooms.
 
-Each format is a package with the same rooms: ``request`` (`render`), ``parse_request`` (`parse_request`,
-`parse_turns`), ``parse_response`` (`parse_response`) and ``stream`` (`assembler`), which a format may lack. A format
-whose provider gives its context caches names has ``context_caches`` (`prefixes`), too. A room is loaded when its
-function is first asked for, and from then on the function is an attribute of the format: nothing stands in between.
+Each format is a package with the same rooms, of which it may lack two. A room is loaded when its function is first
+asked for, and from then on the function is an attribute of the format: nothing stands in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from threadkeep.errors import CannotParse
 
-if TYPE_CHECKING:
-    from threadkeep.domain.context_caches import Prefixes
-    from threadkeep.domain.formats import Assembler
-    from threadkeep.domain.items import Item
-    from threadkeep.domain.rendering import Rendered
-    from threadkeep.domain.response import Response
-    from threadkeep.domain.session import Session
+# function of a format, as `threadkeep.domain.formats.Format` describes it -> the room that has it
+ROOMS: Final = {
+    "render": "request",
+    "parse_response": "parse_response",
+    "parse_request": "parse_request",
+    "parse_turns": "parse_request",
+    "assembler": "stream",  # not where the responses are never streamed
+    "prefixes": "context_caches",  # only where the provider gives its context caches names
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +77,17 @@ class Format:
     has_streams: bool = True
     has_context_caches: bool = False
 
-    @cached_property
-    def render(self) -> Callable[..., Rendered]:
-        """`render` of the room ``request``."""
-        return self._function("request", "render")
-
-    @cached_property
-    def parse_response(self) -> Callable[..., Response]:
-        """`parse_response` of its room."""
-        return self._function("parse_response", "parse_response")
-
-    @cached_property
-    def parse_request(self) -> Callable[..., Session]:
-        """`parse_request` of its room."""
-        return self._function("parse_request", "parse_request")
-
-    @cached_property
-    def parse_turns(self) -> Callable[..., list[list[Item]]]:
-        """`parse_turns` of the room ``parse_request``."""
-        return self._function("parse_request", "parse_turns")
-
-    @cached_property
-    def assembler(self) -> Callable[..., Assembler]:
-        """`assembler` of the room ``stream``."""
-        return self._function("stream", "assembler") if self.has_streams else self._no_assembler
-
-    @cached_property
-    def prefixes(self) -> Callable[..., Prefixes | None]:
-        """`prefixes` of the room ``context_caches``."""
-        return self._function("context_caches", "prefixes") if self.has_context_caches else _no_prefixes
-
-    def _function(self, room: str, name: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(import_module(f"{self.package}.{room}"), name)
+    def __getattr__(self, name: str) -> Any:
+        """A function of a room, which is an attribute from then on."""
+        if name not in ROOMS:
+            raise AttributeError(f"A format has no {name!r}.", name=name, obj=self)
+        if name == "assembler" and not self.has_streams:
+            function: Any = self._no_assembler
+        elif name == "prefixes" and not self.has_context_caches:
+            function = _no_prefixes
+        else:
+            function = getattr(import_module(f"{self.package}.{ROOMS[name]}"), name)
+        self.__dict__[name] = function
         return function
 
     def _no_assembler(self, _headers: object = None) -> NoReturn:

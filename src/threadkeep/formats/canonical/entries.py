@@ -142,7 +142,9 @@ def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int |
     """The entry of an item that says more than what is sent of it, or is sent in another form."""
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
-    over = overlay(full, payload) if _says_more(full, payload) else None
+    bare = _without_origin(full)  # the origin has a column of its own
+    # A payload is made of the item's own values, so equal is the same.
+    over = overlay(full, payload) if bare != payload and overlay(bare, payload) is not None else None
     text, codec = (None, PLAIN) if payload is None else encode(payload)
     rest, rest_codec = (None, PLAIN) if over is None else encode(over)
     role, origin = item.get("role"), item.get("origin")
@@ -216,13 +218,6 @@ def _own_payload(item: JsonObject, texts: str | None) -> tuple[JsonObject, bool]
     payload = _without_origin(item)
     payload = {"id": payload["id"], **payload} if "id" in payload else payload
     return payload, texts is not None and all(isinstance(payload[key], str) for key in payload if key != "content")
-
-
-def _says_more(full: JsonObject, payload: JsonObject | None) -> bool:
-    """Whether an item says more than its payload and its origin, which has a column of its own."""
-    rest = {key: value for key, value in full.items() if key != "origin"}
-    # A payload is made of the item's own values, so equal is the same.
-    return rest != payload and overlay(rest, payload) is not None
 
 
 def call_id_of(item: JsonObject) -> str | None:

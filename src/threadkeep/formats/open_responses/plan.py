@@ -36,19 +36,13 @@ _TYPE, _SEEN, _PAYLOAD, _REST = map(Entry._fields.index, ("type", "seen", "paylo
 
 
 class FastPath:
-    """A look at the items of a conversation, or at those that follow others.
-
-    Attributes:
-        payloads: the items as JSON.
-        ids, call_ids: what they use, the ids as they stand in the payloads.
-        sent: the last position that a recorded request has shown.
-    """
+    """A look at the items of a conversation, or at those that follow others."""
 
     def __init__(self, ids: Collection[bytes] = (), call_ids: Collection[str] = (), sent: int = -1) -> None:
-        self.payloads: Sequence[bytes] = ()
-        self.ids: set[bytes] = set()
+        self.payloads: Sequence[bytes] = ()  # the items as JSON
+        self.ids: set[bytes] = set()  # those that they use, as they stand in the payloads
         self.call_ids: set[str] = set()
-        self.sent = sent
+        self.sent = sent  # the last position that a recorded request has shown
         self._used_ids, self._used_call_ids = ids, call_ids
         self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
 

@@ -36,20 +36,14 @@ def arguments_text(value: Any) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is JSON, strictly by the standard."""
+    """Whether a text is JSON, strictly by the standard, which allows the lone surrogates that orjson refuses."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
-        return _is_odd_json(text)
-    return True
-
-
-def _is_odd_json(text: str) -> bool:
-    """Surrogates without a partner: orjson refuses them, the standard lets them pass."""
-    try:
-        json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return False
+        try:
+            json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            return False
     return True
 
 

@@ -43,6 +43,11 @@ def _is_null(value: Any) -> bool:
     return all(map(_is_null, value.values())) if isinstance(value, dict) else value is None
 
 
+def own_keys(thing: JsonObject, known: Collection[str] | None = None) -> JsonObject:
+    """The keys of an item, part or tool that a wire can have; of those that are known, where that is said."""
+    return {key: value for key, value in thing.items() if key not in OURS and (known is None or key in known)}
+
+
 def split_native(thing: JsonObject, known: Collection[str], name: str) -> JsonObject:
     """An object from the wire, with the keys that have no canonical name put under `native`."""
     strange = {key: value for key, value in thing.items() if key not in known}

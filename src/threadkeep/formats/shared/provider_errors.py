@@ -39,9 +39,15 @@ def json_body(body: Any) -> JsonObject:
         CannotParse: it is JSON, but not an object.
     """
     if isinstance(body, bytes | bytearray | memoryview):
-        body = _decoded(bytes(body))
+        try:
+            body = bytes(body).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # gateways do not always answer in UTF-8
+            body = bytes(body).decode("latin-1")
     if isinstance(body, str):
-        body = _read(body)
+        try:
+            body = loads(body)
+        except ValueError:
+            raise ProviderError(shortened(body.strip()) or None) from None
     if isinstance(body, list) and len(body) == 1 and isinstance(body[0], dict) and "error" in body[0]:
         body = body[0]
     if not isinstance(body, dict):
@@ -65,11 +71,6 @@ def provider_error(body: JsonObject, format_name: str | None = None) -> Provider
     if isinstance(errors, list) and errors:
         return _error_of(errors[0]) if isinstance(errors[0], dict) else ProviderError(shortened(errors[0]))
     return _error_of(body, is_envelope=False)
-
-
-def event_error(error: Any) -> ProviderError:
-    """The error that an event of a stream states, as an exception."""
-    return provider_error({"error": error}) or ProviderError(shortened(error))
 
 
 def _own_error(body: JsonObject, keys: ErrorKeys) -> ProviderError | None:
@@ -137,18 +138,3 @@ def _text(value: Any, levels: int = 4) -> str:
 
 def _word(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None
-
-
-def _decoded(body: bytes) -> str:
-    """The text of a body; gateways do not always answer in UTF-8."""
-    try:
-        return body.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return body.decode("latin-1")
-
-
-def _read(text: str) -> Any:
-    try:
-        return loads(text)
-    except ValueError:
-        raise ProviderError(shortened(text.strip()) or None) from None

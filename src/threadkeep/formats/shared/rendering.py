@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from threadkeep.domain.jsontext import PLAIN, JsonObject, dumps, encode
 from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.texts import with_valid_texts
 from threadkeep.formats.shared.views import View, view_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 _CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
+_LONE: Final = re.compile("[\ud800-\udfff]")
 _codec: Final = itemgetter(Entry._fields.index("codec"))
 
 
 @dataclass(slots=True)
 class Rendering:
-    """A request while it is rendered.
-
-    Attributes:
-        view: the entries that it shows.
-        context: what mappers need, and where they report.
-        imported: how many items came with the request of this format that the conversation began as.
-        spelling: how that request spelled things; None where there was no such request.
-        text_repairs: repairs of texts that are not valid Unicode.
-    """
+    """A request while it is rendered."""
 
     format_name: str
     snapshot: Snapshot
     options: RenderOptions
-    view: View
-    context: Context
-    imported: int = 0
-    spelling: JsonObject | None = None
-    text_repairs: list[Repair] = field(default_factory=list)
+    view: View  # the entries that it shows
+    context: Context  # what mappers need, and where they report
+    imported: int = 0  # how many items came with the request of this format that the conversation began as
+    spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
+    text_repairs: list[Repair] = field(default_factory=list)  # of texts that are not valid Unicode
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -108,6 +101,42 @@ def _has_valid_texts(snapshot: Snapshot) -> bool:
     if memo is not None:
         memo[_CHECKED] = len(entries)
     return True
+
+
+def with_valid_texts(snapshot: Snapshot, format_name: str) -> tuple[Snapshot, list[Repair]]:
+    """The snapshot with U+FFFD in place of what is not Unicode, and the repairs; rows keep their texts as they are.
+
+    Lone surrogates stand for bytes that were not UTF-8 (``errors="surrogateescape"``), or came in as JSON escapes. No
+    provider takes them, and HTTP clients fail over them. What goes back to its own origin goes as it came.
+    """
+    entries = [_repaired(entry, format_name) for entry in snapshot.entries]
+    changed = [entry.position for entry, other in zip(snapshot.entries, entries, strict=True) if entry is not other]
+    if not changed:
+        return snapshot, []
+    detail = "Characters that are not Unicode were sent as U+FFFD."
+    return replace(snapshot, entries=entries), [Repair("invalid_text", position, "", detail) for position in changed]
+
+
+def _repaired(entry: Entry, format_name: str) -> Entry:
+    """An entry with valid texts; ids stay, so that calls and outputs still match."""
+    if not entry.codec or entry.origin == format_name:
+        return entry
+    item = entry.item()
+    repaired = {key: value if key in ("id", "call_id") else valid_text(value) for key, value in item.items()}
+    return entry if repaired == item else entry_of(repaired, position=entry.position, turn=entry.turn, seen=entry.seen)
+
+
+def valid_text(value: Any) -> Any:
+    r"""A JSON value whose texts are Unicode.
+
+    >>> valid_text({"a": ["x\udcff", 1]}) == {"a": ["x\ufffd", 1]}
+    True
+    """
+    if isinstance(value, str):
+        return _LONE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [valid_text(inner) for inner in value]
+    return {valid_text(key): valid_text(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _report_native_keys(snapshot: Snapshot, origin: str, context: Context) -> None:
