@@ -53,25 +53,22 @@ def overlaid(base: Any, over: JsonObject | None) -> Any:
     return result
 
 
+def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
+    shared = [key for key in full if key in base and full[key] is not base[key]]
+    parts: JsonObject = {
+        "set": {key: value for key, value in full.items() if key not in base},
+        "drop": [key for key in base if key not in full],
+        "in": {key: inner for key in shared if (inner := overlay(full[key], base[key]))},
+    }
+    return {name: part for name, part in parts.items() if part} or None
+
+
 def _type_of_text(full: Any, base: str) -> Any:
     """The type of the part when `full` is a list with one part that says no more than this text."""
     match full:
         case [{"type": str(kind), "text": text, **others}] if text == base and not others:
             return kind
     return None
-
-
-def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
-    parts: JsonObject = {
-        "set": {key: value for key, value in full.items() if key not in base},
-        "drop": [key for key in base if key not in full],
-        "in": {
-            key: inner
-            for key, value in full.items()
-            if key in base and value is not base[key] and (inner := overlay(value, base[key]))
-        },
-    }
-    return {name: part for name, part in parts.items() if part} or None
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -36,6 +36,10 @@ ECHOED: Final = frozenset(
 )  # fmt: skip
 COMPACTION: Final = "response.compaction"  # `object` of what the compaction endpoint answers
 _KNOWN: Final = ECHOED | {"status", "output", "usage", "text", "extra"}
+_USAGE: Final = (
+    "input_tokens", "output_tokens", "total_tokens",
+    "input_tokens_details", "output_tokens_details", "reasoning_tokens",
+)  # fmt: skip
 # keys of parts -> what they hold where they hold anything
 _KINDS: Final = {
     "image_url": str, "video_url": str, "file_url": str, "file_data": str, "file_id": str, "filename": str,
@@ -57,7 +61,8 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         _check(body)
     # The compaction endpoint gives no status: it only answers when it is done.
     word = "completed" if body.get("object") == COMPACTION else body.get("status")
-    usage = body.get("usage")
+    usage, stored = body.get("usage"), body.get("extra")
+    data = {key: value for key, value in body.items() if key not in _KNOWN and value is not None}
     return Response(
         **{key: value for key, value in body.items() if key in ECHOED},
         status=status_of(word, STATUSES, NAME),
@@ -65,7 +70,8 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         text=body.get("text"),
         output=[item_object(item) for item in output],
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
-        extra=provider_data(body),
+        # what no field of a response holds; a stored response brings its own along
+        extra=data | (stored if isinstance(stored, dict) else {}),
         format=NAME,
     )
 
@@ -93,13 +99,6 @@ def _check(body: JsonObject) -> None:
             raise CannotParse(f"The body has no output, and its {key} is missing{hint}: {shortened(body)}")
 
 
-def provider_data(body: JsonObject) -> JsonObject:
-    """What the body says that no field of a response holds; a stored response brings its own along."""
-    stored = body.get("extra")
-    data = {key: value for key, value in body.items() if key not in _KNOWN and value is not None}
-    return data | (stored if isinstance(stored, dict) else {})
-
-
 def item_object(item: JsonObject) -> JsonObject:
     """An output item as it is kept."""
     kind = item.get("type")
@@ -109,7 +108,9 @@ def item_object(item: JsonObject) -> JsonObject:
     kept = dict(split_native(item, known, NAME))
     kept["origin"] = NAME
     if kind == "message":
-        kept["content"] = [_part(part) for part in _parts(item.get("content"))]
+        content = item.get("content")
+        parts = content if isinstance(content, list) else [] if content is None else [content]
+        kept["content"] = [_part(part) for part in parts]
         if not isinstance(role := kept.setdefault("role", "assistant"), str):  # which goes back as it came
             kept |= {"role": "assistant", "native": {NAME: {**native_keys(kept, NAME), "role": role}}}
     elif kind == "function_call_output" and isinstance(item.get("output"), list):
@@ -126,12 +127,6 @@ def _is_plain(item: JsonObject) -> bool:
     return is_type and OURS.isdisjoint(item)
 
 
-def _parts(content: Any) -> list[Any]:
-    if content is None:
-        return []
-    return content if isinstance(content, list) else [content]
-
-
 def _part(part: Any) -> JsonObject:
     if isinstance(part, str):
         return {"type": "output_text", "text": part}
@@ -144,13 +139,10 @@ def _part(part: Any) -> JsonObject:
 
 def _is_whole(part: JsonObject) -> bool:
     """Whether a part has the text that its type stands for, and no value of a wrong kind."""
-    word = "refusal" if part["type"] == "refusal" else "text"
-    media = part["type"].startswith("input_") and part["type"] != "input_text"
-    for key, value in part.items():
-        kinds = _KINDS.get(key)
-        if kinds is not None and value is not None and not isinstance(value, kinds):
-            return False
-    return media or isinstance(part.get(word), str)
+    if any(value is not None and not isinstance(value, _KINDS.get(key, object)) for key, value in part.items()):
+        return False
+    is_media = part["type"].startswith("input_") and part["type"] != "input_text"
+    return is_media or isinstance(part.get("refusal" if part["type"] == "refusal" else "text"), str)
 
 
 def usage_of(usage: JsonObject) -> Usage:
@@ -163,10 +155,4 @@ def usage_of(usage: JsonObject) -> Usage:
         cached=count_at(usage, "input_tokens_details.cached_tokens"),
         written=count_at(usage, "input_tokens_details.cache_write_tokens"),
     )
-    names = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
-    return Usage(
-        **{name: usage.get(name) for name in names},
-        reasoning_tokens=usage.get("reasoning_tokens"),
-        raw=usage,
-        normalized=normalized,
-    )
+    return Usage(**{name: usage.get(name) for name in _USAGE}, raw=usage, normalized=normalized)

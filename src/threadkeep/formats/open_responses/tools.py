@@ -31,11 +31,7 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
 
 
 def tool_choice(choice: Any, context: Context) -> Any:
-    """The tool choice; the choice of a function that is not offered is left out.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
+    """The tool choice; the choice of a function that is not offered is left out."""
     if not isinstance(choice, dict) or choice.get("type") != "function":
         return choice
     name = context.offered_name(choice)

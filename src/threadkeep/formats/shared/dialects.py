@@ -28,36 +28,26 @@ _COMPLETION: Final = "max_completion_tokens"
 
 
 class Family(NamedTuple):
-    """How models of one family are asked to reason; the defaults are the general rule.
+    """How models of one family are asked to reason; the defaults are the general rule."""
 
-    Attributes:
-        efforts: effort -> the word for it, "off" for all of `OFF`; others are sent as they are. None: none is sent.
-        on: what is sent along with an effort.
-        off: what is sent in place of it to turn reasoning off; None: that is an effort like others.
-        limit: the name of the token limit.
-    """
-
+    # effort -> the word for it, "off" for all of `OFF`; others are sent as they are. None: none is sent.
     efforts: Mapping[str, str] | None = {}
-    on: Mapping[str, JsonObject] = {}
-    off: Mapping[str, JsonObject] | None = None
-    limit: str = _MAX_TOKENS
+    on: Mapping[str, JsonObject] = {}  # what is sent along with an effort
+    off: Mapping[str, JsonObject] | None = None  # what is sent to turn reasoning off; None: an effort like others
+    limit: str = _MAX_TOKENS  # the name of the token limit
 
 
 _ENABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "enabled"}}
 _DISABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "disabled"}}
 GENERAL: Final = Family()
 GLM: Final = Family(
-    {"minimal": "high", "low": "high", "medium": "high", "high": "high", "xhigh": "max", "max": "max"},
-    _ENABLED,
-    _DISABLED,
+    dict.fromkeys(("minimal", "low", "medium", "high"), "high") | {"xhigh": "max", "max": "max"}, _ENABLED, _DISABLED
 )
 KIMI: Final = Family(_TO_LOW_AND_MAX)
 MIMO: Final = Family(None, _ENABLED, _DISABLED, _COMPLETION)
 MINIMAX: Final = Family(None, {"thinking": {"type": "adaptive"}}, _DISABLED, _COMPLETION)
 DEEPSEEK: Final = Family({"xhigh": "max"})
-MISTRAL: Final = Family(
-    dict.fromkeys(("minimal", "low", "medium", "xhigh", "max"), "high") | {"off": "none"},
-)
+MISTRAL: Final = Family(dict.fromkeys(("minimal", "low", "medium", "xhigh", "max"), "high") | {"off": "none"})
 
 # how names of models begin, whatever vendor stands before them (the first match counts) -> family
 FAMILIES: Final = (
@@ -157,16 +147,11 @@ RESPONSES: Final[Mapping[str, Dialect]] = {
 
 def dialect_name(snapshot: Snapshot, options: RenderOptions) -> str | None:
     """The dialect of a request: that of this call, else that of the conversation; None when neither names one."""
-    name: str | None = options.dialect or snapshot.settings.get("dialect")
-    return name
+    return options.dialect or snapshot.settings.get("dialect")
 
 
 def dialect_of(table: Mapping[str, Dialect], snapshot: Snapshot, options: RenderOptions) -> Dialect:
-    """What the vendor takes in a request of a format, by the format's table.
-
-    Raises:
-        InvalidOption: the conversation names an unknown dialect.
-    """
+    """What the vendor takes in a request of a format, by the format's table."""
     name = dialect_name(snapshot, options)
     return STANDARD if name is None else table[known.dialect_name("dialect", name)]
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import shown
-from threadkeep.errors import CannotParse, ProviderError
+from threadkeep.errors import ProviderError
 
 if TYPE_CHECKING:
     from threadkeep.formats.base import ErrorKeys
@@ -29,30 +29,6 @@ _CODES: Final = ("code", "error_code", "errorCode")
 _TYPES: Final = ("type", "__type", "error_type")
 _STATUSES: Final = ("status", "status_code", "http_status", "statusCode", "raw_status_code", "code")
 _DIGITS: Final = re.compile(r"[1-5][0-9]{2}")
-
-
-def json_body(body: Any) -> JsonObject:
-    """The response body as a JSON object.
-
-    Raises:
-        ProviderError: it is text that is not JSON, such as the error page of a gateway.
-        CannotParse: it is JSON, but not an object.
-    """
-    if isinstance(body, bytes | bytearray | memoryview):
-        try:
-            body = bytes(body).decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:  # gateways do not always answer in UTF-8
-            body = bytes(body).decode("latin-1")
-    if isinstance(body, str):
-        try:
-            body = loads(body)
-        except ValueError:
-            raise ProviderError(shortened(body.strip()) or None) from None
-    if isinstance(body, list) and len(body) == 1 and isinstance(body[0], dict) and "error" in body[0]:
-        body = body[0]
-    if not isinstance(body, dict):
-        raise CannotParse(f"The response body is {shortened(body)}, not a JSON object.", hint=SENT_BODY)
-    return body
 
 
 def provider_error(body: JsonObject, format_name: str | None = None) -> ProviderError | None:

@@ -46,13 +46,14 @@ class Rendering:
         return self.view.entries
 
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
-        """The rendered request; `stable` is how many of its turns no later append changes.
-
-        Raises:
-            LossError: the options are strict and the request is not exact.
-        """
-        head = self.view.head
-        is_plain = not isinstance(body, bytes) and self._is_plain()
+        """The rendered request; `stable` is how many of its turns no later append changes."""
+        head, snapshot = self.view.head, self.snapshot
+        # whether orjson writes everything that a request of these entries can hold
+        is_plain = (
+            not isinstance(body, bytes)
+            and not any(map(_codec, self.view.entries))
+            and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
+        )
         rendered = (PlainRendered if is_plain else Rendered)(
             losses=self.context.losses,
             repairs=self.context.repairs,
@@ -63,15 +64,8 @@ class Rendering:
         )
         if self.options.strict:
             rendered.strictly(self.format_name)
-        rendered.repairs += [
-            repair for repair in self.text_repairs if repair.position is not None and repair.position <= head
-        ]
+        rendered.repairs += [repair for repair in self.text_repairs if (repair.position or 0) <= head]
         return rendered
-
-    def _is_plain(self) -> bool:
-        """Whether orjson writes everything that a request of these entries can hold."""
-        snapshot = self.snapshot
-        return not any(map(_codec, self.view.entries)) and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
 
 
 def begin(session: Session | Snapshot, options: RenderOptions, format_name: str, context: Context) -> Rendering:
@@ -81,9 +75,8 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     if not _has_valid_texts(snapshot):
         snapshot, repairs = with_valid_texts(snapshot, format_name)
     context.tools = snapshot.tools
-    rendering = Rendering(
-        format_name, snapshot, options, view_of(snapshot, options, format_name), context, text_repairs=repairs
-    )
+    view = view_of(snapshot, options, format_name)
+    rendering = Rendering(format_name, snapshot, options, view, context, text_repairs=repairs)
     imported = snapshot.imported
     if imported is not None and imported.format == format_name:
         rendering.imported, rendering.spelling = imported.count, imported.spelling
@@ -157,11 +150,7 @@ def nothing_to_send(what: str) -> CannotRender:
 
 
 def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> None:
-    """Report that a filler is sent because the user's messages are all blank.
-
-    Raises:
-        CannotRender: the user has said nothing.
-    """
+    """Report that a filler is sent because the user's messages are all blank; refuse where there are none."""
     if not any(entry.type == "message" and entry.role == "user" for entry in entries):
         raise nothing_to_send("message")
     context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")

@@ -60,14 +60,14 @@ class StreamAssembler:
         body = event if isinstance(event, dict) else body_object(event)
         if not isinstance(body, dict):
             raise CannotParse(f"A {self._name} event is {shortened(body)}, not a JSON object.", hint="Feed one by one.")
-        if not _is_event_of(body, self._signs) and (others := _formats_of_event(body)):
-            # Otherwise the whole response would be passed over in silence.
-            raise CannotParse(
-                f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
-                hint=f"Name the format {' or '.join(map(repr, others))}.",
-            )
-        error = self.error_in(body)
-        if error is not None:
+        if not _is_event_of(body, self._signs):
+            others = [name for name in format_names() if _is_event_of(body, get_format(name).signs)]
+            if others:  # otherwise the whole response would be passed over in silence
+                raise CannotParse(
+                    f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
+                    hint=f"Name the format {' or '.join(map(repr, others))}.",
+                )
+        if (error := self.error_in(body)) is not None:
             self.error = error
         self.add(body)
 
@@ -101,8 +101,3 @@ def _is_event_of(event: JsonObject, signs: Signs) -> bool:
     if str(event.get("type")).startswith(signs.event_types):
         return True
     return any(isinstance(event.get(key), kind) for key, kind in signs.events.items())
-
-
-def _formats_of_event(event: JsonObject) -> list[str]:
-    """The formats that an event is plainly of."""
-    return [name for name in format_names() if _is_event_of(event, get_format(name).signs)]
