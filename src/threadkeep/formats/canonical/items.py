@@ -172,21 +172,18 @@ def _function_call_output(item: JsonObject, context: Context) -> JsonObject:
     return kept
 
 
-def _reasoning(item: JsonObject, context: Context) -> JsonObject | None:
+def _encrypted(item: JsonObject, context: Context) -> JsonObject | None:
+    """Reasoning or a compaction, which only the provider that encrypted it can read."""
+    is_reasoning = item["type"] == "reasoning"
     if item.get("origin") is not None or not item.get("encrypted_content"):
-        context.loss("reasoning", "", "Reasoning was left out: it has no encrypted content of this provider.")
+        code, what = ("reasoning", "Reasoning") if is_reasoning else ("item", "A compaction")
+        context.loss(code, "", f"{what} was left out: it has no encrypted content of this provider.")
         return None
     kept = _kept(item, context)
-    kept.pop("content", None)
-    kept.setdefault("summary", [])
+    if is_reasoning:
+        kept.pop("content", None)
+        kept.setdefault("summary", [])
     return kept
-
-
-def _compaction(item: JsonObject, context: Context) -> JsonObject | None:
-    if item.get("origin") is not None or not item.get("encrypted_content"):
-        context.loss("item", "", "A compaction was left out: it has no encrypted content of this provider.")
-        return None
-    return _kept(item, context)
 
 
 def _block(item: JsonObject, context: Context) -> JsonObject | None:
@@ -205,8 +202,8 @@ ITEMS: Final[dict[str, Mapper]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
-    "reasoning": _reasoning,
-    "compaction": _compaction,
+    "reasoning": _encrypted,
+    "compaction": _encrypted,
     "item_reference": _kept,
     "provider_item": _block,
 }

@@ -62,39 +62,25 @@ FAMILIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What requests a vendor takes. The defaults are those of OpenAI's own API, and of the Responses API of others.
+    """What requests a vendor takes. The defaults are those of OpenAI's own API, and of the Responses API of others."""
 
-    Attributes:
-        family: how models that are not in `FAMILIES` are asked to reason; None: all of them as OpenAI's.
-        limit: the name of the token limit; None: that of the model's family, or of the format.
-        reasoning: "object": effort and budget stand in an object `reasoning`.
-        text: "string": content that is only text is sent as one string; "parts": the instructions are parts, too.
-        plain_texts: text parts hold only their text (and a cache mark), and are never empty.
-        results: what tools returned: parts where there are several, one text, or the JSON text of the parts.
-        takes_developer: whether the role developer is known; else such messages get the role system.
-        thoughts: the key of the reasoning that every assistant message must have while the model reasons, even if it
-            is empty.
-        prefix: the key that marks a final assistant message as one to be continued.
-        call_id: the form of call ids.
-        renamed: keys of the request under other names.
-        choices: tool choices under other names.
-        lacks: keys of the request that the vendor refuses.
-        marks: what takes cache marks: nothing, tools, or tools and content, for `marked_models` alone.
-    """
-
-    family: Family | None = None
-    limit: str | None = None
-    reasoning: Literal["effort", "object"] = "effort"
+    family: Family | None = None  # how models that are not in `FAMILIES` are asked to reason; None: all as OpenAI's
+    limit: str | None = None  # the name of the token limit; None: that of the model's family, or of the format
+    reasoning: Literal["effort", "object"] = "effort"  # "object": effort and budget stand in an object `reasoning`
+    # "string": content that is only text is sent as one string; "parts": the instructions are parts, too
     text: Literal["as it is", "string", "parts"] = "as it is"
-    plain_texts: bool = False
+    plain_texts: bool = False  # text parts hold only their text (and a cache mark), and are never empty
+    # what tools returned: parts where there are several, one text, or the JSON text of the parts
     results: Literal["parts", "text", "json"] = "parts"
-    takes_developer: bool = True
+    takes_developer: bool = True  # whether the role developer is known; else such messages get the role system
+    # the key of the reasoning that every assistant message must have while the model reasons, even if it is empty
     thoughts: str | None = None
-    prefix: str | None = None
-    call_id: re.Pattern[str] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    choices: Mapping[str, str] = field(default_factory=dict)
-    lacks: frozenset[str] = frozenset()
+    prefix: str | None = None  # the key that marks a final assistant message as one to be continued
+    call_id: re.Pattern[str] | None = None  # the form of call ids
+    renamed: Mapping[str, str] = field(default_factory=dict)  # keys of the request under other names
+    choices: Mapping[str, str] = field(default_factory=dict)  # tool choices under other names
+    lacks: frozenset[str] = frozenset()  # keys of the request that the vendor refuses
+    # what takes cache marks: nothing, tools, or tools and content, for `marked_models` alone
     marks: Literal["none", "tools", "parts"] = "none"
     marked_models: re.Pattern[str] = re.compile("")
 

@@ -74,12 +74,7 @@ def own_block(thing: JsonObject, name: str, context: Context, path: str) -> Any:
     return None
 
 
-def no_refusal(_part: JsonObject, context: Context, path: str) -> None:
-    """Leave a refusal out."""
-    context.loss("refusal", path, "The refusal was left out.")
-
-
-def no_reasoning(_part: JsonObject, context: Context, path: str) -> None:
+def _no_reasoning(_part: JsonObject, context: Context, path: str) -> None:
     """Leave a text of reasoning out."""
     context.loss("reasoning", path, "A text of reasoning was left out.")
 
@@ -96,10 +91,7 @@ def unknown_part(part: JsonObject, context: Context, path: str) -> None:
 
 # part type -> what leaves it out, for formats and places that do not take it
 NOT_SENT: Final[dict[str, Mapper]] = {
-    "refusal": no_refusal,
-    "reasoning_text": no_reasoning,
-    "summary_text": no_reasoning,
-    "input_image": no_media,
-    "input_file": no_media,
-    "input_video": no_media,
+    "refusal": lambda _part, context, path: context.loss("refusal", path, "The refusal was left out."),
+    **dict.fromkeys(("reasoning_text", "summary_text"), _no_reasoning),
+    **dict.fromkeys(sorted(MEDIA), no_media),
 }

@@ -25,18 +25,13 @@ Parse = Callable[[Any, Mapping[str, str] | None], Response]
 
 
 class StreamAssembler:
-    """Puts the events of a stream together. Subclasses say how an event changes the body.
-
-    Attributes:
-        is_ended: whether the provider said that the response is whole.
-        error: the provider's error object, where an event stated one; else None.
-    """
+    """Puts the events of a stream together. Subclasses say how an event changes the body."""
 
     def __init__(self, name: str, parse: Parse, headers: Mapping[str, str] | None = None) -> None:
         self._name, self._parse, self._headers = name, parse, headers
         self._signs = get_format(name).signs
-        self.is_ended = False
-        self.error: Any = None
+        self.is_ended = False  # whether the provider said that the response is whole
+        self.error: Any = None  # the provider's error object, where an event stated one
 
     @property
     def body(self) -> JsonObject:

@@ -28,8 +28,7 @@ from threadkeep.db.queries.caches import (
     newest_answer,
 )
 from threadkeep.db.tables import context_caches
-from threadkeep.domain.context_caches import ContextCache, Prefix
-from threadkeep.formats.shared.context_caches import is_expired
+from threadkeep.domain.context_caches import ContextCache, Prefix, is_expired
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.history import HistoryPage, read_history
 from threadkeep.store.lineage import ConversationState
