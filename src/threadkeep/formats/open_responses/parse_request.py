@@ -36,9 +36,7 @@ from threadkeep.formats.shared.reports import Context
 _HISTORIES: Final = ("input", "prompt", "previous_response_id", "conversation")
 _READ_APART: Final = ("input", "tools", "tool_choice", "stream_options")
 # keys of items that hold texts
-_TEXTS: Final = (
-    "id", "status", "phase", "created_by", "call_id", "name", "namespace", "encrypted_content",
-)  # fmt: skip
+_TEXTS: Final = ("id", "status", "phase", "created_by", "call_id", "name", "namespace", "encrypted_content")
 
 
 @parsing.parser(f"{NAME} request")

@@ -24,16 +24,10 @@ from threadkeep.formats.shared.parts import OURS, block, native_keys, split_nati
 from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
-# keys of the body that are fields of a response under the same name
-ECHOED: Final = frozenset(
-    {
-        "id", "object", "model", "created_at", "completed_at", "incomplete_details", "error", "previous_response_id",
-        "instructions", "temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
-        "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "store", "background", "truncation",
-        "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "tools", "tool_choice",
-        "reasoning", "metadata",
-    }
-)  # fmt: skip
+# keys of the body that are fields of a response under the same name: all but what the body has otherwise, or not at all
+ECHOED: Final = Response.model_fields.keys() - {
+    "status", "finish_reason", "output", "usage", "text_config", "provider_data", "format", "replayed", "stored",
+}  # fmt: skip
 COMPACTION: Final = "response.compaction"  # `object` of what the compaction endpoint answers
 _KNOWN: Final = ECHOED | {"status", "output", "usage", "text", "extra"}
 _USAGE: Final = (

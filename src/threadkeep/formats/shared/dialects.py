@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from threadkeep.domain import options as known
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.options import dialect_name
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 
@@ -131,15 +131,10 @@ RESPONSES: Final[Mapping[str, Dialect]] = {
 }
 
 
-def dialect_name(snapshot: Snapshot, options: RenderOptions) -> str | None:
-    """The dialect of a request: that of this call, else that of the conversation; None when neither names one."""
-    return options.dialect or snapshot.settings.get("dialect")
-
-
 def dialect_of(table: Mapping[str, Dialect], snapshot: Snapshot, options: RenderOptions) -> Dialect:
-    """What the vendor takes in a request of a format, by the format's table."""
-    name = dialect_name(snapshot, options)
-    return STANDARD if name is None else table[known.dialect_name("dialect", name)]
+    """What the vendor takes in a request of a format, by the format's table; this call's dialect takes precedence."""
+    name = options.dialect or snapshot.settings.get("dialect")
+    return STANDARD if name is None else table[dialect_name("dialect", name)]
 
 
 def family_of(dialect: Dialect, model: object) -> Family | None:

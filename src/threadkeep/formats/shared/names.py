@@ -44,17 +44,13 @@ class NameRule:
 
 
 OPENAI_NAMES: Final = NameRule()
+is_valid_name: Final = OPENAI_NAMES.takes  # whether every provider of the OpenAI family takes this name
 
 
 def hashed(original: str, position: int | None = None) -> str:
     """32 hexadecimal digits that stand for a text (at a position, where the same text occurs twice)."""
     text = original if position is None else f"{original}\0{position}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def is_valid_name(name: object) -> bool:
-    """Whether every provider of the OpenAI family takes this name."""
-    return OPENAI_NAMES.takes(name)
 
 
 class Names:

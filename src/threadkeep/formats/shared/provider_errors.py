@@ -83,7 +83,7 @@ def _error_of(error: JsonObject, *, is_envelope: bool = True) -> ProviderError |
         error = inner
     code, kind = _first_word(error, _CODES), _first_word(error, _TYPES)
     if kind is None and isinstance(error.get("status"), str):
-        kind = _word(error["status"])
+        kind = error["status"] or None
     message = next((_text(error[key]) for key in _MESSAGES if error.get(key)), None)
     if message is None and not (is_envelope and (code or kind)):
         return None
@@ -92,7 +92,8 @@ def _error_of(error: JsonObject, *, is_envelope: bool = True) -> ProviderError |
 
 
 def _first_word(error: JsonObject, keys: Iterable[str]) -> str | None:
-    return next((word for key in keys if (word := _word(error.get(key))) is not None), None)
+    words = (error[key] for key in keys if isinstance(error.get(key), str | int))
+    return next((str(word) for word in words if word != "" and not isinstance(word, bool)), None)
 
 
 def _status(value: Any) -> int | None:
@@ -110,7 +111,3 @@ def _text(value: Any, levels: int = 4) -> str:
         inner = next((value[key] for key in _MESSAGES if value.get(key)), None)
         return shortened(value) if inner is None else _text(inner, levels - 1)
     return value if isinstance(value, str) else shortened(value)
-
-
-def _word(value: Any) -> str | None:
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None

@@ -70,7 +70,7 @@ class Rendering:
 
 def begin(session: Session | Snapshot, options: RenderOptions, format_name: str, context: Context) -> Rendering:
     """What a request is rendered from: a session, or a snapshot of a stored conversation, with its texts checked."""
-    snapshot = session if isinstance(session, Snapshot) else snapshot_of(session)
+    snapshot = snapshot_of(session)
     repairs: list[Repair] = []
     if not _has_valid_texts(snapshot):
         snapshot, repairs = with_valid_texts(snapshot, format_name)

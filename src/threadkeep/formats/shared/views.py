@@ -72,17 +72,13 @@ def _insert_layer(entries: list[Entry], options: RenderOptions) -> None:
     else:
         cached = options.context_cache
         index = 0 if cached is None else bisect_right(entries, cached.upto, key=_position)
-    entries.insert(index, layer(text, before=entries[index]))
+    position = cast("int", entries[index].position - 0.5)  # for it is no item
+    entries.insert(index, _user_text(text, position, LAYER))
 
 
 def repeated_turns(view: View, options: RenderOptions, stable: int) -> int | None:
     """How many messages the next request repeats, where a layer at the tail comes between; None where there is none."""
     return stable if view.has_layer and options.dynamic_context_at == "tail" else None
-
-
-def layer(text: str, before: Entry) -> Entry:
-    """A user message that is not an item: it stands at a half position before another entry."""
-    return _user_text(text, position=cast("int", before.position - 0.5), turn=LAYER)
 
 
 def _user_text(text: str, position: int, turn: int | None = None) -> Entry:
