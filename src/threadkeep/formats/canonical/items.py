@@ -99,9 +99,8 @@ def wire_call_id(call_id: object, context: Context) -> str:
     """A call id as the format takes it: 1 to 64 characters."""
     sent = sized_call_id(call_id)
     if sent != call_id:
-        context.repair(
-            "call_id", "call_id", f"The call id {call_id!r} became a hash: the format takes 1 to 64 characters."
-        )
+        detail = f"The call id {call_id!r} became a hash: the format takes 1 to 64 characters."
+        context.repair("call_id", "call_id", detail)
     return sent
 
 

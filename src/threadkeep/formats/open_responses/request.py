@@ -22,9 +22,9 @@ from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initial_state
 from threadkeep.formats.open_responses.fields import FIELDS, stream_options, with_schema_name
-from threadkeep.formats.open_responses.input_list import input_of, joined_input
 from threadkeep.formats.open_responses.plan import imported_plan
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
+from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import render_fields
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
