@@ -83,7 +83,7 @@ def _error_of(error: JsonObject, *, is_envelope: bool = True) -> ProviderError |
         error = inner
     code, kind = _first_word(error, _CODES), _first_word(error, _TYPES)
     if kind is None and isinstance(error.get("status"), str):
-        kind = error["status"] or None
+        kind = _first_word(error, ("status",))
     message = next((_text(error[key]) for key in _MESSAGES if error.get(key)), None)
     if message is None and not (is_envelope and (code or kind)):
         return None
