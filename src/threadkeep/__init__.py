@@ -29,7 +29,7 @@ from threadkeep.errors import (
     ToolNotFound,
     UnknownFormat,
 )
-from threadkeep.formats.registry import FormatName  # which makes the formats known by name, and loads none
+from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from threadkeep.domain.media import data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
-    from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns
+    from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
         LargeConversation,
         ReconciliationReport,
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
         reset_default_registry,
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
-    from threadkeep.domain.views import ViewOptions
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.positions import AppendOptions
@@ -129,13 +128,12 @@ _NAMES: Final = {
     "domain.reports": (
         "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
     ),
-    "domain.rendering": "Loss Rendered Repair Turns",
+    "domain.rendering": "Loss Rendered Repair Turns ViewOptions",
     "domain.response": "Response",
     "domain.session": "Session",
     "domain.stored": "Branch Page SearchResult StoredItem StoredResponse SyncResult",
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
-    "domain.views": "ViewOptions",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
     "store.conversation": "Conversation",
     "store.positions": "AppendOptions",

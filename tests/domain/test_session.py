@@ -14,10 +14,9 @@ from tests.domain.jsonvalues import OBJECTS, same
 from threadkeep.domain import formats
 from threadkeep.domain.content import InputText
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Message
-from threadkeep.domain.rendering import Rendered, RenderOptions
+from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.domain.views import ViewOptions
 from threadkeep.errors import InvalidItem, InvalidOption, UnknownFormat
 from threadkeep.formats.base import Format, Signs
 from threadkeep.formats.canonical.snapshots import Snapshot
@@ -268,6 +267,8 @@ def test_a_wrong_session_is_refused(data: Any, message: str) -> None:
 def test_a_wrong_item_is_refused_with_its_place() -> None:
     with pytest.raises(InvalidItem, match=r"^input\[1\].content\[0\] "):
         Session.from_dict({"input": [{"role": "user", "content": "a"}, {"role": "user", "content": [None]}]})
+    with pytest.raises(InvalidItem, match=r"^content\[0\] must be a content part"):
+        Session(input=[{"type": ["message"]}])
     with pytest.raises(InvalidItem, match=r"^input must be a list of items, not 5"):
         Session.from_dict({"input": 5})
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.conversations import branches_of
-from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Branch, Page
 from threadkeep.store import positions
 from threadkeep.store.conversations import open_conversation
@@ -21,26 +20,20 @@ def fork(handle: Handle, at: int | None, key: str | None) -> tuple[ConversationS
     """Make a branch with the items up to and including a position; returns the conversation, on that branch.
 
     The second value says whether an earlier call with the same key had made it.
-
-    Raises:
-        NotFound, IdempotencyConflict: nothing was written.
     """
     ref, configs = handle.ref, handle.resources.configs
     position = None if at is None else whole_number("at", at, MAX_POSITION)
     key_ = IdempotencyKey.of(key, "fork", [ref.branch, position])
 
-    def open_branch(connection: Connection, number: int) -> ConversationState:
-        return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
-
     def write(connection: Connection) -> tuple[ConversationState, bool]:
-        def decode(outcome: JsonObject) -> tuple[ConversationState, bool]:
-            return open_branch(connection, outcome["branch"]), True
+        def opened(number: int) -> ConversationState:
+            return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
 
         now = datetime.now(UTC)
         number = positions.fork(connection, ref, position, now)
-        idempotent(connection, ref, key_, decode)
+        idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
         keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)
-        return open_branch(connection, number), False
+        return opened(number), False
 
     result = handle.transactions.write(write, is_repeatable=key_ is not None)
     handle.after_write()
@@ -48,11 +41,7 @@ def fork(handle: Handle, at: int | None, key: str | None) -> tuple[ConversationS
 
 
 def open_branch(handle: Handle, number: int) -> ConversationState:
-    """The conversation, on another branch.
-
-    Raises:
-        NotFound: there is no branch of that number.
-    """
+    """The conversation, on another branch."""
     ref, configs, branch = handle.ref, handle.resources.configs, whole_number("number", number)
     return handle.transactions.read(
         lambda connection: open_conversation(connection, ref.scope, "id", ref.key, configs, branch)
@@ -72,17 +61,9 @@ def list_branches(handle: Handle, after: int | str | None, limit: int) -> Page[B
             page.append(Branch(0, None, None, row.head_position, is_active=active == 0, created_at=row.created_at))
         limit = size + 1 - len(page)
         parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": max(last, 0), "limit": limit}
-        page += [
-            Branch(
-                branch.number,
-                branch.parent,
-                branch.fork_position,
-                branch.head_position,
-                is_active=active == branch.number,
-                created_at=branch.created_at,
-            )
-            for branch in connection.execute(branches_of(), parameters)
-        ]
+        for branch in connection.execute(branches_of(), parameters):
+            place = (branch.number, branch.parent, branch.fork_position, branch.head_position)
+            page.append(Branch(*place, is_active=active == branch.number, created_at=branch.created_at))
         return page
 
     return Page.of(handle.transactions.read(read), size, lambda branch: str(branch.number))

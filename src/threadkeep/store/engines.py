@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Dialect
@@ -16,6 +17,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import shown
 from threadkeep.errors import InvalidOption, MissingExtra
+
+E = TypeVar("E", Engine, AsyncEngine)
 
 BUSY_SECONDS: Final = 60
 
@@ -34,23 +37,14 @@ _READY: Final = "threadkeep_ready"
 
 
 def engine_for(url: str | URL | Engine) -> Engine:
-    """The engine of a Store.
-
-    Raises:
-        InvalidOption: the URL names no database that threadkeep runs on.
-        MissingExtra: its driver is not installed.
-    """
+    """The engine of a Store; MissingExtra when its driver is not installed."""
     if isinstance(url, AsyncEngine):
         raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
     if isinstance(url, Engine):
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         return url
-    target, extra = _resolved(url, is_async=False)
-    try:
-        engine = create_engine(target, **_options(target))
-    except ImportError as error:
-        raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    engine = _created(create_engine, url, is_async=False)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     return engine
@@ -58,21 +52,19 @@ def engine_for(url: str | URL | Engine) -> Engine:
 
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """The engine of an AsyncStore on PostgreSQL or MySQL; errors as in `engine_for`."""
-    if isinstance(url, AsyncEngine):
-        return url
-    target, extra = _resolved(url, is_async=True)
+    return url if isinstance(url, AsyncEngine) else _created(create_async_engine, url, is_async=True)
+
+
+def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
+    target, extra = _resolved(url, is_async=is_async)
     try:
-        return create_async_engine(target, **_options(target))
+        return create(target, **_options(target))
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
 
 
 def host_connection(host: object) -> Connection | OrmSession:
-    """The connection or session in whose transaction a store works.
-
-    Raises:
-        InvalidOption: it is neither, and not a scoped session that stands for one.
-    """
+    """The connection or session in whose transaction a store works."""
     target = host() if isinstance(host, scoped_session) else host
     if isinstance(target, Connection | OrmSession):
         return target
@@ -114,11 +106,7 @@ def is_sqlite(url: object) -> bool:
 
 
 def parsed_url(url: Any) -> URL:
-    """A database URL.
-
-    Raises:
-        InvalidOption: it is none. The message shows nothing of it but its kind, for it may hold a password.
-    """
+    """A database URL. The message of an error shows nothing of it but its kind, for it may hold a password."""
     try:
         found = make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -135,11 +123,7 @@ def parsed_url(url: Any) -> URL:
 
 
 def shown_url(url: Any) -> str:
-    """A database URL for messages: without its password, and without parameters, which may hold one, too.
-
-    Raises:
-        InvalidOption: it is none.
-    """
+    """A database URL for messages: without its password, and without parameters, which may hold one, too."""
     return parsed_url(url).set(query={}).render_as_string(hide_password=True)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from typing import Final
 
 from sqlalchemy import Connection, select
 
@@ -15,13 +16,15 @@ from threadkeep.store.lineage import get_row
 from threadkeep.store.responses import decompress_body
 from threadkeep.store.validation import cursor_position, page_size, whole_number
 
+_FIELDS: Final = tuple(field.name for field in fields(StoredResponse))
+
 
 def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[StoredResponse]:
     """A page of a conversation's responses on all branches, oldest first."""
     ref, start, size = handle.ref, cursor_position(after), page_size(limit)
     table = responses.c
     statement = (
-        select(responses)
+        select(*(table[name] for name in _FIELDS))
         .where(
             table.tenant_id == ref.scope.tenant,
             table.conversation_id == ref.key,
@@ -33,34 +36,14 @@ def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[
 
     def read(connection: Connection) -> list[StoredResponse]:
         get_row(connection, ref)
-        return [_stored_response(row) for row in connection.execute(statement)]
+        rows = connection.execute(statement).mappings()
+        return [StoredResponse(**{**row, "view": loads(row["view"] or "null")}) for row in rows]
 
     return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
 
 
-def _stored_response(row: Any) -> StoredResponse:
-    return StoredResponse(
-        number=row.number,
-        branch=row.branch,
-        format=row.format,
-        model=row.model,
-        status=row.status,
-        finish_reason=row.finish_reason,
-        provider_response_id=row.provider_response_id,
-        input_to=row.input_to,
-        from_position=row.from_position,
-        to_position=row.to_position,
-        view=None if row.view is None else loads(row.view),
-        created_at=row.created_at,
-    )
-
-
 def read_body(handle: Handle, number: int) -> bytes:
-    """A provider's body as it came.
-
-    Raises:
-        NotFound: there is no such response, or its body has expired.
-    """
+    """A provider's body as it came; see `Conversation.raw_response`."""
     ref, wanted = handle.ref, whole_number("number", number)
     table = response_bodies.c
     statement = select(table.codec, table.body).where(

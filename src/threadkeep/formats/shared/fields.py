@@ -104,13 +104,16 @@ def read_fields(rows: Iterable[Row], body: JsonObject) -> tuple[JsonObject, Json
 def _option(row: Field | FieldGroup, keys: JsonObject) -> Any:
     """The value of the option that renders as these keys, as it is kept; None when there is none."""
     scratch = Context()
+    nested: JsonObject = {}
+    for target, sent in keys.items():
+        place(nested, target, sent)
     try:
         if isinstance(row, FieldGroup):
             option = None if row.back is None else row.back(keys)
         else:
             option = keys[row.target] if row.back is None else row.back(keys[row.target])
         value = None if option is None else OPTIONS[row.option].coerce(option)
-        if value is None or render_fields((row,), {row.option: value}, scratch) != _nested(keys):
+        if value is None or render_fields((row,), {row.option: value}, scratch) != nested:
             return None
     except (InvalidOption, CannotRender):
         return None
@@ -124,19 +127,31 @@ def value_at(body: Any, target: str) -> Any:
     return body
 
 
-def _nested(keys: JsonObject) -> JsonObject:
-    body: JsonObject = {}
-    for target, value in keys.items():
-        place(body, target, value)
-    return body
-
-
 def place(body: JsonObject, target: str, value: Any) -> None:
     """Put a value at its place in a request; dots in the target lead into objects."""
     *outer, last = target.split(".")
     for key in outer:
         body = body.setdefault(key, {})
     body[last] = value
+
+
+def with_value(body: JsonObject, path: str, value: Any) -> JsonObject:
+    """A request with another value at a place; None takes it out. The given one is not changed."""
+    key, _, inner = path.partition(".")
+    held = body.get(key)
+    result = with_value(held if isinstance(held, dict) else {}, inner, value) if inner else value
+    if result is None:
+        return {name: other for name, other in body.items() if name != key}
+    return {**body, key: result}
+
+
+def merged(body: JsonObject, over: JsonObject) -> JsonObject:
+    """A request with another laid over it, objects key by key."""
+    result = dict(body)
+    for key, value in over.items():
+        held = result.get(key)
+        result[key] = merged(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
+    return result
 
 
 def _without(body: JsonObject, path: list[str]) -> JsonObject:
@@ -209,13 +224,11 @@ def metadata(value: Any, context: Context) -> Any:
     pairs: JsonObject = {}
     for key, inner in value.items():
         text = dumps(inner).decode() if isinstance(inner, int | float) else inner
-        if isinstance(text, str) and len(key) <= _METADATA_KEY and len(text) <= _METADATA_VALUE:
+        fits = isinstance(text, str) and len(key) <= _METADATA_KEY and len(text) <= _METADATA_VALUE
+        if fits and len(pairs) < _METADATA_PAIRS:
             pairs[key] = text
         elif inner is not None:
             context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
-    for key in list(pairs)[_METADATA_PAIRS:]:
-        del pairs[key]
-        context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
     return pairs
 
 

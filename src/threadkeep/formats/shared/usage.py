@@ -51,10 +51,11 @@ def normalized_usage(
     the output, and else input outside the input (media, for example); when no total is stated and there was more
     reasoning than output, it was not counted.
     """
-    if input_tokens is not None and output_tokens is not None and total is not None:
-        input_tokens, output_tokens = _with_gap(input_tokens, output_tokens, total, reasoning or 0)
-    elif total is None:
-        output_tokens = _with_reasoning(output_tokens, reasoning)
+    thought = reasoning or 0
+    if total is not None:
+        input_tokens, output_tokens = _with_gap(input_tokens, output_tokens, total, thought)
+    elif output_tokens is not None and thought > output_tokens:
+        output_tokens += thought
     if input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
     return NormalizedUsage(
@@ -67,14 +68,13 @@ def normalized_usage(
     )
 
 
-def _with_gap(input_tokens: int, output_tokens: int, total: int, reasoning: int) -> tuple[int, int]:
+def _with_gap(
+    input_tokens: int | None, output_tokens: int | None, total: int, reasoning: int
+) -> tuple[int | None, int | None]:
     """Input and output with what the total has beyond them."""
+    if input_tokens is None or output_tokens is None:
+        return input_tokens, output_tokens
     gap = total - input_tokens - output_tokens
     if reasoning and gap >= reasoning:
         output_tokens, gap = output_tokens + reasoning, gap - reasoning
     return input_tokens + max(gap, 0), output_tokens
-
-
-def _with_reasoning(output_tokens: int | None, reasoning: int | None) -> int | None:
-    is_apart = output_tokens is not None and reasoning is not None and reasoning > output_tokens
-    return (output_tokens or 0) + (reasoning or 0) if is_apart else output_tokens
