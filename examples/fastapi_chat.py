@@ -29,7 +29,12 @@ async def answer(conversation: AsyncConversation, position: int, key: str, piece
     """Answer a message, on a branch of its own unless it is the last one; under a used key, nobody is asked again."""
     rendered = await conversation.render(FORMAT, upto=position)
     async with conversation.stream_response(
-        FORMAT, rendered=rendered, provider="openai", idempotency_key=key, on_conflict="branch"
+        FORMAT,
+        rendered=rendered,
+        provider="openai",
+        idempotency_key=key,
+        expected_head=position,
+        on_conflict="branch",
     ) as recorder:
         await conversation.set_active_branch(recorder.branch)
         pieces.put_nowait(recorder.response.text or "" if recorder.replayed else "")
