@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from threadkeep.errors import InvalidItem
+from threadkeep.errors import DamagedRow, InvalidItem
 
 JsonObject = dict[str, Any]
 
@@ -74,6 +74,18 @@ def loads(text: bytes | str) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         return _loads_exactly(data)
+
+
+def loads_stored(text: bytes | str, table: str, row: str) -> Any:
+    """The value of a text that threadkeep wrote.
+
+    Raises:
+        DamagedRow: it is no JSON any more; the error names the row.
+    """
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise DamagedRow(table, row, error) from error
 
 
 def _is_risky(data: bytes) -> bool:

@@ -223,9 +223,9 @@ class ToolRegistry:
             ToolNotFound: there is no tool of one of these names.
         """
         for name in names:
-            if name not in self._definitions:
+            if not isinstance(name, str) or name not in self._definitions:
                 known = ", ".join(self._definitions) or "none"
-                raise ToolNotFound(f"There is no tool {name!r} in the registry. Registered tools: {known}.")
+                raise ToolNotFound(f"There is no tool {shown(name)} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions
 
     def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
@@ -275,6 +275,18 @@ _default = [ToolRegistry()]
 def default_registry() -> ToolRegistry:
     """The registry that `register_tool` fills and that `use_tools` takes from when it is given none."""
     return _default[0]
+
+
+def source_registry(registry: object) -> ToolRegistry:
+    """The registry that tools are taken from; None stands for the default one.
+
+    Raises:
+        InvalidOption: it is no registry.
+    """
+    source = default_registry() if registry is None else registry
+    if not isinstance(source, ToolRegistry):
+        raise InvalidOption(f"must be a ToolRegistry, not {shown(source)}.", argument="registry")
+    return source
 
 
 def register_tool(
@@ -346,10 +358,7 @@ class ToolList:
             ToolNotFound: the registry has no function of one of these names; nothing was added.
             InvalidOption: it is not a registry.
         """
-        source = default_registry() if registry is None else registry
-        if not isinstance(source, ToolRegistry):
-            raise InvalidOption(f"must be a ToolRegistry, not {shown(source)}.", argument="registry")
-        result = source.chosen(names)
+        result = source_registry(registry).chosen(names)
         self._tools = with_tools(self._tools, result)
         return result
 

@@ -74,7 +74,7 @@ def _append(
             connection, ref.scope.tenant, ref.key, key, now,
             kind="items", first=reservation.first, count=1, branch=reservation.branch,
         )  # fmt: skip
-        appended = AppendResult(reservation.first, 1, reservation.branch, reservation.revision)
+        appended = AppendResult(reservation.first, 1, reservation.branch, reservation.revision, now)
         return CompactionResult(appended, new, record)
 
     result = handle.transactions.write(write, is_repeatable=key is not None)
@@ -89,6 +89,7 @@ def _append(
         turn=None,
         item=item_from_object(result.item),
         replayed=appended.is_replayed,
+        created_at=appended.at,
     )
 
 

@@ -31,6 +31,7 @@ from threadkeep.store.validation import (
     conversation_cursor,
     cursor_after,
     label_texts,
+    one_of,
     optional_identifier,
     page_size,
     title_text,
@@ -293,6 +294,15 @@ def state_of(
 # Listing
 
 
+def status_filter(status: object) -> str | None:
+    """The status that conversations are to have; None for any.
+
+    Raises:
+        InvalidOption: there is no such status.
+    """
+    return None if status is None else one_of("status", status, (ACTIVE, ARCHIVED))
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationFilter:
     """Which conversations a listing shows."""
@@ -310,10 +320,8 @@ class ConversationFilter:
         Raises:
             InvalidOption: a filter or page cannot be used.
         """
-        if not (status is None or status in (ACTIVE, ARCHIVED)):
-            raise InvalidOption(f'must be "active", "archived" or None (both), not {shown(status)}.', argument="status")
         return cls(
-            optional_identifier("user_id", user_id), label_texts(labels), None if status is None else str(status),
+            optional_identifier("user_id", user_id), label_texts(labels), status_filter(status),
             conversation_cursor(after), page_size(limit),
         )  # fmt: skip
 

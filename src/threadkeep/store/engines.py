@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -43,10 +44,19 @@ def engine_for(url: str | URL | Engine) -> Engine:
     if isinstance(url, AsyncEngine):
         raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
     if isinstance(url, Engine):
+        _check_driver(url, is_async=False)
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         return url
     target, extra = _resolved(url, is_async=False)
+    if (
+        is_sqlite_file(target)
+        and not (name := str(target.database)).startswith("file:")
+        and not Path(name).parent.is_dir()
+    ):
+        raise InvalidOption(
+            f"There is no directory {str(Path(name).parent)!r} for the database.", hint="Create it first."
+        )
     try:
         engine = create_engine(target, **_options(target))
     except ImportError as error:
@@ -59,6 +69,7 @@ def engine_for(url: str | URL | Engine) -> Engine:
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """The engine of an AsyncStore on PostgreSQL or MySQL; errors as in `engine_for`."""
     if isinstance(url, AsyncEngine):
+        _check_driver(url.sync_engine, is_async=True)
         return url
     target, extra = _resolved(url, is_async=True)
     try:
@@ -129,6 +140,8 @@ def parsed_url(url: Any) -> URL:
         raise InvalidOption(
             f"This is not a database URL: {reason}. Examples: sqlite:///chat.db, postgresql://user@host:5432/db."
         ) from None
+    if "\x00" in "".join(map(str, found[:-1])) or "%00" in str(found):
+        raise InvalidOption("This is not a database URL: there is a NUL character in it.")
     if "@" in (found.host or ""):  # what follows the first @ of the password would be the host, and be shown
         raise InvalidOption("This is not a database URL: there are two @ in it. Write %40 for one in a password.")
     return found
@@ -141,6 +154,16 @@ def shown_url(url: Any) -> str:
         InvalidOption: it is none.
     """
     return parsed_url(url).set(query={}).render_as_string(hide_password=True)
+
+
+def _check_driver(engine: Engine, *, is_async: bool) -> None:
+    """Refuse an engine of a driver that threadkeep does not use.
+
+    Raises:
+        InvalidOption: it is one; the message says which URL to use.
+    """
+    dialect = engine.dialect
+    _resolved(engine.url.set(drivername=f"{dialect.name}+{dialect.driver}"), is_async=is_async)
 
 
 def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
@@ -192,7 +215,8 @@ def _options(url: URL) -> dict[str, Any]:
 
 def is_sqlite_file(url: URL) -> bool:
     """Whether this is SQLite, in a file: connections cost next to nothing there."""
-    return url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
+    name = url.database or ":memory:"
+    return url.get_backend_name() == "sqlite" and ":memory:" not in name and url.query.get("mode") != "memory"
 
 
 def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook

@@ -196,7 +196,7 @@ class NewItems:
         """Append them to a branch of a conversation that is locked."""
         reservation = reserve(connection, ref, NO_CHECK, now, Counts(items=len(self.records)))
         insert_items(connection, ref, self.records, reservation, now, turns=self.turns)
-        return AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision)
+        return AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
 
     def stored(self, ref: BranchRef, result: AppendResult) -> list[StoredItem]:
         """What a caller gets of them."""
@@ -207,6 +207,7 @@ class NewItems:
                 branch=result.branch,
                 turn=None if turn is None else result.first + turn,
                 item=item,
+                created_at=result.at,
             )
             for offset, (item, turn) in enumerate(zip(self.items, self.turns, strict=True))
         ]

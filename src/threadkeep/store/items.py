@@ -14,7 +14,8 @@ from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_it
 from threadkeep.domain.items import Item, call_output, item_from, item_from_object, items_from, message_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import DamagedRow, InvalidItem
+from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_rows import ENTRY_WIDTH, author_of, decode_entries, encode_item, insert_items
@@ -24,6 +25,7 @@ from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.validation import (
     MAX_POSITION,
     cursor_position,
+    one_of,
     optional_identifier,
     page_size,
     whole_number,
@@ -40,6 +42,7 @@ class AppendResult:
     count: int
     branch: int
     revision: int = -1
+    at: datetime | None = None
 
     @property
     def is_replayed(self) -> bool:
@@ -105,7 +108,7 @@ def _append(
                 connection, ref.scope.tenant, ref.key, key, now,
                 kind="items", first=reservation.first, count=reservation.count, branch=reservation.branch,
             )  # fmt: skip
-        return AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision)
+        return AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
 
     result = handle.transactions.write(write, is_repeatable=key is not None)
     if not result.is_replayed and result.branch == ref.branch:
@@ -119,6 +122,7 @@ def _append(
             turn=None,
             item=item,
             replayed=result.is_replayed,
+            created_at=result.at,
             author_id=author_id,
         )
         for offset, item in enumerate(items)
@@ -146,9 +150,7 @@ def list_items(
     Raises:
         InvalidOption: it cannot be asked for like that.
     """
-    if order not in ("asc", "desc"):
-        raise InvalidOption(f'must be "asc" or "desc", not {order!r}.', argument="order")
-    is_descending, size = order == "desc", page_size(limit)
+    is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
     window = ItemWindow(cursor_position(after), cursor_position(before, "before"), size + 1, is_descending)
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
@@ -217,9 +219,16 @@ def _stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[R
             position=entry.position,
             branch=record.branch,
             turn=entry.turn,
-            item=item_from_object(entry.item()),
+            item=_item_of(entry),
             author_id=record.author_id,
             created_at=record.created_at,
         )
         for record, entry in zip(records, entries, strict=True)
     ]
+
+
+def _item_of(entry: Entry) -> Item:
+    try:
+        return item_from_object(entry.item())
+    except InvalidItem as error:
+        raise DamagedRow("items", f"position {entry.position}", error) from error

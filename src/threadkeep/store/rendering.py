@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from threadkeep.db.tables import items, responses
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import item_from_object
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import AS_IT_IS, ImportInfo, Rendered, RenderOptions, Repair, recorded_options
 from threadkeep.domain.session import Session
 from threadkeep.domain.views import ViewOptions
@@ -53,6 +53,7 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     else:
         rendered = wire.render(handle.read_snapshot(), options)
     rendered.configured = handle.cache.conversation.hashes  # they may change before the answer comes
+    rendered.conversation_id = handle.ref.public_id
     return rendered
 
 
@@ -92,7 +93,7 @@ def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     rendered = get_format(format).render(snapshot, options)
     if request.view is None:
         rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
-    rendered.configured = request.hashes
+    rendered.configured, rendered.conversation_id = request.hashes, handle.ref.public_id
     return rendered
 
 
@@ -108,7 +109,7 @@ def _read_request(connection: Connection, handle: Handle, position: int) -> Reco
     settings, tools, view, hashes = conversation.settings, conversation.tools, None, conversation.hashes
     table = responses.c
     statement = (
-        select(table.branch, table.view, table.config_hash, table.tool_set_hash)
+        select(table.number, table.branch, table.view, table.config_hash, table.tool_set_hash)
         .where(
             table.tenant_id == ref.scope.tenant,
             table.conversation_id == ref.key,
@@ -122,7 +123,8 @@ def _read_request(connection: Connection, handle: Handle, position: int) -> Reco
     if row is not None:
         settings = configs.settings(connection, ref.scope.tenant, row.config_hash)
         tools = configs.tools(connection, ref.scope.tenant, row.tool_set_hash)
-        view, hashes = loads(row.view), ConfigHashes(row.config_hash, row.tool_set_hash)
+        view = loads_stored(row.view, "responses", f"number {row.number}")
+        hashes = ConfigHashes(row.config_hash, row.tool_set_hash)
     state = None
     if any(settings.get(name) for name in SERVER_STATE):
         state = read_server_state(connection, ref, Lineage(conversation.lineage.parts, position), settings)

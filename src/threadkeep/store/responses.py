@@ -84,7 +84,14 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
             argument="body",
             hint='Give the body as the provider sent it, or response.to_dict() with the format "open_responses".',
         )
-    value = bytes_as_text(dumped(body))
+    value = dumped(body)
+    if not isinstance(value, dict | list | tuple | int | float | None):
+        raise CannotParse(
+            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is no JSON.",
+            hint="Pass its JSON, such as response.json(), or the SDK's object; stream_response() takes the events of a "
+            "stream.",
+        )
+    value = bytes_as_text(value)
     return dumps(value), value
 
 
@@ -96,16 +103,20 @@ class RequestInfo(NamedTuple):
     hashes: ConfigHashes | None
 
 
-def request_info(rendered: Rendered | None, head: int) -> RequestInfo:
-    """What is known of a request; without one it is taken to have shown everything up to `head`.
+def request_info(handle: Handle, format: str, rendered: Rendered | None) -> RequestInfo:
+    """What is known of a request; without one it is taken to have shown everything up to the handle's head.
 
     Raises:
-        InvalidOption: it is not a rendered request.
+        InvalidOption: it is not a rendered request, or that of another conversation or format.
     """
     if rendered is None:
-        return RequestInfo(None, head, None)
+        return RequestInfo(None, handle.cache.head, None)
     if not isinstance(rendered, Rendered):
         raise InvalidOption(f"must be what render() returned, not {shown(rendered)}.", argument="rendered")
+    found = rendered.conversation_id, rendered.view.get("format")
+    for of, one, wanted in zip(("conversation", "format"), found, (handle.ref.public_id, format), strict=True):
+        if one not in (None, wanted):
+            raise InvalidOption(f"is a request of the {of} {one}, not of {wanted}.", argument="rendered")
     hashes = None if rendered.configured is None else ConfigHashes(*rendered.configured)
     return RequestInfo(rendered.view, rendered.head, hashes)
 
@@ -189,7 +200,7 @@ def add_response(
     """Append a provider's answer; see `Conversation.add_response`."""
     ref, model = handle.ref, handle.cache.conversation.settings.get("model")
     parsed = parse_body(body, format, call.get("headers"))
-    request = request_info(rendered, handle.cache.head)
+    request = request_info(handle, format, rendered)
     key = None
     if options.get("idempotency_key") is not None:
         key = IdempotencyKey.of(options["idempotency_key"], "add_response", {"format": format, "body": parsed.value})

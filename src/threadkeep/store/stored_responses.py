@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from threadkeep.db.tables import response_bodies, responses
-from threadkeep.domain.jsontext import loads
+from threadkeep.domain.jsontext import loads_stored
 from threadkeep.domain.stored import Page, StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.store.handle import Handle
@@ -50,7 +50,7 @@ def _stored_response(row: Any) -> StoredResponse:
         input_to=row.input_to,
         from_position=row.from_position,
         to_position=row.to_position,
-        view=None if row.view is None else loads(row.view),
+        view=None if row.view is None else loads_stored(row.view, "responses", f"number {row.number}"),
         created_at=row.created_at,
     )
 
@@ -72,6 +72,9 @@ def read_body(handle: Handle, number: int) -> bytes:
         row = connection.execute(statement).one_or_none()
         if row is None:
             raise NotFound(f"{ref.public_id} has no raw body of response {wanted}: it does not exist, or has expired.")
-        return decompress_body(row.codec, bytes(row.body))
+        try:
+            return decompress_body(row.codec, bytes(row.body))
+        except zlib.error as error:
+            raise DamagedRow("response_bodies", f"number {wanted}", error) from error
 
     return handle.transactions.read(read)

@@ -19,19 +19,22 @@ from threading import Event
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
-from threadkeep.errors import Conflict, InvalidOption
+from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
+from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
 
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 60.0  # how long work is repeated after deadlocks and busy databases
+REFUSED_SECONDS: Final = 10.0  # how long a server is asked for a connection that answered before
 LOST_LIMIT: Final = 5  # how often after a lost connection
 RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
 CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
@@ -162,14 +165,22 @@ class Transactions(Protocol):
     def close(self) -> None:
         """Close the connections that were opened."""
 
+    def check_open(self) -> None:
+        """Refuse to go on after `close`.
 
-class EngineTransactions:
+        Raises:
+            InvalidOption: it was closed.
+        """
+
+
+class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
     keeps_history = True
 
     def __init__(self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder) -> None:
-        self.engine = engine
+        super().__init__()
+        self.engine, self._is_closed = engine, False
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
         keeps = is_owned and is_sqlite_file(engine.url)
@@ -182,6 +193,7 @@ class EngineTransactions:
         """See `Transactions.read`."""
         retries: Retries | None = None
         while True:
+            self.check_open()
             _check_cancelled()
             try:
                 return self._reading.run(work)
@@ -194,6 +206,7 @@ class EngineTransactions:
         retries = Retries(is_repeatable)
         transaction: Callable[[Connection], T] = partial(_run_in_transaction, work, retries)
         while True:
+            self.check_open()
             _check_cancelled()
             try:
                 return self._writing.run(transaction)
@@ -207,10 +220,34 @@ class EngineTransactions:
 
     def close(self) -> None:
         """See `Transactions.close`."""
-        self._reading.close()
-        self._writing.close()
+        self._is_closed = True
+        self._close_kept()
         if self._is_owned:
             self.engine.dispose()
+
+    def check_open(self) -> None:
+        """See `Transactions.check_open`."""
+        if self._is_closed:
+            raise InvalidOption("This store is closed.", hint="Open a new one.")
+
+    def before_fork(self) -> None:
+        """Close connections to SQLite files: its locks are a process's, and a child that has them locks nothing."""
+        if is_sqlite_file(self.engine.url):
+            self._close_kept()
+            self.engine.dispose()
+
+    def give_up(self) -> None:
+        """Let the process that was forked have its connections; they are not even closed here, which it would notice.
+
+        A database in memory was copied with the process.
+        """
+        if self.engine.dialect.name != "sqlite" or is_sqlite_file(self.engine.url):
+            _INHERITED.append((self.engine.pool, self._reading.give_up(), self._writing.give_up()))
+            self.engine.dispose(close=False)
+
+    def _close_kept(self) -> None:
+        self._reading.close()
+        self._writing.close()
 
 
 class HostTransactions:
@@ -244,6 +281,9 @@ class HostTransactions:
     def close(self) -> None:
         """The caller's connection is the caller's."""
 
+    def check_open(self) -> None:
+        """It is the caller's, too, to say when it is over."""
+
     def _connection(self) -> Connection:
         if isinstance(self._host, OrmSession):
             return self._host.connection()
@@ -252,6 +292,10 @@ class HostTransactions:
                 "The connection that `within` was given is closed.", hint="Open the conversation anew from the store."
             )
         return self._host
+
+
+# What a forked process inherited: kept, because connections that nobody holds are closed
+_INHERITED: Final[list[object]] = []
 
 
 class Connections:
@@ -264,13 +308,14 @@ class Connections:
         self._engine = engine
         self._keeps = keeps
         self._free: deque[Connection] = deque()
+        self._has_answered = False
 
     def run(self, work: Callable[[Connection], T]) -> T:
         """Run work on a connection that nothing else uses meanwhile."""
         try:
             connection = self._free.pop()
         except IndexError:
-            connection = self._engine.connect()
+            connection = self._connect()
         try:
             result = work(connection)
             if connection.in_transaction():
@@ -288,6 +333,31 @@ class Connections:
         """Close the connections that are kept."""
         while self._free:
             self._free.pop().close()
+
+    def give_up(self) -> deque[Connection]:
+        """Forget the connections that are kept, in a process that inherited them."""
+        inherited, self._free = self._free, deque()
+        return inherited
+
+    def _connect(self) -> Connection:
+        """A connection. A server that answered before, and refuses now, is restarting, and asked again for a while.
+
+        Raises:
+            PoolExhausted: all connections are in use.
+        """
+        first = time.monotonic()
+        while True:
+            try:
+                connection = self._engine.connect()
+            except PoolTimeout as error:
+                raise PoolExhausted from error
+            except OperationalError:
+                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
+                    raise
+                sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
+            else:
+                self._has_answered = connection.dialect.name != "sqlite"
+                return connection
 
 
 def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:

@@ -153,6 +153,13 @@ def _mark_indexed(connection: Connection, tenant: int, keys: Sequence[int], next
 
 def _document_of(item: Row[Any]) -> dict[str, Any]:
     json = item.json.decode() if isinstance(item.json, bytes) else item.json
+    try:
+        text = text_in(item.type, json)
+    except Exception as error:  # noqa: BLE001 - a damaged row is found by nobody, and stops nothing
+        LOG.warning(
+            "An item is not indexed: conversation %s, position %s: %r", item.conversation_id, item.position, error
+        )
+        text = ""
     return {
         "conversation_id": item.conversation_id,
         "position": item.position,
@@ -160,7 +167,7 @@ def _document_of(item: Row[Any]) -> dict[str, Any]:
         "type": item.type,
         "role": item.role,
         "created_at": item.created_at,
-        "text": text_in(item.type, json),
+        "text": text,
     }
 
 
