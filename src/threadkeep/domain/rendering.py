@@ -208,11 +208,10 @@ class Rendered:
     @cached_property
     def payload(self) -> JsonObject:
         """The request as a dict, for the provider's SDK."""
-        return (
-            loads_stored(self.source, "items", "a position that transcript() names")
-            if isinstance(self.source, bytes)
-            else self.source
-        )
+        if isinstance(self.source, bytes):
+            payload: JsonObject = loads_stored(self.source, "items", "a position that transcript() names")
+            return payload
+        return self.source
 
     @property
     def body(self) -> bytes:

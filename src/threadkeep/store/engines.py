@@ -49,14 +49,7 @@ def engine_for(url: str | URL | Engine) -> Engine:
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         return url
     target, extra = _resolved(url, is_async=False)
-    if (
-        is_sqlite_file(target)
-        and not (name := str(target.database)).startswith("file:")
-        and not Path(name).parent.is_dir()
-    ):
-        raise InvalidOption(
-            f"There is no directory {str(Path(name).parent)!r} for the database.", hint="Create it first."
-        )
+    _check_folder(target)
     try:
         engine = create_engine(target, **_options(target))
     except ImportError as error:
@@ -217,6 +210,17 @@ def is_sqlite_file(url: URL) -> bool:
     """Whether this is SQLite, in a file: connections cost next to nothing there."""
     name = url.database or ":memory:"
     return url.get_backend_name() == "sqlite" and ":memory:" not in name and url.query.get("mode") != "memory"
+
+
+def _check_folder(url: URL) -> None:
+    """Refuse the URL of a file where SQLite cannot make one.
+
+    Raises:
+        InvalidOption: there is no such directory.
+    """
+    name = str(url.database)
+    if is_sqlite_file(url) and not name.startswith("file:") and not (folder := Path(name).parent).is_dir():
+        raise InvalidOption(f"There is no directory {str(folder)!r} for the database.", hint="Create it first.")
 
 
 def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -9,7 +10,7 @@ from sqlalchemy import Connection, select
 from threadkeep.db.tables import response_bodies, responses
 from threadkeep.domain.jsontext import loads_stored
 from threadkeep.domain.stored import Page, StoredResponse
-from threadkeep.errors import NotFound
+from threadkeep.errors import DamagedRow, NotFound
 from threadkeep.store.handle import Handle
 from threadkeep.store.lineage import get_row
 from threadkeep.store.responses import decompress_body

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,14 +18,13 @@ from threading import Event
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
-from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
+from threadkeep.errors import Conflict, InvalidOption
+from threadkeep.store.connections import Connections, give_up, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
@@ -34,7 +32,6 @@ from threadkeep.store.refs import BranchRef
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 60.0  # how long work is repeated after deadlocks and busy databases
-REFUSED_SECONDS: Final = 10.0  # how long a server is asked for a connection that answered before
 LOST_LIMIT: Final = 5  # how often after a lost connection
 RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
 CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
@@ -72,19 +69,6 @@ class StreamBlocksWrite(Exception):
 
 # Ends the response in progress that blocks a write
 StreamEnder = Callable[[Connection, StreamBlocksWrite], None]
-
-
-def sleep(seconds: float) -> None:
-    """Wait without blocking an event loop that waits for this code."""
-    if in_greenlet():
-        await_only(asyncio.sleep(seconds))
-    else:
-        time.sleep(seconds)
-
-
-def blocking(call: Callable[[], T]) -> T:
-    """Call a library that blocks, in a worker thread where an event loop waits for this code."""
-    return await_only(asyncio.to_thread(call)) if in_greenlet() else call()
 
 
 @dataclass(slots=True)
@@ -242,8 +226,7 @@ class EngineTransactions(Inheritable):
         A database in memory was copied with the process.
         """
         if self.engine.dialect.name != "sqlite" or is_sqlite_file(self.engine.url):
-            _INHERITED.append((self.engine.pool, self._reading.give_up(), self._writing.give_up()))
-            self.engine.dispose(close=False)
+            give_up(self.engine, self._reading, self._writing)
 
     def _close_kept(self) -> None:
         self._reading.close()
@@ -292,72 +275,6 @@ class HostTransactions:
                 "The connection that `within` was given is closed.", hint="Open the conversation anew from the store."
             )
         return self._host
-
-
-# What a forked process inherited: kept, because connections that nobody holds are closed
-_INHERITED: Final[list[object]] = []
-
-
-class Connections:
-    """A connection for each transaction.
-
-    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
-    """
-
-    def __init__(self, engine: Engine, *, keeps: bool) -> None:
-        self._engine = engine
-        self._keeps = keeps
-        self._free: deque[Connection] = deque()
-        self._has_answered = False
-
-    def run(self, work: Callable[[Connection], T]) -> T:
-        """Run work on a connection that nothing else uses meanwhile."""
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._connect()
-        try:
-            result = work(connection)
-            if connection.in_transaction():
-                connection.rollback()
-        except BaseException:
-            connection.close()
-            raise
-        if self._keeps:
-            self._free.append(connection)
-        else:
-            connection.close()
-        return result
-
-    def close(self) -> None:
-        """Close the connections that are kept."""
-        while self._free:
-            self._free.pop().close()
-
-    def give_up(self) -> deque[Connection]:
-        """Forget the connections that are kept, in a process that inherited them."""
-        inherited, self._free = self._free, deque()
-        return inherited
-
-    def _connect(self) -> Connection:
-        """A connection. A server that answered before, and refuses now, is restarting, and asked again for a while.
-
-        Raises:
-            PoolExhausted: all connections are in use.
-        """
-        first = time.monotonic()
-        while True:
-            try:
-                connection = self._engine.connect()
-            except PoolTimeout as error:
-                raise PoolExhausted from error
-            except OperationalError:
-                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
-                    raise
-                sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
-            else:
-                self._has_answered = connection.dialect.name != "sqlite"
-                return connection
 
 
 def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:

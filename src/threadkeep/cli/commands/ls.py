@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Option
 
+from threadkeep.cli.commands.tenants import tenants_of
 from threadkeep.cli.options import After, Labels, Limit, OnlyUser, Status, Text, labels_of, on_target, status_of
-from threadkeep.cli.output import Column, record
+from threadkeep.cli.output import Column, note, record
 from threadkeep.cli.target import Target
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def ls(
             next_page = None
     records = [record_of(conversation) for conversation in conversations]
     target.report_list("conversations", records, COLUMNS, empty="no such conversations", next=next_page)
+    if target.tenant is None and (others := [row["name"] for row in tenants_of(target) if row["name"] != "default"]):
+        note(f"threadkeep: these are of the tenant 'default'; --tenant NAME shows those of {_some(others)}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
 
 
 def _has_labels_and_status(conversation: Conversation, labels: dict[str, str], status: str | None) -> bool:

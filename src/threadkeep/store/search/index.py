@@ -156,9 +156,8 @@ def _document_of(item: Row[Any]) -> dict[str, Any]:
     try:
         text = text_in(item.type, json)
     except Exception as error:  # noqa: BLE001 - a damaged row is found by nobody, and stops nothing
-        LOG.warning(
-            "An item is not indexed: conversation %s, position %s: %r", item.conversation_id, item.position, error
-        )
+        key = item.conversation_id, item.position
+        LOG.warning("The row of threadkeep_items with conversation_id %s, position %s is not indexed: %r", *key, error)
         text = ""
     return {
         "conversation_id": item.conversation_id,
