@@ -248,4 +248,4 @@ def _leave_out_the_ledger() -> None:
         insert_items(*arguments, beside=kept, **options)
 
     responses.insert_items = without
-    responses.attempt_row = lambda *_, **__: {}
+    responses.ledger.attempt_row = lambda *_, **__: {}

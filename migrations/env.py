@@ -8,7 +8,7 @@ from alembic import context
 from sqlalchemy import Connection, create_engine
 
 from threadkeep.db.models import Base
-from threadkeep.db.ownership import VERSION_TABLE
+from threadkeep.db.schema import VERSION_TABLE
 
 TABLES = frozenset(Base.metadata.tables)
 

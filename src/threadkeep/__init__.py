@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     )
     from threadkeep.domain.media import data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
-    from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns
+    from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
         LargeConversation,
         ReconciliationReport,
@@ -89,7 +89,6 @@ if TYPE_CHECKING:
         reset_default_registry,
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
-    from threadkeep.domain.views import ViewOptions
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.positions import AppendOptions
@@ -131,13 +130,12 @@ _NAMES: Final = {
     "domain.reports": (
         "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
     ),
-    "domain.rendering": "Loss Rendered Repair Turns",
+    "domain.rendering": "Loss Rendered Repair Turns ViewOptions",
     "domain.response": "Response",
     "domain.session": "Session",
     "domain.stored": "Branch Page SearchResult StoredItem StoredResponse SyncResult",
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
-    "domain.views": "ViewOptions",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
     "store.conversation": "Conversation",
     "store.positions": "AppendOptions",

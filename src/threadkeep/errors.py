@@ -37,19 +37,10 @@ All of them can be copied and pickled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-
-class Report(Protocol):
-    """What `LossError` needs to know about a loss or repair."""
-
-    @property
-    def code(self) -> str:
-        """A short, stable identifier."""
-
-    @property
-    def detail(self) -> str:
-        """A sentence for people."""
+if TYPE_CHECKING:
+    from threadkeep.domain.rendering import Loss, Repair
 
 
 class ThreadkeepError(Exception):
@@ -137,10 +128,10 @@ class CannotRender(FormatError):
 class LossError(CannotRender):
     """Strict rendering refused to lose or change something; `losses` and `repairs` say what."""
 
-    def __init__(self, format_name: str, losses: Sequence[Report], repairs: Sequence[Report] = ()) -> None:
+    def __init__(self, format_name: str, losses: Sequence[Loss], repairs: Sequence[Repair] = ()) -> None:
         self.losses, self.repairs = list(losses), list(repairs)
-        first, *others = [*losses, *repairs]
-        more = f" (and {len(others)} more)" if others else ""
+        reports: list[Loss | Repair] = [*losses, *repairs]
+        first, more = reports[0], f" (and {len(reports) - 1} more)" if len(reports) > 1 else ""
         super().__init__(
             f"Rendering for {format_name} is not exact: {first.code}: {first.detail.rstrip('.')}{more}.",
             hint="Render with strict=False to send it anyway; the losses are reported there.",

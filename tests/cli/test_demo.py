@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from tests.cli.runs import PROGRAM, Cli
 from threadkeep import Store
-from threadkeep.cli.demo_data import PROVIDERS, body_of, load_script
+from threadkeep.cli.commands.demo import PROVIDERS, body_of, load_script
 from threadkeep.domain.content import InputImage
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Reasoning

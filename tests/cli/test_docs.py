@@ -15,7 +15,7 @@ import typer
 from tests.cli.bodies import ANSWER, EVENTS, REQUEST, SESSION
 from tests.cli.runs import Cli
 from threadkeep.cli import app
-from threadkeep.cli.exit_codes import EXIT_CODES
+from threadkeep.cli.failures import EXIT_CODES
 
 PAGE = Path(__file__).parent.parent.parent.joinpath("docs/cli.md").read_text()
 

@@ -17,7 +17,7 @@ from tests.cli.runs import Cli
 from tests.test_errors import LOSSES, REPAIRS
 from threadkeep import Session, errors
 from threadkeep.cli import app
-from threadkeep.cli.error_messages import ADVICE, CALLS, OPTIONS, error_message, in_shell_words
+from threadkeep.cli.failures import ADVICE, CALLS, OPTIONS, error_message, in_shell_words
 from threadkeep.errors import ThreadkeepError
 
 CODE = re.compile(r"\w\(|\w=[\"'.FT]|\w=(?!\w)|\w_\w+ (is|must)")  # calls, keyword arguments, Python names

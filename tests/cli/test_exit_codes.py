@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from tests.cli.bodies import SESSION
 from tests.cli.runs import PROGRAM, Cli
 from threadkeep import Session, __version__, errors
-from threadkeep.cli.exit_codes import EXIT_CODES, exit_code
+from threadkeep.cli.failures import EXIT_CODES, exit_code
 
 TREE = [
     (errors.InvalidOption("x"), 2),

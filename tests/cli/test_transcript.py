@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from threadkeep.cli.json_preview import preview_lines
-from threadkeep.cli.transcript import ITEMS, PARTS, lines_of, title_of
+from threadkeep.cli.transcript import ITEMS, PARTS, lines_of, preview_lines, title_of
 from threadkeep.domain import content, items
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="

@@ -20,7 +20,7 @@ from tests.store.ledger import attempt_at
 from threadkeep import InvalidOption, UsageRow
 from threadkeep.cli import usage_plot
 from threadkeep.cli.formatting import bar, dollars, milliseconds, number_of, percent, short, size
-from threadkeep.cli.time_options import time_of, time_text
+from threadkeep.cli.options import time_of, time_text
 from threadkeep.cli.usage_table import measure_of
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.databases import Database
 from threadkeep.db import tables
 from threadkeep.db.base import Base
-from threadkeep.db.ownership import VERSION_TABLE
+from threadkeep.db.schema import VERSION_TABLE
 from threadkeep.db.types import Identifier, UtcDateTime
 
 WITHOUT_TENANT = {tables.tenants.name, VERSION_TABLE}

@@ -21,8 +21,8 @@ DIALECTS = [module.dialect() for module in MODULES]
 BUILDERS = [
     builder
     for module in (conversations, items, keys, tool_calls)
-    for name, builder in inspect.getmembers(module, callable)
-    if not name.startswith("_") and builder.__module__ == module.__name__ and name not in {"visible", "with_label"}
+    for _, builder in inspect.getmembers(module, callable)
+    if builder.__module__ == module.__name__ and hasattr(builder, "cache_info")
 ]
 CHOICES: dict[str, list[Any]] = {"bool": [False, True], "int": [0, 2]}
 

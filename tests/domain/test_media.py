@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep.domain.media import base64_media_type, data_url, parse_data_url, url_bytes
+from threadkeep.domain.content import InputImage
+from threadkeep.domain.media import base64_media_type, data_url, parse_data_url
 from threadkeep.errors import InvalidItem
 
 
 @given(st.binary())
 def test_bytes_come_back_from_their_data_url(data: bytes) -> None:
-    assert url_bytes(data_url(data, "image/png")) == data
+    assert InputImage(data_url(data, "image/png")).data == data
 
 
 @pytest.mark.parametrize(
@@ -38,4 +39,4 @@ def test_only_base64_data_urls_with_a_type_are_parsed(url: object, parsed: tuple
 
 def test_bad_base64_is_an_invalid_item() -> None:
     with pytest.raises(InvalidItem, match="base64"):
-        url_bytes("data:image/png;base64,a")
+        _ = InputImage("data:image/png;base64,a").data

@@ -21,10 +21,10 @@ from threadkeep.domain.options import (
     OptionAttributes,
     SessionOptions,
     UpdateOptions,
-    settings_at_creation,
+    json_output_text,
     settings_with,
+    thinking,
 )
-from threadkeep.domain.shortcuts import json_output_text, thinking
 from threadkeep.errors import InvalidOption
 from threadkeep.store.updates import INFO
 
@@ -139,7 +139,7 @@ def test_none_takes_an_option_out() -> None:
 
 
 def test_empty_metadata_is_unset_at_creation() -> None:
-    assert settings_at_creation({"metadata": {}, "include": [], "extra": {}}) == {"include": []}
+    assert Session(metadata={}, include=[], extra={}).settings == {"include": []}
 
 
 def test_options_are_copied() -> None:

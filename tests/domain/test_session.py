@@ -14,10 +14,9 @@ from tests.domain.jsonvalues import OBJECTS, same
 from threadkeep.domain import formats
 from threadkeep.domain.content import InputText
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Message
-from threadkeep.domain.rendering import Rendered, RenderOptions
+from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.domain.views import ViewOptions
 from threadkeep.errors import InvalidItem, InvalidOption, UnknownFormat
 from threadkeep.formats.base import Format, Signs
 from threadkeep.formats.canonical.snapshots import Snapshot

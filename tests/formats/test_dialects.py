@@ -10,7 +10,7 @@ import pytest
 from tests.formats.factories import Json, answer, assistant, call, codes, output, render, user
 from threadkeep import InvalidOption, Session
 from threadkeep.domain.options import DIALECTS
-from threadkeep.domain.rendering import RenderOptions, recorded_options
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats import FormatName, get_format
 from threadkeep.formats.shared.dialects import CHAT, RESPONSES
 
@@ -43,7 +43,7 @@ def test_a_conversation_keeps_its_dialect_and_a_call_may_have_another() -> None:
 
 def test_the_dialect_of_a_call_is_recorded_with_its_request() -> None:
     options = RenderOptions(dialect="zai")
-    assert recorded_options(options.view("chat_completion")) == options
+    assert RenderOptions.recorded(options.view("chat_completion")) == options
 
 
 @pytest.mark.parametrize("name", ["acme", "", 1, ["zai"]])

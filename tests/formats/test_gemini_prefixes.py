@@ -14,7 +14,7 @@ from tests.formats.conversations import CONVERSATIONS, Conversation
 from tests.formats.factories import answer, assistant, call, output, snapshot, user
 from tests.formats.validity_gemini import refused
 from threadkeep.domain.context_caches import ContextCache
-from threadkeep.domain.rendering import RenderOptions, recorded_options
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, InvalidOption
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.canonical.snapshots import Snapshot
@@ -126,7 +126,7 @@ def test_what_names_a_cache_is_recorded() -> None:
     options = RenderOptions(context_cache=ContextCache("cachedContents/1", 3), account="a", cache="auto")
     view = options.view("gemini")
     assert view == {"format": "gemini", "cache": "auto", "context_cache": ["cachedContents/1", 3]}
-    assert recorded_options(view).context_cache == ContextCache("cachedContents/1", 3)
+    assert RenderOptions.recorded(view).context_cache == ContextCache("cachedContents/1", 3)
 
 
 def test_a_cache_leaves_something_to_say() -> None:

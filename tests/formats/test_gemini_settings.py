@@ -11,9 +11,8 @@ from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender
-from threadkeep.formats.gemini.fields import FIELDS, fields_of
+from threadkeep.formats.gemini.fields import FAMILIES, FIELDS, GENERAL, family_of, fields_of
 from threadkeep.formats.gemini.fields import NAMES as NAME_RULE
-from threadkeep.formats.gemini.models import FAMILIES, GENERAL, family_of
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.shared.fields import NoField, SpecialField
 from threadkeep.formats.shared.names import Names

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from threadkeep import Session, Turns
-from threadkeep.domain.rendering import RenderOptions, recorded_options
+from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import NAMES, FormatName
 from threadkeep.formats.canonical.snapshots import snapshot_of
@@ -134,7 +134,7 @@ def test_nothing_from_the_dynamic_context_on_is_stable(format_name: FormatName) 
 @pytest.mark.parametrize("format_name", NAMES)
 def test_views_are_recorded_and_read_back(format_name: FormatName) -> None:
     options = RenderOptions(window=Turns(3, step=2), vision=False, dynamic_context=NOW, upto=4, server_state="none")
-    assert recorded_options(options.view(format_name)) == options
+    assert RenderOptions.recorded(options.view(format_name)) == options
     assert RenderOptions().view(format_name) == {"format": format_name}
 
 

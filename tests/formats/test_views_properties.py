@@ -16,7 +16,7 @@ from tests.formats import validity_gemini
 from tests.formats.conversations import APPENDS, SETTINGS, TOOLS, Append, Conversation, grown
 from tests.formats.test_cross_rendering import faults
 from threadkeep.domain.options import DIALECTS
-from threadkeep.domain.rendering import Rendered, RenderOptions, Turns, recorded_options
+from threadkeep.domain.rendering import Rendered, RenderOptions, Turns
 from threadkeep.errors import CannotRender
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.canonical.snapshots import Snapshot
@@ -108,7 +108,7 @@ def test_every_view_of_every_conversation_is_valid(
         assert faults(found.payload, format_name) == []
     assert {loss.code for loss in found.losses} <= LOSSES.keys()
     assert {repair.code for repair in found.repairs} <= REPAIRS.keys()
-    assert recorded_options(found.view) == options
+    assert RenderOptions.recorded(found.view) == options
 
 
 @pytest.mark.parametrize("format_name", NAMES)

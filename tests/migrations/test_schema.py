@@ -20,8 +20,7 @@ from tests.processes import forked
 from tests.store.watching import engine_of
 from threadkeep import AsyncStore, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
 from threadkeep.db.base import Base
-from threadkeep.db.ownership import VERSION_TABLE
-from threadkeep.db.schema import HEAD, REVISIONS, migrations_folder
+from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
 from threadkeep.db.types import MYSQL
 
 TABLES = set(Base.metadata.tables)

@@ -16,7 +16,7 @@ from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise
 from tests.store.ledger import attempt_at
 from threadkeep import Store
-from threadkeep.db.ownership import VIEWS
+from threadkeep.db.schema import VIEWS
 from threadkeep.store.purging import hide_conversation
 
 FIGURES = [

@@ -1,3 +1,4 @@
+# ruff: noqa: DTZ001, DTZ901, E501, RUF001 - odd is what they are to be
 """Values that nobody should pass, and valid arguments beside which they are passed."""
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ ODD: dict[str, Callable[[World], Any]] = {
             timedelta(microseconds=1),
             datetime(2026, 1, 1),
             datetime.max,
-            date.min,  # noqa: DTZ001 - odd
+            date.min,
             datetime.max.replace(tzinfo=timezone(timedelta(hours=-23))),
             date.max,
             datetime(1, 1, 1, tzinfo=UTC),

@@ -86,10 +86,10 @@ def test_it_is_gone_for_everybody_at_once(
     other = elsewhere.get_conversation(full.id)
     other.render("open_responses")
 
-    def interrupted(*_: Any) -> bool:
+    def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.retention.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     for look in (
@@ -114,12 +114,12 @@ def test_an_interrupted_purge_is_finished_later(
     kept = store.create_conversation(input="stays")
     calls = iter(range(100))
 
-    def interrupted(*arguments: Any) -> bool:
+    def interrupted(*arguments: Any, **named: Any) -> bool:
         if next(calls) == 2:
             raise KeyboardInterrupt
-        return purge_batch(*arguments)
+        return purge_batch(*arguments, **named)
 
-    monkeypatch.setattr("threadkeep.store.retention.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     monkeypatch.undo()

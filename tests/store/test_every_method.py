@@ -65,8 +65,7 @@ def world_of(store: Any, foreign: Any) -> World:
 
 def changed(tables: Tables, conversation: Any) -> Any:
     """What can be seen of a change."""
-    rows = [row for row in tables.rows("conversations", "id")]
-    return tables.counts(), rows, tables.rows("items", "conversation_id", "position")
+    return tables.counts(), tables.rows("conversations", "id"), tables.rows("items", "conversation_id", "position")
 
 
 @st.composite
@@ -115,8 +114,7 @@ def test_only_errors_of_threadkeep_come_out(
         except COUNTED:
             pass
         except ThreadkeepError as error:
-            assert str(error)
-            assert len(str(error)) < 10_000
+            assert 0 < len(str(error)) < 10_000  # noqa: PT017 - other errors are to be seen as they are
             assert changed(tables, world.conversation) == before
         else:
             world = world_of(store, foreign)  # whatever it is now

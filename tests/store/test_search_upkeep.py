@@ -104,10 +104,10 @@ def test_deleted_is_gone_at_once(store: Any, monkeypatch: pytest.MonkeyPatch, is
     conversation = store.create_conversation(input=CANARY, title=CANARY)
     assert not is_seen or len(store.search(CANARY).items) == 2
 
-    def interrupted(*_: Any) -> bool:
+    def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.retention.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(conversation.id)
     monkeypatch.undo()
@@ -247,7 +247,7 @@ def test_a_sqlite_without_fts5_does_everything_but_search(tmp_path: Path, monkey
         pass
     run(Database("sqlite", url), "DROP TABLE threadkeep_search_index")
     monkeypatch.setattr(
-        "threadkeep.store.search.index.CREATE_INDEX",
+        "threadkeep.db.queries.search.CREATE_INDEX",
         text("CREATE VIRTUAL TABLE threadkeep_search_index USING fts0(words)"),
     )
     with Store(url) as store:

@@ -589,7 +589,7 @@ def test_a_conversation_that_is_being_deleted_too(
     """Hidden, but not purged yet."""
     recorder = left(conversation, *a_stream(WORDS))
     with monkeypatch.context() as patch:
-        patch.setattr("threadkeep.store.retention.purge_batch", lambda *_: False)
+        patch.setattr("threadkeep.store.purging.purge_batch", lambda *_, **__: False)
         store.delete_conversation(conversation.id)
     with pytest.raises(NotFound):
         recorder.__exit__(None, None, None)

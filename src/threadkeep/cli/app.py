@@ -1,44 +1,117 @@
-"""The commands and the options before them."""
+"""The program: its commands, the options before them, and how errors become one line on stderr and an exit code."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 from typer import Option
+from typer.core import TyperGroup
 
-from threadkeep.cli.commands import (
-    append,
-    branches,
-    db,
-    demo,
-    import_sessions,
-    ls,
-    render,
-    retention,
-    search,
-    show,
-    stats,
-    tenants,
-    tools,
-    usage,
-)
-from threadkeep.cli.exit_codes import USAGE
+from threadkeep.cli.commands import administration, append, conversations, demo, import_sessions, render, search, usage
+from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
 from threadkeep.cli.options import AsJson, Tenant
-from threadkeep.cli.program import Program
+from threadkeep.cli.output import printable
 from threadkeep.cli.target import DEFAULT_URL, URL_VARIABLE, Target
+from threadkeep.errors import ThreadkeepError
+
+# Typer has its own copy of Click from 0.20 on; the classes above BadParameter are what its parser raises.
+PARSER_ERRORS: Final[tuple[type[Exception], ...]] = tuple(
+    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and hasattr(kind, "format_message")
+)
+ENDINGS: Final[tuple[type[Exception], ...]] = (typer.Exit, *PARSER_ERRORS)
+
+# Typer checks values with Pydantic, whose messages begin and end like this.
+PYDANTIC_NOISE: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
+
+
+class Program(TyperGroup):
+    """The commands, with the ways a run can end."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command line and exit."""
+        _open_streams()
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # for lone surrogates, and for what the terminal's encoding lacks
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except PARSER_ERRORS as error:
+            _print_error(_usage_message(error))
+            code = USAGE
+        except typer.Abort:
+            code = INTERRUPTED
+        except SystemExit as exit_:  # how Typer ends when the help is printed into a closed pipe
+            if not isinstance(exit_.__context__, BrokenPipeError):
+                raise
+            code = BROKEN_PIPE
+        except OSError as error:  # while printing the help, which happens outside of `invoke`
+            _print_error(error_message(error))
+            code = exit_code(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; its errors become exit codes."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except ENDINGS:  # first, because `_expected_errors` loads SQLAlchemy
+            raise
+        except BrokenPipeError as error:
+            _discard_output()
+            raise typer.Exit(BROKEN_PIPE) from error
+        except _expected_errors() as error:
+            _print_error(error_message(error))
+            raise typer.Exit(exit_code(error)) from error
+        return result
+
+
+def _open_streams() -> None:
+    """Open the null device where a stream was closed (``>&-``): Python has None there, and every use of it fails."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - used until the end
+
+
+def _usage_message(error: Any) -> str:
+    """What the parser says, and how to get help."""
+    context = getattr(error, "ctx", None)
+    hint = "" if context is None else f" Try: {context.command_path} --help"
+    return PYDANTIC_NOISE.sub("", one_line(error.format_message())).rstrip(".") + "." + hint
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    """Errors that are not defects: a traceback would not help."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return ThreadkeepError, SQLAlchemyError, OSError
+
+
+def _print_error(message: str) -> None:
+    typer.echo(printable(f"threadkeep: {message}"), err=True)
+
+
+def _discard_output() -> None:
+    """Send what is still buffered to the null device: flushing it into the closed pipe would fail again at the end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+
 
 # In the order of the help
 COMMANDS: Final = {
-    "ls": ls.ls, "show": show.show, "branches": branches.branches, "render": render.render,
+    "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "render": render.render,
     "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
-    "reindex": search.reindex, "usage": usage.usage, "tools": tools.tools, "stats": stats.stats,
-    "retain": retention.retain, "erase-user": retention.erase_user, "demo": demo.demo,
+    "reindex": search.reindex, "usage": usage.usage, "tools": usage.tools, "stats": administration.stats,
+    "retain": administration.retain, "erase-user": administration.erase_user, "demo": demo.demo,
 }  # fmt: skip
 
 app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.add_typer(db.commands, name="db")
-app.add_typer(tenants.commands, name="tenants")
+app.add_typer(administration.schema_commands, name="db")
+app.add_typer(administration.tenant_commands, name="tenants")
 for name, command in COMMANDS.items():
     app.command(name)(command)
 

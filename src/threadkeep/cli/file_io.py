@@ -1,8 +1,7 @@
-"""Files that commands read and write; ``-`` is stdin."""
+"""Files that commands read; ``-`` is stdin."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -11,18 +10,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from threadkeep.errors import InvalidOption, ThreadkeepError
+from threadkeep.errors import InvalidOption
 
 STDIN: Final = "-"
 
 
 @contextmanager
 def open_input(name: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
-    """An open file, or stdin; to be read twice (`seekable`) stdin and pipes are copied into a temporary file.
-
-    Raises:
-        InvalidOption: it cannot be opened or read.
-    """
+    """An open file, or stdin; to be read twice (`seekable`) stdin and pipes are copied into a temporary file."""
     is_stdin = name == STDIN
     with nullcontext(sys.stdin.buffer) if is_stdin else _open(name) as file:
         if not seekable or (not is_stdin and file.seekable()):
@@ -32,20 +27,6 @@ def open_input(name: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
             shutil.copyfileobj(file, copy)
             copy.seek(0)
             yield copy
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """For statements that write a file.
-
-    Raises:
-        ThreadkeepError: it cannot be written; the message names it.
-    """
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ThreadkeepError(f"Cannot write {str(path)!r}: {reason}.") from error
 
 
 def _open(name: str) -> BinaryIO:

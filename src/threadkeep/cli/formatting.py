@@ -9,10 +9,8 @@ UNKNOWN: Final = "-"
 NANO: Final = 10**9
 EXACT: Final = 100_000  # numbers below are written out
 STEPS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
-FULL: Final = "█"
 EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 SECOND_MS: Final = 1000
-PLAIN_BLOCK: Final = "#"
 # From so many nano-dollars on -> decimals of a cost in dollars
 DECIMALS: Final = ((NANO, 2), (NANO // 100, 4))
 
@@ -79,9 +77,7 @@ def bar(value: float | None, largest: float, width: int, *, is_plain: bool = Fal
         return ""
     eighths = max(round(value / largest * width * 8), 1)
     whole, rest = divmod(eighths, 8)
-    if is_plain:
-        return PLAIN_BLOCK * max(whole, 1)
-    return FULL * whole + EIGHTHS[rest]
+    return "#" * max(whole, 1) if is_plain else "█" * whole + EIGHTHS[rest]
 
 
 def key_text(value: Any) -> str | None:

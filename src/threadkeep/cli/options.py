@@ -1,9 +1,11 @@
-"""Options that several commands have, and how a command gets those that all have."""
+"""Options that several commands have, what their texts mean, and how a command gets those that all have."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import wraps
 from typing import Annotated, Any, Final, Literal
 
@@ -34,7 +36,14 @@ Limit = Annotated[int, Option("--limit", metavar="N", help="At most this many.")
 MaxRows = Annotated[int | None, Option("--limit", metavar="N", min=1, help="At most this many rows.")]
 After = Annotated[Text, Option("--after", metavar="NEXT", help="Start where an earlier page ended.")]
 Yes = Annotated[bool, Option("--yes", help="Do it: without this option nothing is deleted.")]
+Since = Annotated[
+    Text, Option("--since", metavar="WHEN", help="2026-11-01, a time with its zone, or 30d, 2w, 12h ago.")
+]
+Until = Annotated[Text, Option("--until", metavar="WHEN", help="The same; exclusive.")]
+TimeZone = Annotated[str, Option("--tz", metavar="ZONE", help="Time zone of dates, days and hours.")]
 
+_DURATION: Final = re.compile(r"(?P<number>\d{1,9})(?P<unit>[hdw])")
+_UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 _KEYWORD: Final = inspect.Parameter.KEYWORD_ONLY
 _CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 # The options of all commands, as Typer reads them
@@ -70,11 +79,7 @@ def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def labels_of(texts: list[str] | None) -> dict[str, str]:
-    """Labels from ``KEY=VALUE`` texts.
-
-    Raises:
-        InvalidOption: one of them does not have that form.
-    """
+    """Labels from ``KEY=VALUE`` texts."""
     labels = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
@@ -90,12 +95,69 @@ def status_of(option: Literal["active", "archived", "all"]) -> Literal["active",
 
 
 def format_name(text: str) -> FormatName:
-    """The name of a wire format, as the Python API takes it.
-
-    Raises:
-        UnknownFormat: no format has that name.
-    """
+    """The name of a wire format, as the Python API takes it."""
     for name in NAMES:
         if name == text:
             return name
     raise UnknownFormat(text, sorted(NAMES))
+
+
+def bounds_of(since: str | None, until: str | None, tz: str = "UTC") -> dict[str, date | datetime | None]:
+    """The times that `--since` and `--until` name, as arguments of the library."""
+    return {"since": time_of("--since", since, tz), "until": time_of("--until", until, tz)}
+
+
+def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
+    """The date or time that an option names: ISO 8601, or so many hours, days or weeks ago."""
+    if text is None:
+        return None
+    try:
+        if _DURATION.fullmatch(text) is None:
+            return _iso_time(text)
+        ago, now = duration_of(text), datetime.now(_zone(tz))
+        # Hours are those that have passed, even if the clocks were changed in between.
+        return now.astimezone(UTC) - ago if text.endswith("h") else now.date() - ago
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, InvalidOption):
+            raise
+        raise InvalidOption(
+            f"{option} {text!r} is not a time. Give a date (2026-11-01), a time with its zone (2026-11-01T12:00Z), "
+            "or how long ago it was (12h, 30d, 2w)."
+        ) from error
+
+
+def duration_of(text: str) -> timedelta:
+    """A length of time such as 30d, 2w or 12h; raises ValueError or OverflowError where it is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
+
+
+def time_text(since: str | None, until: str | None) -> str:
+    """The time of a report, in words."""
+    match = _DURATION.fullmatch(since or "")
+    if match and until is None:
+        return f"last {match['number']} {_UNITS[match['unit']]}"
+    return " ".join(f"{word} {text}" for word, text in (("since", since), ("until", until)) if text is not None)
+
+
+def _iso_time(text: str) -> date | datetime:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(text)
+    return at
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":  # also where the system has no time zones
+        return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidOption(f"--tz is not the name of a time zone: {name!r}. Give one such as Europe/Paris.") from error

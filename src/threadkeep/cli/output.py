@@ -16,6 +16,7 @@ from typing import Any, Final
 import typer
 
 from threadkeep.cli.formatting import UNKNOWN
+from threadkeep.domain.jsontext import dumps
 
 PIPE_WIDTH: Final = 200  # of aligned tables where there is no terminal
 GAP: Final = 3  # between the columns of an aligned table
@@ -27,25 +28,15 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
-
-    Attributes:
-        title: what stands above it.
-        key: of its value in a record; without one it is the title.
-        is_number: the values stand at the right.
-        is_time: the values are times in ISO 8601.
-        no_wrap: the values are never broken into lines; numbers never are.
-        drop_order: where a terminal is too narrow the columns with 1 are left out first, then those with 2 …; 0: never.
-        style: of the cells on a terminal, as Rich names it.
-    """
+    """A column of a table."""
 
     title: str
-    key: str = ""
-    is_number: bool = False
-    is_time: bool = False
-    no_wrap: bool = False
-    drop_order: int = 0
-    style: str = ""
+    key: str = ""  # of its value in a record; without one it is the title
+    is_number: bool = False  # the values stand at the right
+    is_time: bool = False  # the values are times in ISO 8601
+    no_wrap: bool = False  # the values are never broken into lines; numbers never are
+    drop_order: int = 0  # a terminal too narrow leaves out columns with 1 first, then those with 2 …; 0: never
+    style: str = ""  # of the cells on a terminal, as Rich names it
 
     def value(self, record: Mapping[str, Any]) -> Any:
         """Its value in a record."""
@@ -83,8 +74,6 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print JSON: indented on a terminal, else on one line, in UTF-8."""
-    from threadkeep.domain.jsontext import dumps
-
     if not is_terminal():
         typer.echo(dumps(value))
         return

@@ -28,13 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The database and tenant of a command, and whether it prints JSON.
-
-    Attributes:
-        url: of the database.
-        tenant: its name; None for the default one.
-        is_json: whether `--json` was given.
-    """
+    """The database and tenant of a command (None: the default one), and whether it prints JSON."""
 
     url: str
     tenant: str | None
@@ -53,11 +47,7 @@ class Target:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the database is a SQLite file that does not exist.
-
-        Raises:
-            InvalidOption: it is not a database URL.
-        """
+        """Whether the database is a SQLite file that does not exist."""
         from threadkeep.store.engines import parsed_url
 
         url = parsed_url(self.url)
@@ -65,12 +55,7 @@ class Target:
         return is_file and not str(url.database).startswith("file:") and not Path(str(url.database)).exists()
 
     def check_exists(self) -> None:
-        """Check that there is a database: a misspelt one must not be created, and found to be empty.
-
-        Raises:
-            SchemaError: it is a SQLite file that does not exist.
-            InvalidOption: it is not a database URL.
-        """
+        """Check that there is a database: a misspelt one must not be created, and found to be empty."""
         if self.is_missing:
             raise SchemaError(
                 f"There is no database {self.shown_url}.",
@@ -83,9 +68,6 @@ class Target:
         """The store of the tenant, or only what belongs to one user there; or the store of all tenants.
 
         With `create` a SQLite file that does not exist is set up, and stderr says so.
-
-        Raises:
-            InvalidOption, MissingExtra, SchemaError, NotFound: it cannot be opened.
         """
         from threadkeep import Store
 
@@ -103,11 +85,7 @@ class Target:
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        """An engine that can connect to the database, whatever the state of its schema.
-
-        Raises:
-            InvalidOption, MissingExtra: the URL cannot be used.
-        """
+        """An engine that can connect to the database, whatever the state of its schema."""
         from threadkeep.store.engines import engine_for
 
         with self._checked_parameters():

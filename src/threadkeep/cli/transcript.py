@@ -1,12 +1,20 @@
-"""Items as a person reads them: pure functions from an item's dict to lines."""
+"""Items and JSON as a person reads them: pure functions to lines.
+
+Long texts of JSON are cut, deep objects are left out, and each element of a list stands on its own line.
+"""
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from threadkeep.cli.json_preview import preview_line
 from threadkeep.domain.jsontext import JsonObject
+
+MAX_TEXT: Final = 48  # characters of a text
+MAX_DEPTH: Final = 5  # levels of objects and lists
+WIDTH: Final = 110
 
 
 def title_of(item: JsonObject) -> str:
@@ -23,10 +31,6 @@ def _text(part: Mapping[str, Any]) -> list[str]:
     lines = str(part.get("text", "")).splitlines()
     annotations = part.get("annotations") or []
     return [*lines, f"[annotations: {len(annotations)}]"] if annotations else lines
-
-
-def _refusal(part: Mapping[str, Any]) -> list[str]:
-    return [f"[refusal] {part.get('refusal', '')}"]
 
 
 def _media(part: Mapping[str, Any]) -> list[str]:
@@ -62,15 +66,9 @@ def _provider_block(part: Mapping[str, Any]) -> list[str]:
 
 # content part type -> its lines
 PARTS: Final[dict[str, Callable[[Mapping[str, Any]], list[str]]]] = {
-    "input_text": _text,
-    "output_text": _text,
-    "text": _text,
-    "reasoning_text": _text,
-    "summary_text": _text,
-    "refusal": _refusal,
-    "input_image": _media,
-    "input_file": _media,
-    "input_video": _media,
+    **dict.fromkeys(("input_text", "output_text", "text", "reasoning_text", "summary_text"), _text),
+    **dict.fromkeys(("input_image", "input_file", "input_video"), _media),
+    "refusal": lambda part: [f"[refusal] {part.get('refusal', '')}"],
     "provider_item": _provider_block,
 }
 
@@ -94,10 +92,6 @@ def _reasoning(item: JsonObject) -> list[str]:
     return [*_content(item.get("summary")), *_content(item.get("content")), *note]
 
 
-def _compaction(item: JsonObject) -> list[str]:
-    return _reasoning(item) or ["[replaces everything before it]"]
-
-
 def _other_item(item: JsonObject) -> list[str]:
     return [preview_line({key: value for key, value in item.items() if key not in {"type", "origin", "native"}})]
 
@@ -108,7 +102,7 @@ ITEMS: Final[dict[str, Callable[[JsonObject], list[str]]]] = {
     "function_call": lambda item: str(item.get("arguments", "")).splitlines(),
     "function_call_output": lambda item: _content(item.get("output")),
     "reasoning": _reasoning,
-    "compaction": _compaction,
+    "compaction": lambda item: _reasoning(item) or ["[replaces everything before it]"],
     "item_reference": lambda item: [f"[item {item.get('id')}, kept by the provider]"],
     "provider_item": _provider_block,
 }
@@ -120,3 +114,46 @@ TITLES: Final[dict[str, Callable[[JsonObject], str]]] = {
     "function_call": lambda item: f"call {item.get('name')} ({item.get('call_id')})",
     "function_call_output": lambda item: f"output ({item.get('call_id')})",
 }
+
+
+# JSON
+
+
+def shortened(value: Any, depth: int = 0) -> Any:
+    """A JSON value with its long texts cut (each says how long it was) and what is nested too deeply left out."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_TEXT else f"{value[: MAX_TEXT // 2]}… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        if depth > MAX_DEPTH and value:
+            return {"…": len(value)}
+        return {key: shortened(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list):
+        return ["…"] if depth > MAX_DEPTH and value else [shortened(inner, depth + 1) for inner in value]
+    return value
+
+
+def preview_lines(value: dict[str, Any]) -> list[str]:
+    """The lines of a shortened JSON object: one for each key, and one for each element of its lists."""
+    lines = []
+    for name, inner in shortened(value).items():
+        if isinstance(inner, list) and inner:
+            lines += [f"{name}:", *(line for element in inner for line in _wrap(f"- {_json(element)}", "  "))]
+        else:
+            lines += _wrap(f"{name}: {_json(inner)}", "")
+    return lines
+
+
+def preview_line(value: Any) -> str:
+    """A shortened JSON value on one line."""
+    return _json(shortened(value))
+
+
+def _wrap(line: str, indent: str) -> list[str]:
+    hanging = f"{indent}    "
+    return textwrap.wrap(
+        line, WIDTH, initial_indent=indent, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -44,34 +44,21 @@ TITLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What is drawn.
+    """What is drawn."""
 
-    Attributes:
-        title: above the bars.
-        measure: the figure that they show.
-        time: what the axis counts: hours, days …; None: the bars lie one below the other.
-        axis: the times or names along the axis.
-        series: the values of each series, one for each of these.
-        remark: below the bars.
-        unknown: names of bars whose value is unknown.
-    """
-
-    title: str
-    measure: str
-    time: str | None
-    axis: list[Any]
-    series: dict[str, list[float]]
-    remark: str = ""
-    unknown: frozenset[str] = frozenset()
+    title: str  # above the bars
+    measure: str  # the figure that they show
+    time: str | None  # what the axis counts: hours, days …; None: the bars lie one below the other
+    axis: list[Any]  # the times or names along the axis
+    series: dict[str, list[float]]  # the values of each series, one for each of these
+    remark: str = ""  # below the bars
+    unknown: frozenset[str] = frozenset()  # names of bars whose value is unknown
 
 
-def check_plot(path: Path, by: Sequence[str]) -> None:
-    """Check that a plot with that file name can be drawn, before the report is made.
-
-    Raises:
-        InvalidOption: its suffix is unknown, or there is nothing to compare.
-        MissingExtra: matplotlib is not installed.
-    """
+def check_plot(path: Path | None, by: Sequence[str]) -> None:
+    """Check that a plot with that file name, if one is wanted, can be drawn, before the report is made."""
+    if path is None:
+        return
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidOption(f"--plot {str(path)!r} must end with {', '.join(SUFFIXES)}.")
     if not by:
@@ -92,13 +79,12 @@ def write_plot(
     plot, suffix = plot_of(by, rows, measure or measure_of(rows), about), path.suffix.lower()
     with rc_context(RULES), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about characters that the font does not have
-        figure = _draw(plot)
-        if suffix == ".html":
-            path.write_text(_page(plot, by, rows, _svg(figure)), encoding="utf-8")
-        elif suffix == ".svg":
-            path.write_text(_svg(figure), encoding="utf-8")
-        else:
+        figure, svg = _draw(plot), io.StringIO()
+        if suffix == ".png":
             figure.savefig(path, dpi=PNG_DPI, format="png")
+            return
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    path.write_text(_page(plot, by, rows, svg.getvalue()) if suffix == ".html" else svg.getvalue(), encoding="utf-8")
 
 
 def plot_of(by: Sequence[str], rows: Sequence[UsageRow], measure: str, about: str = "") -> Plot:
@@ -203,7 +189,7 @@ def _draw(plot: Plot) -> Any:
     height = HEIGHT if plot.time else max(1.6, 0.9 + 0.3 * len(plot.axis))
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(_escaped(plot.title), loc="left", fontweight="bold", pad=12)
+    axes.set_title(_label(plot.title, len(plot.title)), loc="left", fontweight="bold", pad=12)
     axes.spines[["top", "right", "left" if plot.time else "bottom"]].set_visible(False)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
@@ -245,7 +231,7 @@ def _draw_series(axes: Any, plot: Plot) -> float:
         bottom = top
     if "" not in plot.series:
         # In the order in which the bars are stacked, seen from above
-        names = [_escaped(_cut(name, 30)) for name in reversed(plot.series)]
+        names = [_label(name, 30) for name in reversed(plot.series)]
         outside: Any = {"frameon": False, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
         legend = axes.legend(handles[::-1], ["?"] * len(names), **outside)
         for text, name in zip(legend.get_texts(), names, strict=True):
@@ -256,12 +242,12 @@ def _draw_series(axes: Any, plot: Plot) -> float:
 def _draw_bars(axes: Any, plot: Plot) -> None:
     [values] = plot.series.values()
     axes.barh(range(len(values)), values, height=0.7, color=COLOURS[0])
-    axes.set_yticks(range(len(values)), [_escaped(_cut(name)) for name in plot.axis])
+    axes.set_yticks(range(len(values)), [_label(name) for name in plot.axis])
     axes.invert_yaxis()
     axes.set_xticks([])
     axes.margins(x=0.12)
     for y, (name, value) in enumerate(zip(plot.axis, values, strict=True)):
-        text = "unknown" if name in plot.unknown else _escaped(_value_label(value, plot.measure, max(values)))
+        text = "unknown" if name in plot.unknown else _label(_value_label(value, plot.measure, max(values)))
         axes.annotate(text, (value, y), xytext=(4, 0), textcoords="offset points", va="center")
 
 
@@ -286,19 +272,9 @@ def _time_label(plot: Plot, x: float) -> str:
     return f"{at.day} {at:%b}" + (f"\n{at:%Y}" if number == 0 else "")
 
 
-def _cut(name: str, width: int = 44) -> str:
-    return name if len(name) <= width else f"{name[: width - 1]}…"
-
-
-def _escaped(text: str) -> str:
-    """Two dollar signs would begin a formula."""
-    return text.replace("$", r"\$")
-
-
-def _svg(figure: Any) -> str:
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+def _label(text: str, width: int = 44) -> str:
+    """A text that is cut where it is too long; two dollar signs would begin a formula."""
+    return (text if len(text) <= width else f"{text[: width - 1]}…").replace("$", r"\$")
 
 
 # Page

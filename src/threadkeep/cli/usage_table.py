@@ -1,66 +1,50 @@
-"""The table of ``threadkeep usage``: short figures and bars for people, plain lines for programs."""
+"""Usage reports as tables: short figures and bars for people; plain lines, CSV and Parquet for programs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from threadkeep.cli import output
 from threadkeep.cli.formatting import UNKNOWN, bar, cost_decimals, dollars, key_text, milliseconds, percent, short
-from threadkeep.cli.output import (
-    GAP,
-    PIPE_WIDTH,
-    Column,
-    column_widths,
-    columns_that_fit,
-    draw_table,
-    is_terminal,
-    print_tsv,
-    printable,
-)
+from threadkeep.cli.output import Column, is_terminal, printable
+from threadkeep.errors import MissingExtra
 
 if TYPE_CHECKING:
     from threadkeep import UsageRow
 
 COST: Final = "cost_nano"
-PLAIN: Final = (
+COUNTS: Final = (
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", COST, "costs", "cache_hit_ratio", "mean_latency_ms",
+    "total_tokens", COST, "costs", "latency_ms", "latencies",
 )  # fmt: skip
+DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms")
+PLAIN: Final = (*COUNTS[:-2], *DERIVED[1:])
+DAYS: Final = ("day", "week", "month")
 MIN_BAR, MAX_BAR = 8, 40
 MAX_WIDTH: Final = 200
 
 
-class Figure(NamedTuple):
-    """A column for people.
-
-    Attributes:
-        name: of the figure in a row.
-        title: of the column.
-        text: a function from the figure to its text.
-        drop_order: as in `Column`; what is never left out is shown even where no row has it.
-    """
-
-    name: str
-    title: str
-    text: Callable[[Any], str]
-    is_always_shown: bool = False
-    drop_order: int = 0
-
-
-FIGURES: Final = (
-    Figure("attempts", "calls", short, is_always_shown=True),
-    Figure("input_tokens", "input", short, is_always_shown=True),
-    Figure("cache_hit_ratio", "cached", percent, drop_order=4),
-    Figure("cache_write_tokens", "cache write", short, drop_order=2),
-    Figure("output_tokens", "output", short, is_always_shown=True),
-    Figure("reasoning_tokens", "reasoning", short, drop_order=1),
-    Figure("total_tokens", "total", short, is_always_shown=True, drop_order=5),
-    Figure("mean_latency_ms", "latency", milliseconds, drop_order=3),
-    Figure(COST, "cost, $", dollars),
-)
+# The columns for people, and those of them that are shown even where no row has a figure
+FIGURES: Final = tuple(
+    Column(title, name, is_number=True, drop_order=drop_order)
+    for name, title, drop_order in (
+        ("attempts", "calls", 0), ("input_tokens", "input", 0), ("cache_hit_ratio", "cached", 4),
+        ("cache_write_tokens", "cache write", 2), ("output_tokens", "output", 0), ("reasoning_tokens", "reasoning", 1),
+        ("total_tokens", "total", 5), ("mean_latency_ms", "latency", 3), (COST, "cost, $", 0),
+    )
+)  # fmt: skip
+ALWAYS_SHOWN: Final = frozenset({"attempts", "input_tokens", "output_tokens", "total_tokens"})
+TEXTS: Final[dict[str, Callable[[Any], str]]] = {"cache_hit_ratio": percent, "mean_latency_ms": milliseconds}
 
 
 def print_usage(
@@ -79,7 +63,7 @@ def print_usage(
         _print_readable(by, rows, total, figure or measure_of(rows))
         return
     cells = ([*(key_text(row.keys[name]) for name in by), *(getattr(row, name) for name in PLAIN)] for row in rows)
-    print_tsv([*by, *PLAIN], cells)
+    output.print_tsv([*by, *PLAIN], cells)
 
 
 def measure_of(rows: Sequence[UsageRow]) -> str:
@@ -90,17 +74,15 @@ def measure_of(rows: Sequence[UsageRow]) -> str:
     return "total_tokens" if any(row.total_tokens for row in rows) else "attempts"
 
 
-def figures_of(rows: Sequence[UsageRow]) -> list[Figure]:
+def figures_of(rows: Sequence[UsageRow]) -> list[Column]:
     """The columns that say something about these rows."""
-    return [one for one in FIGURES if one.is_always_shown or any(getattr(row, one.name) for row in rows)]
+    return [one for one in FIGURES if one.key in ALWAYS_SHOWN or any(getattr(row, one.key) for row in rows)]
 
 
-def figure_texts(row: UsageRow, figures: Sequence[Figure], decimals: int) -> list[str]:
+def figure_texts(row: UsageRow, figures: Sequence[Column], decimals: int) -> list[str]:
     """The figures of a row as texts, costs with so many decimals."""
-    return [
-        dollars(row.cost_nano, decimals=decimals) if one.name == COST else one.text(getattr(row, one.name))
-        for one in figures
-    ]
+    texts = TEXTS | {COST: partial(dollars, decimals=decimals)}
+    return [texts.get(one.key, short)(getattr(row, one.key)) for one in figures]
 
 
 def decimals_of(rows: Sequence[UsageRow]) -> int:
@@ -110,34 +92,26 @@ def decimals_of(rows: Sequence[UsageRow]) -> int:
 
 def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow | None, measure: str) -> None:
     figures, decimals, starts = figures_of(rows), decimals_of(rows), _group_starts(by, rows)
-    columns = [*(Column(name.removesuffix("_id").replace("_", " ")) for name in by), *_columns_of(figures, measure)]
+    # What the bars show is bold, and never left out
+    shown = [replace(one, style="bold", drop_order=0) if one.key == measure else one for one in figures]
+    columns = [*(Column(name.removesuffix("_id").replace("_", " ")) for name in by), *shown]
     keys = _key_texts(by, rows, starts)
     lines = [[*texts, *figure_texts(row, figures, decimals)] for texts, row in zip(keys, rows, strict=True)]
     if total is not None:
         lines.append(["total", *[""] * (len(by) - 1), *figure_texts(total, figures, decimals)])
 
-    width = shutil.get_terminal_size().columns if is_terminal() else PIPE_WIDTH
-    widths = column_widths(columns, lines, is_wrapped=False)
-    kept = columns_that_fit(columns, widths, min(width, MAX_WIDTH) - GAP - MIN_BAR)
+    width = shutil.get_terminal_size().columns if is_terminal() else output.PIPE_WIDTH
+    widths = output.column_widths(columns, lines, is_wrapped=False)
+    kept = output.columns_that_fit(columns, widths, min(width, MAX_WIDTH) - output.GAP - MIN_BAR)
     columns, lines = [columns[index] for index in kept], [[line[index] for index in kept] for line in lines]
     # A figure that is cut would be a wrong one: a line is as long as it must be, with keys broken into lines.
-    least_width = sum(column_widths(columns, lines, is_wrapped=True))
+    least_width = sum(output.column_widths(columns, lines, is_wrapped=True))
     last_line = None if total is None else lines.pop()
-    bars = _bars([getattr(row, measure) for row in rows], width - sum(widths[index] for index in kept) - GAP)
+    bars = _bars([getattr(row, measure) for row in rows], width - sum(widths[index] for index in kept) - output.GAP)
     if bars is not None:
         columns.append(Column("", no_wrap=True, style="cyan"))
         lines = [[*line, drawn] for line, drawn in zip(lines, bars, strict=True)]
-    draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
-
-
-def _columns_of(figures: Sequence[Figure], measure: str) -> list[Column]:
-    """The columns of figures; what the bars show is bold, and never left out."""
-    return [
-        Column(one.title, is_number=True, style="bold")
-        if one.name == measure
-        else Column(one.title, is_number=True, drop_order=one.drop_order)
-        for one in figures
-    ]
+    output.draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
 
 
 def _group_starts(by: Sequence[str], rows: Sequence[UsageRow]) -> frozenset[int]:
@@ -167,3 +141,49 @@ def _bars(values: Sequence[float | None], room: int) -> list[str] | None:
         return None
     is_plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     return [bar(value, largest, min(room, MAX_BAR), is_plain=is_plain) for value in values]
+
+
+# Files
+
+
+def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
+    """The rows as CSV (RFC 4180) with a line of titles; what is unknown is empty."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*by, *COUNTS, *DERIVED])
+    for row in rows:
+        figures = [getattr(row, name) for name in (*COUNTS, *DERIVED)]
+        writer.writerow([*(key_text(row.keys[name]) for name in by), *figures])
+    return buffer.getvalue()
+
+
+def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:
+    """Write the rows as a Parquet file, with hours in UTC."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra("parquet", "--parquet") from error
+    kinds: dict[str, Any] = {
+        **dict.fromkeys(by, pa.string()),
+        **dict.fromkeys(DAYS, pa.date32()),
+        **dict.fromkeys(("response", *COUNTS), pa.int64()),
+        "hour": pa.timestamp("us", tz="UTC"),
+        "cost_usd": pa.decimal128(28, 9),
+        "cache_hit_ratio": pa.float64(),
+        "mean_latency_ms": pa.float64(),
+    }
+    names = [*by, *COUNTS, *DERIVED]
+    columns = {name: [_parquet_value(row, name, by) for row in rows] for name in names}
+    parquet.write_table(pa.table(columns, schema=pa.schema([(name, kinds[name]) for name in names])), path)
+
+
+def _parquet_value(row: UsageRow, name: str, by: Sequence[str]) -> Any:
+    if name not in by:
+        return getattr(row, name)
+    key = row.keys[name]
+    if name == "hour":
+        return key.astimezone(UTC)
+    if key is None or name in {*DAYS, "response"}:
+        return key
+    return str(key).encode("utf-8", "backslashreplace").decode()  # Parquet has no lone surrogates

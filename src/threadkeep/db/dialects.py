@@ -1,17 +1,21 @@
-"""The few places where SQLite, PostgreSQL and MySQL/MariaDB differ."""
+"""The few places where SQLite, PostgreSQL and MySQL/MariaDB differ, and the time of the database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Insert, Table, text
+from sqlalchemy import BindParameter, Connection, Float, Insert, Table, bindparam, select, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
-from threadkeep.db.types import MYSQL
+from threadkeep.db.types import MYSQL, UtcDateTime
 from threadkeep.errors import TooLarge
 
 MAX_VALUE: Final = 256 * 1024 * 1024  # bytes of one row, on every database
@@ -71,14 +75,15 @@ def planned_for_values(connection: Connection) -> Iterator[None]:
         driver.prepare_threshold = before
 
 
+_INSERT: Final[dict[str, Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+
 def insert_missing(connection: Connection, table: Table) -> Insert:
     """An INSERT of rows whose keys are hashes of their content: one that exists already stays as it is."""
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    if connection.dialect.name == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing()
-    statement = mysql.insert(table)
-    return statement.on_duplicate_key_update(tenant_id=statement.inserted.tenant_id)
+    if is_mysql(connection.dialect):
+        return insert_or_replace(connection, table, "tenant_id")
+    statement: Insert = _INSERT[connection.dialect.name](table).on_conflict_do_nothing()
+    return statement
 
 
 def insert_or_replace(connection: Connection, table: Table, *columns: str) -> Insert:
@@ -86,7 +91,7 @@ def insert_or_replace(connection: Connection, table: Table, *columns: str) -> In
     if is_mysql(connection.dialect):
         statement = mysql.insert(table)
         return statement.on_duplicate_key_update({name: statement.inserted[name] for name in columns})
-    new: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    new = _INSERT[connection.dialect.name](table)
     upsert: Insert = new.on_conflict_do_update(
         index_elements=list(table.primary_key.columns), set_={name: new.excluded[name] for name in columns}
     )
@@ -132,3 +137,54 @@ def _wire_size(row: Mapping[str, Any]) -> int:
         elif isinstance(value, bytes):
             total += 2 * len(value)  # PyMySQL writes bytes in hexadecimal
     return total
+
+
+# Time
+
+
+class from_now(FunctionElement[datetime]):  # noqa: N801 - reads as the SQL function that it is
+    """The moment at which the database looks at it, or so many seconds later.
+
+    Leases run by this time, because hosts do not agree about theirs. On SQLite it is that of the host, of which a file
+    has one.
+    """
+
+    name = "from_now"
+    type = UtcDateTime()
+    inherit_cache = True
+
+
+def seconds(name: str) -> BindParameter[float]:
+    """A parameter of `from_now`."""
+    return bindparam(name, type_=Float())
+
+
+def read_clock(connection: Connection) -> datetime:
+    """The time of the database."""
+    now: datetime = connection.execute(_CLOCK).scalar_one()
+    return now
+
+
+_CLOCK: Final = select(from_now())
+
+
+@compiles(from_now, "sqlite")
+def _sqlite(element: from_now, compiler: SQLCompiler, **options: Any) -> str:
+    """The text that `UtcDateTime` writes, of milliseconds."""
+    later = compiler.process(element.clauses, **options)
+    modifier = f", printf('%+f seconds', {later})" if later else ""
+    return f"(strftime('%Y-%m-%d %H:%M:%f', 'now'{modifier}) || '000')"
+
+
+@compiles(from_now, "postgresql")
+def _postgresql(element: from_now, compiler: SQLCompiler, **options: Any) -> str:
+    later = compiler.process(element.clauses, **options)
+    return f"(clock_timestamp() + {later} * interval '1 second')" if later else "clock_timestamp()"
+
+
+@compiles(from_now, "mysql")
+@compiles(from_now, "mariadb")
+def _mysql(element: from_now, compiler: SQLCompiler, **options: Any) -> str:
+    later = compiler.process(element.clauses, **options)
+    now = "utc_timestamp(6)"
+    return f"timestampadd(microsecond, round({later} * 1000000), {now})" if later else now

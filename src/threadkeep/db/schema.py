@@ -1,7 +1,8 @@
 """The database schema and its version: what users (as `threadkeep.schema`) and the command line call.
 
 The revisions are Alembic's and travel with the package. Version numbers are kept in a table of their own, so that
-threadkeep shares a database with an application's own Alembic.
+threadkeep shares a database with an application's own Alembic. Objects of its names are threadkeep's where that table
+exists.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.db.base import PREFIX
-from threadkeep.db.ownership import TABLES, VERSION_TABLE, check_names
+from threadkeep.db.models import Base
+from threadkeep.db.queries.search import INDEX
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
 
@@ -25,6 +27,32 @@ if TYPE_CHECKING:
 
 HEAD: Final = "v0_1_0_a"  # the newest revision; a test holds it against the files
 REVISIONS: Final = ("v0_1_0_a",)  # all of them, oldest first
+
+VERSION_TABLE: Final = f"{PREFIX}version"
+# Views for people who write SQL
+VIEWS: Final = tuple(f"{PREFIX}{name}" for name in ("usage_by_day", "usage_attempts", "messages_text", "tool_calls"))
+# SQLite's full-text index, and the tables that FTS5 keeps for it
+_SEARCH_TABLES: Final = (INDEX, *(f"{INDEX}_{name}" for name in ("config", "data", "docsize", "idx")))
+# Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
+TABLES: Final = frozenset({*Base.metadata.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS})
+_FUNCTIONS: Final = (f"{PREFIX}parts", f"{PREFIX}sum")  # PostgreSQL
+
+# What shares a namespace with our objects: kind and name
+_SQLITE_OBJECTS: Final = "SELECT type, name FROM sqlite_master"
+_MYSQL_OBJECTS: Final = """
+    SELECT CASE table_type WHEN 'BASE TABLE' THEN 'table' ELSE lower(table_type) END, table_name
+    FROM information_schema.tables WHERE table_schema = DATABASE()
+    UNION ALL SELECT 'foreign key', constraint_name FROM information_schema.table_constraints
+    WHERE constraint_schema = DATABASE() AND constraint_type = 'FOREIGN KEY'
+"""
+_POSTGRESQL_OBJECTS: Final = """
+    WITH here AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+    SELECT CASE relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'i' THEN 'index'
+        WHEN 'I' THEN 'index' WHEN 'S' THEN 'sequence' WHEN 'c' THEN 'type' ELSE 'table' END, relname
+    FROM pg_class JOIN here ON here.oid = relnamespace
+    UNION ALL SELECT 'type', typname FROM pg_type JOIN here ON here.oid = typnamespace WHERE typrelid = 0
+    UNION ALL SELECT 'function', proname FROM pg_proc JOIN here ON here.oid = pronamespace
+"""
 
 _LOCK_NAME: Final = f"{PREFIX}schema"
 _LOCK_NUMBER: Final = 7_236_001_954_283  # PostgreSQL's advisory locks have numbers
@@ -75,7 +103,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
             was changed), rows break a foreign key afterwards (SQLite), or another upgrade does not end.
     """
     with _upgrading(engine) as connection:
-        check_names(connection)
+        _check_names(connection)
         version = current(connection)
         if version is not None and version not in _known():
             raise SchemaTooNew(version, HEAD)
@@ -241,6 +269,30 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
             connection.commit()
         except SQLAlchemyError:
             connection.invalidate()  # the lock goes with the connection
+
+
+def _check_names(connection: Connection) -> None:
+    """Make sure that no object of another application has a name that threadkeep needs.
+
+    Raises:
+        SchemaError: some have, and the table of threadkeep's version does not exist; the message names all of them.
+    """
+    dialect = connection.dialect.name
+    servers = {"sqlite": _SQLITE_OBJECTS, "postgresql": _POSTGRESQL_OBJECTS}
+    rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()
+    ours = Base.metadata.tables.values()
+    # Indexes and constraints have names of the same kind as tables on some databases
+    beside = (part.name for table in ours for part in (*table.indexes, *table.constraints))
+    needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *map(str, beside)}
+    # SQLite, and MySQL on some systems, compare names without their case
+    objects = [(kind, name) for kind, name in rows if (name if dialect == "postgresql" else name.lower()) in needed]
+    if objects and ("table", VERSION_TABLE) not in objects:
+        raise SchemaError(
+            "The database has objects of another application under names that threadkeep needs: "
+            f"{', '.join(f'{kind} {name}' for kind, name in sorted(objects))}.",
+            hint="Rename them, or give threadkeep a database of its own, or on PostgreSQL a schema of its own "
+            "(docs/production.md).",
+        )
 
 
 __all__ = ["HEAD", "TABLES", "check", "current", "downgrade", "upgrade", "upgrade_sql"]

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type, data_url, url_bytes
-from threadkeep.domain.objects import TypedObject, at, shown
+from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type, data_url, parse_data_url
+from threadkeep.domain.objects import JsonList, TypedObject, at, by_type, mismatch
 from threadkeep.errors import InvalidItem
 
-ASSISTANT: Final = "assistant"
 
-
-def _list_or_empty(value: Any) -> Any:
-    return [] if value is None else value
-
-
-JsonList = Annotated[list[Any], BeforeValidator(_list_or_empty)]
-
-
-class PartBase(TypedObject):
-    """The base of all content parts."""
-
-    type: str
-
-
-class InputText(PartBase):
+class InputText(TypedObject):
     """Text of a user, system or developer message, or of a tool output."""
 
     type: Literal["input_text"] = "input_text"
@@ -40,28 +26,28 @@ class InputText(PartBase):
         def __init__(self, *, text: str, **extra: Any) -> None: ...
 
 
-class Text(PartBase):
+class Text(TypedObject):
     """Text of no stated direction."""
 
     type: Literal["text"] = "text"
     text: str
 
 
-class ReasoningText(PartBase):
+class ReasoningText(TypedObject):
     """Text of a model's reasoning."""
 
     type: Literal["reasoning_text"] = "reasoning_text"
     text: str
 
 
-class SummaryText(PartBase):
+class SummaryText(TypedObject):
     """Text of a summary of a model's reasoning."""
 
     type: Literal["summary_text"] = "summary_text"
     text: str
 
 
-class OutputText(PartBase):
+class OutputText(TypedObject):
     """Text that a model wrote."""
 
     type: Literal["output_text"] = "output_text"
@@ -74,7 +60,7 @@ class OutputText(PartBase):
         def __init__(self, *, text: str, **extra: Any) -> None: ...
 
 
-class Refusal(PartBase):
+class Refusal(TypedObject):
     """A model's refusal, in words."""
 
     type: Literal["refusal"] = "refusal"
@@ -85,7 +71,7 @@ class Refusal(PartBase):
         def __init__(self, *, refusal: str, **extra: Any) -> None: ...
 
 
-class MediaPart(PartBase):
+class MediaPart(TypedObject):
     """The base of pictures, files and videos.
 
     Their source is one `url` (https, data, s3, gs …) or raw bytes as `data`, which become a data URL. On the wire of
@@ -117,7 +103,12 @@ class MediaPart(PartBase):
         Raises:
             InvalidItem: the data URL does not contain base64.
         """
-        return url_bytes(self.url)
+        parsed = parse_data_url(self.url)
+        try:
+            return None if parsed is None else base64.b64decode(parsed[1], validate=True)
+        except ValueError as error:
+            hint = "Make it with threadkeep.data_url()."
+            raise InvalidItem(f"The data URL does not contain base64: {error}.", hint=hint) from error
 
     @classmethod
     def _wire_key(cls, url: object) -> str:  # noqa: ARG003 - files look at it
@@ -203,7 +194,7 @@ def _check_same(one: object, other: object, path: str, key: str) -> None:
         raise InvalidItem(f"differs from {at(path, key)}.", argument=at(path, "url"), hint="Pass only one of them.")
 
 
-class ProviderPart(PartBase):
+class ProviderPart(TypedObject):
     """A block that only one provider knows: sent verbatim to its `format`, a reported loss elsewhere."""
 
     type: Literal["provider_item"] = "provider_item"
@@ -211,49 +202,29 @@ class ProviderPart(PartBase):
     payload: Any
 
     _always: ClassVar[frozenset[str]] = frozenset({"payload"})
-    _flattens: ClassVar[bool] = False
 
 
-class UnknownPart(PartBase):
+class UnknownPart(TypedObject):
     """A part of a type that threadkeep does not know; all its keys are kept."""
 
-    _flattens: ClassVar[bool] = False
 
-
-# Any content part. A class of each type: `isinstance` and `match` tell them apart.
 Part: TypeAlias = (
     InputText | InputImage | InputFile | InputVideo | OutputText | Refusal | Text | ReasoningText | SummaryText
     | ProviderPart | UnknownPart
 )  # fmt: skip
 """A part of the content of a message; `isinstance` and `match` tell them apart."""
-# What messages take: text, a part, a dict of one, or a list of these
 Content: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Mapping[str, Any]]
 """What a message can be made of: text, a part, a dict of one, or a list of them."""
 
-# part type -> class
-PARTS: Final[dict[str, type[Part]]] = {
-    "input_text": InputText,
-    "input_image": InputImage,
-    "input_file": InputFile,
-    "input_video": InputVideo,
-    "output_text": OutputText,
-    "refusal": Refusal,
-    "text": Text,
-    "reasoning_text": ReasoningText,
-    "summary_text": SummaryText,
-    "provider_item": ProviderPart,
-}
+PARTS: Final[dict[str, type[Part]]] = by_type(Part)
 
 
 def part_from(value: object, role: str | None = None, path: str = "content") -> Part:
     """The content part that a text, dict or part stands for.
 
     Text, and a dict with `text` but no `type`, is `output_text` in an assistant message and `input_text` elsewhere.
-
-    Raises:
-        InvalidItem: it is not a part; the message begins with its path.
     """
-    text_class = OutputText if role == ASSISTANT else InputText
+    text_class = OutputText if role == "assistant" else InputText
     if isinstance(value, str):
         return text_class(text=value)
     if isinstance(value, dict):  # before the others: those checks cost as much as reading the part
@@ -264,38 +235,24 @@ def part_from(value: object, role: str | None = None, path: str = "content") -> 
         return value
     if isinstance(value, Mapping):
         return part_from(dict(value), role, path)
-    raise InvalidItem(
-        f"must be content, not {shown(value)}.",
-        argument=path,
-        hint="Pass text, a content part, a dict with a `type`, or a list of these.",
-    )
+    hint = "Pass text, a content part, a dict with a `type`, or a list of these."
+    raise mismatch(InvalidItem, "content", value, path, hint)
 
 
 def typed_part(value: object, path: str) -> Part:
-    """The content part of a part or of a dict that states its type, as tool outputs need it.
-
-    Raises:
-        InvalidItem: it is not a part; the message begins with `path`.
-    """
+    """The content part of a part or of a dict that states its type, as tool outputs need it."""
     if isinstance(value, dict):
         kind = value.get("type")
         if isinstance(kind, str) and kind:
             return PARTS.get(kind, UnknownPart).read(value, path)
     elif isinstance(value, Part):
         return value
-    raise InvalidItem(
-        f"must be a content part, not {shown(value)}.",
-        argument=path,
-        hint='Pass a dict with a `type`, such as {"type": "input_text", "text": "…"}.',
-    )
+    hint = 'Pass a dict with a `type`, such as {"type": "input_text", "text": "…"}.'
+    raise mismatch(InvalidItem, "a content part", value, path, hint)
 
 
 def content_from(value: object, role: str | None = None, path: str = "content") -> list[Part]:
-    """The parts of a message: from a text, a part, a dict, or a list of these.
-
-    Raises:
-        InvalidItem: it is not content; the message begins with the path of what cannot be used.
-    """
+    """The parts of a message: from a text, a part, a dict, or a list of these."""
     if isinstance(value, list | tuple):
         return [part_from(element, role, f"{path}[{index}]") for index, element in enumerate(value)]
     return [part_from(value, role, path)]

@@ -31,19 +31,11 @@ class Prefix(NamedTuple):
 
 
 class Prefixes(Protocol):
-    """Which parts of a request a cache can hold."""
+    """Which beginnings of a request a cache of its `model` can hold; the `goal` is what a new one should hold."""
 
-    @property
-    def model(self) -> str:
-        """The model that the caches are for."""
-
-    @property
-    def found(self) -> Sequence[Prefix]:
-        """The beginnings that a cache can hold, the shortest first."""
-
-    @property
-    def goal(self) -> Prefix | None:
-        """The beginning that a new cache should hold."""
+    model: str
+    found: Sequence[Prefix]  # the shortest first
+    goal: Prefix | None
 
     def body(self, prefix: Prefix, ttl: float) -> JsonObject:
         """The request that creates a cache of a beginning, for so many seconds."""

@@ -15,7 +15,6 @@ from threadkeep.errors import UnknownFormat
 if TYPE_CHECKING:
     from threadkeep.domain.context_caches import Prefixes
     from threadkeep.domain.items import Item
-    from threadkeep.domain.jsontext import JsonObject
     from threadkeep.domain.rendering import Rendered, RenderOptions
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from threadkeep.formats.base import ErrorKeys, Signs
     from threadkeep.formats.canonical.snapshots import Snapshot
     from threadkeep.formats.registry import FormatName as FormatName  # noqa: PLC0414 - for this layer
+    from threadkeep.formats.shared.streams import StreamAssembler
 
 
 class OpenCall(NamedTuple):
@@ -31,25 +31,6 @@ class OpenCall(NamedTuple):
 
     call_id: str
     name: str
-
-
-class Assembler(Protocol):
-    """Puts the events of a stream together."""
-
-    @property
-    def body(self) -> JsonObject:
-        """The body that the provider would have sent without streaming, as far as it has come."""
-
-    @property
-    def partial(self) -> Response:
-        """The response as far as it has come, of status in_progress."""
-
-    @property
-    def response(self) -> Response:
-        """The whole response; one whose stream broke off is incomplete, one that ended in an error failed."""
-
-    def feed(self, event: Any) -> None:
-        """Take in the next event: a dict, JSON text, or an SDK's object."""
 
 
 class Format(Protocol):
@@ -86,17 +67,15 @@ class Format(Protocol):
     def parse_turns(self, turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
         """Read what stands in the turn list of a request; the items of each turn."""
 
-    def assembler(self, headers: Mapping[str, str] | None = None) -> Assembler:
+    def assembler(self, headers: Mapping[str, str] | None = None) -> StreamAssembler:
         """Something that puts the events of a stream together."""
 
 
-Loader = Callable[[], Format]
-
-_loaders: Final[dict[str, Loader]] = {}
+_loaders: Final[dict[str, Callable[[], Format]]] = {}
 _formats: Final[dict[str, Format]] = {}
 
 
-def register_format(name: str, load: Loader) -> None:
+def register_format(name: str, load: Callable[[], Format]) -> None:
     """Make a format known under its name; `load` gives it when it is first asked for."""
     _loaders[name] = load
     _formats.pop(name, None)
@@ -108,11 +87,7 @@ def format_names() -> tuple[str, ...]:
 
 
 def get_format(name: str) -> Format:
-    """The wire format of that name.
-
-    Raises:
-        UnknownFormat: no format has that name.
-    """
+    """The wire format of that name; UnknownFormat where there is none."""
     key: object = name
     if not isinstance(key, str) or key not in _loaders:
         raise UnknownFormat(name, sorted(_loaders))

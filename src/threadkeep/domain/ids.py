@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import threading
 import time
@@ -11,12 +12,11 @@ from typing import Final
 from threadkeep.errors import NotFound
 
 CONVERSATION_PREFIX: Final = "conv_"
-PUBLIC_ID_BYTES: Final = 16
+_PUBLIC_ID: Final = re.compile(rf"{CONVERSATION_PREFIX}([0-9a-f]{{32}})")  # one id has one spelling
 EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of milliseconds last until 2059
 _NODE_BITS: Final = 14
 _COUNTER_BITS: Final = 9
 _TICKS: Final = 1 << (40 + _COUNTER_BITS)  # of which a millisecond has as many as the counter has values
-_UUID_MS: Final = 1 << 48
 
 
 class KeyMaker:
@@ -62,7 +62,7 @@ if hasattr(os, "register_at_fork"):  # where processes can be forked
 
 def new_public_id() -> bytes:
     """A new UUIDv7 (RFC 9562) as 16 bytes: sorts by time of creation; times that it cannot hold wrap around."""
-    milliseconds = time.time_ns() // 1_000_000 % _UUID_MS
+    milliseconds = time.time_ns() // 1_000_000 % (1 << 48)
     value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
     return value.to_bytes(16, "big")
 
@@ -73,18 +73,9 @@ def public_id_text(raw: bytes) -> str:
 
 
 def public_id_bytes(text: object) -> bytes:
-    """The stored form of an id that `public_id_text` made.
-
-    Raises:
-        NotFound: the text cannot be the id of any conversation.
-    """
-    if isinstance(text, str) and text.startswith(CONVERSATION_PREFIX):
-        try:
-            result = bytes.fromhex(text[len(CONVERSATION_PREFIX) :])
-        except ValueError:
-            result = b""
-        if len(result) == PUBLIC_ID_BYTES and public_id_text(result) == text:  # one id has one spelling
-            return result
+    """The stored form of an id that `public_id_text` made; NotFound where the text cannot be the id of anything."""
+    if isinstance(text, str) and (found := _PUBLIC_ID.fullmatch(text)):
+        return bytes.fromhex(found[1])
     raise NotFound(
         f"{text!r} is not the id of a conversation: ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits).",
         hint="For an id of your own use find_conversation(external_id=...).",

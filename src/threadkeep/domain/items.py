@@ -7,20 +7,9 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field, SkipValidation
 
-from threadkeep.domain.content import (
-    ASSISTANT,
-    PARTS,
-    Content,
-    InputText,
-    JsonList,
-    OutputText,
-    Part,
-    Text,
-    content_from,
-    typed_part,
-)
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.domain.objects import TypedObject, at, shown
+from threadkeep.domain.content import PARTS, Content, InputText, OutputText, Part, Text, content_from, typed_part
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.objects import JsonList, TypedObject, at, by_type, mismatch, parsed_arguments, shown
 from threadkeep.errors import InvalidItem
 
 Parts = list[SkipValidation[Part]]
@@ -28,13 +17,7 @@ Parts = list[SkipValidation[Part]]
 Output: TypeAlias = str | Part | Sequence[Part | Mapping[str, Any]]
 
 
-class ItemBase(TypedObject):
-    """The base of all items."""
-
-    type: str
-
-
-class Message(ItemBase):
+class Message(TypedObject):
     """What a user, a model or the application said: a role and content parts.
 
     Attributes:
@@ -80,10 +63,10 @@ class Message(ItemBase):
     @property
     def is_assistant(self) -> bool:
         """Whether the role is assistant."""
-        return self.role == ASSISTANT
+        return self.role == "assistant"
 
 
-class FunctionCall(ItemBase):
+class FunctionCall(TypedObject):
     """A model's request to call a function; `arguments` is JSON text, kept byte for byte."""
 
     type: Literal["function_call"] = "function_call"
@@ -110,9 +93,8 @@ class FunctionCall(ItemBase):
         elif isinstance(arguments, dict):
             known["arguments"] = dumps(arguments).decode()
         elif not isinstance(arguments, str):
-            raise InvalidItem(
-                f"must be a dict or the JSON text of an object, not {shown(arguments)}.", argument=at(path, "arguments")
-            )
+            expected = "a dict or the JSON text of an object"
+            raise mismatch(InvalidItem, expected, arguments, at(path, "arguments"))
 
     def parsed_arguments(self) -> Any:
         """The arguments as a value, usually a dict.
@@ -120,17 +102,10 @@ class FunctionCall(ItemBase):
         Raises:
             InvalidItem: the text is not JSON (some models cut it off).
         """
-        try:
-            return loads(self.arguments)
-        except ValueError as error:
-            raise InvalidItem(
-                f"The arguments of the call {self.call_id!r} of {self.name} are not JSON: {error}. "
-                f"They are: {shown(self.arguments)}.",
-                hint="Answer the call with an output that says so.",
-            ) from error
+        return parsed_arguments(self.arguments, f"of the call {self.call_id!r} of {self.name}")
 
 
-class FunctionCallOutput(ItemBase):
+class FunctionCallOutput(TypedObject):
     """What a called function returned: text or content parts."""
 
     type: Literal["function_call_output"] = "function_call_output"
@@ -159,14 +134,11 @@ class FunctionCallOutput(ItemBase):
         elif isinstance(output, Part):
             known["output"] = [output]
         else:
-            raise InvalidItem(
-                f"must be text or a list of content parts, not {shown(output)}.",
-                argument=output_path,
-                hint="Write a value as text with json.dumps(...).",
-            )
+            hint = "Write a value as text with json.dumps(...)."
+            raise mismatch(InvalidItem, "text or a list of content parts", output, output_path, hint)
 
 
-class Reasoning(ItemBase):
+class Reasoning(TypedObject):
     """A model's reasoning: a summary, the text itself, or only an opaque text for the provider to read."""
 
     type: Literal["reasoning"] = "reasoning"
@@ -178,7 +150,7 @@ class Reasoning(ItemBase):
     created_by: str | None = None
 
 
-class Compaction(ItemBase):
+class Compaction(TypedObject):
     """A summary that stands for everything before it, as the provider keeps it."""
 
     type: Literal["compaction"] = "compaction"
@@ -187,14 +159,14 @@ class Compaction(ItemBase):
     created_by: str | None = None
 
 
-class ItemReference(ItemBase):
+class ItemReference(TypedObject):
     """A pointer to an item that the provider keeps."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
 
 
-class ProviderItem(ItemBase):
+class ProviderItem(TypedObject):
     """A block that only one provider knows: sent verbatim to its `format`, a reported loss elsewhere."""
 
     type: Literal["provider_item"] = "provider_item"
@@ -202,16 +174,12 @@ class ProviderItem(ItemBase):
     payload: Any
 
     _always: ClassVar[frozenset[str]] = frozenset({"payload"})
-    _flattens: ClassVar[bool] = False
 
 
-class UnknownItem(ItemBase):
+class UnknownItem(TypedObject):
     """An item of a type that threadkeep does not know; all its keys are kept."""
 
-    _flattens: ClassVar[bool] = False
 
-
-# Any item. A class of each type: `isinstance` and `match` tell them apart.
 Item: TypeAlias = (
     Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction | ItemReference | ProviderItem | UnknownItem
 )  # fmt: skip
@@ -220,16 +188,7 @@ ItemInput: TypeAlias = Item | Mapping[str, Any]  # an item, or a dict of one
 # What a new session takes as `input`: content of a user message, or a list of items
 Input: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Item | Mapping[str, Any]]
 
-# item type -> class
-ITEMS: Final[dict[str, type[Item]]] = {
-    "message": Message,
-    "function_call": FunctionCall,
-    "function_call_output": FunctionCallOutput,
-    "reasoning": Reasoning,
-    "compaction": Compaction,
-    "item_reference": ItemReference,
-    "provider_item": ProviderItem,
-}
+ITEMS: Final[dict[str, type[Item]]] = by_type(Item)
 _ONLY_PARTS: Final = frozenset(PARTS) - frozenset(ITEMS)
 _ALSO_ITEMS: Final = frozenset(ITEMS) & frozenset(PARTS)  # types of both content parts and items
 
@@ -238,24 +197,18 @@ def item_from(value: object, path: str = "item") -> Item:
     """The item that a dict describes (public form or wire names of Open Responses), or the item itself.
 
     A dict with a `role` and no `type` is a message. Unknown types become `UnknownItem`.
-
-    Raises:
-        InvalidItem: it is not an item; the message begins with the path of what cannot be used.
     """
     if not isinstance(value, dict):
         if isinstance(value, Item):
             return value
         if not isinstance(value, Mapping):
-            hint = "Pass an item, or a dict with a `type`."
-            raise InvalidItem(f"must be an item, not {shown(value)}.", argument=path, hint=hint)
+            raise mismatch(InvalidItem, "an item", value, path, "Pass an item, or a dict with a `type`.")
         value = dict(value)
     kind = value.get("type")
     if kind is None and "role" in value:
         return Message.read({**value, "type": "message"}, path)
     if not isinstance(kind, str) or not kind:
-        raise InvalidItem(
-            f"must be the type of an item, such as 'message', not {shown(kind)}.", argument=at(path, "type")
-        )
+        raise mismatch(InvalidItem, "the type of an item, such as 'message'", kind, at(path, "type"))
     if kind in _ONLY_PARTS:
         hint = "Put it into the content of a message."
         raise InvalidItem(f"must be an item, not a content part ({kind}).", argument=path, hint=hint)
@@ -263,13 +216,9 @@ def item_from(value: object, path: str = "item") -> Item:
 
 
 def items_from(values: object, path: str = "items") -> list[Item]:
-    """The items of a list, see `item_from`.
-
-    Raises:
-        InvalidItem: one of them is not an item, or the value is not a list.
-    """
-    if isinstance(values, str | bytes | Mapping | ItemBase) or not isinstance(values, Iterable):
-        raise InvalidItem(f"must be a list of items, not {shown(values)}.", argument=path)
+    """The items of a list, see `item_from`."""
+    if isinstance(values, str | bytes | Mapping | TypedObject) or not isinstance(values, Iterable):
+        raise mismatch(InvalidItem, "a list of items", values, path)
     return [item_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
@@ -294,11 +243,7 @@ def _is_item(value: object) -> bool | None:
 
 
 def message_of(role: str, content: Content, author_id: str | None = None) -> Message:
-    """A message that the application wrote.
-
-    Raises:
-        InvalidItem: the content is not text, a part, a dict or a list of these.
-    """
+    """A message that the application wrote."""
     if content is None:
         raise InvalidItem("must not be None.", argument="content", hint="Pass text, a part, or a list of these.")
     return Message(role, content) if author_id is None else Message(role, content, author_id=author_id)
@@ -310,11 +255,7 @@ UNSET: Final[Any] = object()
 def call_output(
     call_id: str | None, output: Output | None = UNSET, result: Output | None = UNSET, status: str | None = None
 ) -> FunctionCallOutput:
-    """The output of a call; `result` is another name of `output`.
-
-    Raises:
-        InvalidItem: there is no output, there are two, or it is neither text nor a list of parts.
-    """
+    """The output of a call; `result` is another name of `output`."""
     if (output is UNSET) is (result is UNSET):
         problem = "is missing" if output is UNSET else "and result must not be passed together"
         hint = "Pass output=, text or a list of parts."

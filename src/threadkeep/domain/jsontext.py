@@ -33,8 +33,7 @@ _LONG_NUMBER: Final = b"0" * 19
 def encode(value: object) -> tuple[bytes, int]:
     """The JSON text of a value and its codec, PLAIN or EXACT.
 
-    Raises:
-        InvalidItem: the value contains something that has no JSON form, or is nested deeper than MAX_DEPTH.
+    InvalidItem where it contains something that has no JSON form, or is nested deeper than MAX_DEPTH.
     """
     try:
         text = orjson.dumps(value, option=_OPTIONS)
@@ -62,35 +61,22 @@ def dumps(value: object) -> bytes:
 
 
 def loads(text: bytes | str) -> Any:
-    """The value of a JSON text, with every integer, float and surrogate as written.
-
-    Raises:
-        ValueError: the text is not JSON, or is nested too deeply to be read.
-    """
+    """The value of a JSON text, with every integer, float and surrogate as written; ValueError where it is not JSON."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if _is_risky(data):
+    if _LONG_NUMBER in data.translate(_DIGITS_AS_0):  # integers that orjson would change
         return _loads_exactly(data)
     try:
         return orjson.loads(data)
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError:  # also for what is not finite
         return _loads_exactly(data)
 
 
 def loads_stored(text: bytes | str, table: str, row: str) -> Any:
-    """The value of a text that threadkeep wrote.
-
-    Raises:
-        DamagedRow: it is no JSON any more; the error names the row.
-    """
+    """The value of a text that threadkeep wrote; DamagedRow, which names the row, where it is no JSON any more."""
     try:
         return loads(text)
     except ValueError as error:
         raise DamagedRow(table, row, error) from error
-
-
-def _is_risky(data: bytes) -> bool:
-    """Whether orjson might read another value: integers of 19 and more digits. What is not finite it refuses."""
-    return _LONG_NUMBER in data.translate(_DIGITS_AS_0)
 
 
 def decode(text: bytes, codec: int) -> Any:
@@ -108,11 +94,7 @@ def canonical(value: object) -> bytes:
 
 
 def bytes_as_text(value: Any) -> Any:
-    """A value with its bytes as base64 text; the value itself where it contains none.
-
-    Raises:
-        InvalidItem: it contains bytes and is nested too deeply to be kept.
-    """
+    """A value with its bytes as base64 text; the value itself where it contains none."""
     try:
         orjson.dumps(value, option=_OPTIONS)  # which refuses bytes, and is much faster than a walk
     except TypeError:
@@ -132,11 +114,7 @@ def _bytes_as_text(value: Any) -> Any:
 
 
 def check_depth(value: object) -> None:
-    """Refuse values nested deeper than MAX_DEPTH, without recursion.
-
-    Raises:
-        InvalidItem: the value is nested too deeply.
-    """
+    """Refuse values nested deeper than MAX_DEPTH, without recursion."""
     level, depth = _children([value]), 0
     while level:
         depth += 1

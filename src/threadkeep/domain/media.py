@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from typing import Final
 
-from threadkeep.errors import InvalidItem, InvalidOption
+from threadkeep.errors import InvalidOption
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 _SCHEME: Final = "data:"
@@ -30,13 +29,7 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
 
 
 def parse_data_url(url: object) -> tuple[str, str] | None:
-    """The media type (without its parameters) and the base64 text of a data URL; None for everything else.
-
-    A data URL that is not base64, or has no media type, is something else. The base64 text is not checked.
-
-    >>> parse_data_url("data:text/plain;charset=utf-8;base64,aGVsbG8=")
-    ('text/plain', 'aGVsbG8=')
-    """
+    """The media type (without its parameters) and the unchecked text of a base64 data URL; None for everything else."""
     media_type = base64_media_type(url)
     return None if media_type is None else (media_type, str(url).partition(",")[2])
 
@@ -47,20 +40,3 @@ def base64_media_type(url: object) -> str | None:
         return None
     head = url[len(_SCHEME) : max(url.find(","), 0)]
     return head.partition(";")[0] or None if head.endswith(_BASE64) else None
-
-
-def url_bytes(url: object) -> bytes | None:
-    """The bytes in a base64 data URL; None for everything else.
-
-    Raises:
-        InvalidItem: its text is not base64.
-    """
-    parsed = parse_data_url(url)
-    if parsed is None:
-        return None
-    try:
-        return base64.b64decode(parsed[1], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidItem(
-            f"The data URL does not contain base64: {error}.", hint="Make it with threadkeep.data_url()."
-        ) from error

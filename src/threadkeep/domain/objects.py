@@ -10,26 +10,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from reprlib import Repr
-from typing import Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, loads, too_deep
-from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ThreadkeepError
 
+E = TypeVar("E", bound=ThreadkeepError)
 ErrorClass = type[InvalidItem | InvalidOption]
+JsonList = Annotated[list[Any], BeforeValidator(lambda value: [] if value is None else value)]
 # what Pydantic's messages say besides what is expected
 _NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 # keys that OpenAI's SDK adds beside the texts that it parses (`parse`, `stream`); its service refuses them
 _PARSED: Final = frozenset({"parsed", "parsed_arguments"})
 # keys whose values contain such texts
-_HOLDERS: Final = frozenset(
-    {
-        "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot",
-        "tool_calls",
-    }
-)  # fmt: skip
+_HOLDERS: Final = {
+    "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot", "tool_calls"
+}  # fmt: skip
+_LAST: Final = ("origin", "native")  # fields that are written after all others
 _shown = Repr()
 _shown.maxstring = _shown.maxother = 80
 
@@ -42,12 +42,13 @@ def shown(value: object) -> str:
         return f"a very large {type(value).__name__}"
 
 
-def json_copy(value: Any, path: str, depth: int = 0) -> Any:
-    """A deep copy of a JSON value (tuples become lists).
+def mismatch(error: type[E], expected: str, value: object, path: str, hint: str | None = None) -> E:
+    """The error for a value at `path` that is not what it must be."""
+    return error(f"must be {expected}, not {shown(value)}.", argument=path, hint=hint)
 
-    Raises:
-        InvalidItem: the value has no JSON form, or is nested too deeply; the message begins with `path`.
-    """
+
+def json_copy(value: Any, path: str, depth: int = 0) -> Any:
+    """A deep copy of a JSON value (tuples become lists); InvalidItem where it has no JSON form, or too many levels."""
     if value.__class__ in _SCALARS:
         return value
     if depth >= MAX_DEPTH:
@@ -61,19 +62,21 @@ def json_copy(value: Any, path: str, depth: int = 0) -> Any:
         return [json_copy(inner, path, depth + 1) for inner in value]
     if isinstance(value, str | int | float):
         return value
-    raise InvalidItem(
-        f"contains {shown(value)}, a {type(value).__name__}, which has no JSON form.",
-        argument=path,
-        hint="Use text, numbers, booleans, None, lists and dicts.",
-    )
+    hint = "Use text, numbers, booleans, None, lists and dicts."
+    problem = f"contains {shown(value)}, a {type(value).__name__}, which has no JSON form."
+    raise InvalidItem(problem, argument=path, hint=hint)
+
+
+def copy_or_raise(error: ErrorClass, value: Any, path: str) -> Any:
+    """The same as `json_copy`, with errors of this class."""
+    try:
+        return json_copy(value, path)
+    except InvalidItem as refusal:
+        raise error(refusal.message, argument=refusal.argument, hint=refusal.hint) from None
 
 
 def body_object(body: Any) -> Any:
-    """A provider's body as JSON values: given as such, as JSON text, or as an object of an SDK.
-
-    Raises:
-        CannotParse: it is text that is not JSON.
-    """
+    """A provider's body as JSON values: given as such, as JSON text (else CannotParse), or as an object of an SDK."""
     if isinstance(body, str | bytes | bytearray):
         try:
             return loads(body if isinstance(body, str) else bytes(body))
@@ -82,6 +85,17 @@ def body_object(body: Any) -> Any:
                 f"The body is not JSON: {error}. It is: {shown(body)}.", hint="Pass the body as the provider sent it."
             ) from error
     return dumped(body)
+
+
+def parsed_arguments(text: str, whose: str) -> Any:
+    """The value of the arguments of a call; InvalidItem where they are not JSON."""
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise InvalidItem(
+            f"The arguments {whose} are not JSON: {error}. They are: {shown(text)}.",
+            hint="Answer the call with an output that says so.",
+        ) from error
 
 
 def dumped(value: Any) -> Any:
@@ -121,6 +135,7 @@ class TypedObject(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
+    type: str
     origin: str | None = None
     native: dict[str, Any] | None = None
 
@@ -128,7 +143,7 @@ class TypedObject(BaseModel):
     _always: ClassVar[frozenset[str]] = frozenset()  # fields that are written though they are empty
     _parts: ClassVar[str | None] = None  # the field that holds content parts
     _aside: ClassVar[frozenset[str]] = frozenset()  # fields that `to_object` leaves out
-    _flattens: ClassVar[bool] = True  # a nested `extra` object means extras
+    _flattens: ClassVar[bool] = False  # a nested `extra` object means extras: where the keys are not somebody else's
     _keys: ClassVar[frozenset[str]] = frozenset()
     _plan: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # field, key, is written though empty
     _object_plan: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # the same for `to_object`
@@ -136,22 +151,18 @@ class TypedObject(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        inherited = [name for name in TypedObject.model_fields if name in cls.model_fields]
-        names = [name for name in cls.model_fields if name not in inherited] + inherited
+        names = sorted(cls.model_fields, key=lambda name: name in _LAST)
         cls._plan = tuple((name, cls.model_fields[name].alias or name, name in cls._always) for name in names)
         cls._object_plan = tuple(row for row in cls._plan if row[0] not in cls._aside)
         cls._keys = frozenset(key for _, key, _ in cls._plan)
+        cls._flattens = isinstance(cls.model_fields["type"].default, str) and "payload" not in cls._keys
 
     def __init__(self, /, **data: Any) -> None:
         self._fill(data, "")
 
     @classmethod
     def read(cls, data: Mapping[str, Any], path: str = "") -> Self:
-        """The object that a dict describes.
-
-        Raises:
-            InvalidItem: it lacks a key or has a wrong value; the message begins with the path of that.
-        """
+        """The object that a dict describes; an error that begins with the path of a key that is missing or wrong."""
         result = cls.__new__(cls)
         result._fill(data, path)  # noqa: SLF001 - its own class
         return result
@@ -163,7 +174,7 @@ class TypedObject(BaseModel):
         extras: JsonObject = {}
         for key, value in data.items():
             if value.__class__ not in _SCALARS and key != parts:
-                value = cls._copy(value, at(path, str(key)))  # noqa: PLW2901 - our copy takes its place
+                value = copy_or_raise(cls._error, value, at(path, str(key)))  # noqa: PLW2901 - our copy takes its place
             if key in keys:
                 known[key] = value
             else:
@@ -192,22 +203,14 @@ class TypedObject(BaseModel):
                 (known if key in cls._keys else extras).setdefault(key, value)
 
     @classmethod
-    def _copy(cls, value: Any, path: str) -> Any:
-        try:
-            return json_copy(value, path)
-        except InvalidItem as error:
-            raise cls._error(error.message, argument=error.argument, hint=error.hint) from None
-
-    @classmethod
     def _refusal(cls, error: ValidationError, path: str) -> InvalidItem | InvalidOption:
         first = error.errors(include_url=False, include_context=False)[0]
         path = at(path, ".".join(str(step) for step in first["loc"]) or "type")
-        kind = cls.model_fields["type"].default if "type" in cls.model_fields else None
         if first["type"] == "missing":
+            kind = cls.model_fields["type"].default
             name = kind if isinstance(kind, str) else cls.__name__
             return cls._error(f"is missing, and required in {name}.", argument=path)
-        expected = _NOISE.sub("", first["msg"])
-        return cls._error(f"must be {expected}, not {shown(first['input'])}.", argument=path)
+        return mismatch(cls._error, _NOISE.sub("", first["msg"]), first["input"], path)
 
     @property
     def extra(self) -> JsonObject:
@@ -239,3 +242,8 @@ class TypedObject(BaseModel):
         if self.__pydantic_extra__:
             result.update(self.__pydantic_extra__)
         return result
+
+
+def by_type(union: Any) -> dict[str, Any]:
+    """The classes of a union by the `type` of their objects, without classes for objects of any type."""
+    return {kind: cls for cls in get_args(union) if isinstance(kind := cls.model_fields["type"].default, str)}

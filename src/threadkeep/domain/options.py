@@ -4,10 +4,8 @@ A row of `OptionAttributes` such as ``temperature = Option(number, "…")`` says
 its name, how a value is checked, the type that reading the attribute gives (that of the check), its documentation, and
 what other APIs call it. `OPTIONS` is the same table by name.
 
-Type checkers cannot compute keyword types from a table: only a TypedDict can be unpacked into a signature, and its keys
-have to be written out. So `SessionOptions` repeats the names, with the types that an argument may have; a test compares
-it with the table and prints the line that is missing. (`typing.dataclass_transform` with a ParamSpec could compute both
-from one row, but then signatures could not be read where their functions are, nor forwarded by applications.)
+Type checkers cannot compute keyword types from a table, so `SessionOptions` repeats the names, with the types that an
+argument may have; a test compares the two and prints the line that is missing.
 """
 
 from __future__ import annotations
@@ -17,17 +15,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
+from threadkeep.domain.content import Content
 from threadkeep.domain.formats import format_names
+from threadkeep.domain.items import Input
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy, shown
-from threadkeep.errors import InvalidItem, InvalidOption
-
-if TYPE_CHECKING:
-    from threadkeep.domain.content import Content
-    from threadkeep.domain.items import Input
-    from threadkeep.domain.tools import Tool
+from threadkeep.domain.objects import copy_or_raise, mismatch, shown
+from threadkeep.domain.tools import Tool
+from threadkeep.errors import InvalidOption
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -36,10 +32,10 @@ Json = Mapping[str, Any]
 DIALECTS: Final = (
     "compatible", "deepseek", "minimax", "mistral", "moonshot", "openai", "openrouter", "xiaomi", "zai",
 )  # fmt: skip
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SIMILARITY: Final = 0.75  # to the name of a format, from which a key of `extra` counts as misspelt
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
-
 
 # Checks of values. They take the name of an option, for messages, and return the value as it is stored. Numbers are
 # made of their texts; nothing else is turned into something else.
@@ -49,7 +45,7 @@ def string(name: str, value: object) -> str:
     """Text."""
     if isinstance(value, str):
         return value
-    raise InvalidOption(f"must be text, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "text", value, name)
 
 
 def identifier(name: str, value: object) -> str:
@@ -68,7 +64,7 @@ def number(name: str, value: object) -> float:
             result = math.inf
         if math.isfinite(result):
             return result
-    raise InvalidOption(f"must be a number, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "a number", value, name)
 
 
 def integer(name: str, value: object) -> int:
@@ -84,15 +80,12 @@ def boolean(name: str, value: object) -> bool:
         return value
     if isinstance(value, str) and value.strip().lower() in _BOOLEANS:
         return _BOOLEANS[value.strip().lower()]
-    raise InvalidOption(f"must be True or False, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "True or False", value, name)
 
 
 def json_value(name: str, value: object) -> Any:
     """Any JSON value, copied."""
-    try:
-        return json_copy(value, name)
-    except InvalidItem as error:
-        raise InvalidOption(error.message, argument=error.argument, hint=error.hint) from None
+    return copy_or_raise(InvalidOption, value, name)
 
 
 def json_object(name: str, value: object) -> JsonObject:
@@ -100,7 +93,7 @@ def json_object(name: str, value: object) -> JsonObject:
     result = json_value(name, value)
     if isinstance(result, dict):
         return result
-    raise InvalidOption(f"must be a dict, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "a dict", value, name)
 
 
 def json_list(name: str, value: object) -> list[Any]:
@@ -108,18 +101,14 @@ def json_list(name: str, value: object) -> list[Any]:
     result = json_value(name, value)
     if isinstance(result, list):
         return result
-    raise InvalidOption(f"must be a list, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, "a list", value, name)
 
 
 def dialect_name(name: str, value: object) -> str:
-    """The name of a dialect.
-
-    Raises:
-        InvalidOption: there is no such dialect; the message lists them.
-    """
+    """The name of a dialect."""
     if isinstance(value, str) and value in DIALECTS:
         return value
-    raise InvalidOption(f"must be one of {', '.join(DIALECTS)}, not {shown(value)}.", argument=name)
+    raise mismatch(InvalidOption, f"one of {', '.join(DIALECTS)}", value, name)
 
 
 def extra_keys(name: str, value: object) -> JsonObject | None:
@@ -130,32 +119,17 @@ def extra_keys(name: str, value: object) -> JsonObject | None:
             continue
         similar = difflib.get_close_matches(key.lower().replace("-", "_"), format_names(), n=1, cutoff=_SIMILARITY)
         if similar:
-            raise InvalidOption(
-                f"has an object under {shown(key)}, which is not the name of a format.",
-                argument=name,
-                hint=f"Did you mean {similar[0]!r}?",
-            )
+            problem = f"has an object under {shown(key)}, which is not the name of a format."
+            raise InvalidOption(problem, argument=name, hint=f"Did you mean {similar[0]!r}?")
     return result or None
-
-
-class HasOptions(Protocol):
-    """What `Option` reads from and writes to."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The options that are set."""
-
-    def _assign_option(self, name: str, value: object) -> None:
-        """Take an option that was assigned as an attribute."""
 
 
 class Option(Generic[T]):
     """A session option, and the attribute of that name: reading gives its value or None, assigning checks it.
 
-    Attributes:
-        name: the option's name.
-        aliases: what other APIs call it, to be explained in errors. `instead` is what to write here where ``name=…``
-            is not enough; ``{alias}`` in it is what was written.
+    What has such attributes has `settings`, the options that are set, and takes assigned ones by `_assign_option`.
+    `aliases` are what other APIs call it, to be explained in errors; `instead` is what to write here where ``name=…``
+    is not enough, with ``{alias}`` for what was written.
     """
 
     def __init__(
@@ -163,31 +137,23 @@ class Option(Generic[T]):
     ) -> None:
         self._check = check
         self.__doc__ = doc
-        self.aliases, self._instead = aliases, instead
+        self.aliases, self.instead = aliases, instead
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def coerce(self, value: object) -> T | None:
-        """The value as it is stored: numbers as numbers, structures copied; None for an option that is unset.
-
-        Raises:
-            InvalidOption: the value cannot be used.
-        """
+        """The value as it is stored: numbers as numbers, structures copied; None for an option that is unset."""
         return None if value is None else self._check(self.name, value)
-
-    def instead_of(self, alias: str) -> str:
-        """What to write instead of a name that other APIs have."""
-        return (self._instead or f"{self.name}=…").replace("{alias}", alias)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: HasOptions, owner: type) -> T | None: ...
-    def __get__(self, instance: HasOptions | None, owner: type) -> Self | T | None:
+    def __get__(self, instance: object, owner: type) -> T | None: ...
+    def __get__(self, instance: Any, owner: type) -> Self | T | None:
         return self if instance is None else instance.settings.get(self.name)
 
-    def __set__(self, instance: HasOptions, value: T | None) -> None:
+    def __set__(self, instance: Any, value: T | None) -> None:
         instance._assign_option(self.name, value)  # noqa: SLF001 - a hook, not a method for users
 
 
@@ -197,8 +163,8 @@ class _Extra(Option[JsonObject]):
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: HasOptions, owner: type) -> JsonObject: ...
-    def __get__(self, instance: HasOptions | None, owner: type) -> Self | JsonObject:
+    def __get__(self, instance: object, owner: type) -> JsonObject: ...
+    def __get__(self, instance: Any, owner: type) -> Self | JsonObject:
         return self if instance is None else dict(instance.settings.get(self.name) or {})
 
 
@@ -257,18 +223,11 @@ class OptionAttributes:
     # fmt: on
 
 
-class _Others:
-    """Options that are not attributes, because the name is that of a method."""
-
-    user = Option(identifier, "An id of the end user; newer APIs ask for `safety_identifier` instead.")
-
+_USER: Final = Option(identifier, "An id of the end user; newer APIs ask for `safety_identifier` instead.")
+_USER.__set_name__(OptionAttributes, "user")  # though it is no attribute: that name is a method's
 
 # option -> its row
-OPTIONS: Final[dict[str, Option[Any]]] = {
-    name: row
-    for name, row in (*vars(OptionAttributes).items(), *vars(_Others).items())
-    if isinstance(row, Option)
-}  # fmt: skip
+OPTIONS: Final = {row.name: row for row in (*vars(OptionAttributes).values(), _USER) if isinstance(row, Option)}
 
 # options that say where the provider keeps the conversation: they belong to its items, not to its configuration
 SERVER_STATE: Final = ("previous_response_id", "conversation")
@@ -341,7 +300,11 @@ _ELSEWHERE: Final = {
     "messages": "input=[…], or import_request(payload, format) for a whole request",
     "contents": "input=[…], or import_request(payload, format) for a whole request",
     "functions": "tools=[…]",
-} | {alias: row.instead_of(alias) for row in OPTIONS.values() for alias in row.aliases}
+} | {
+    alias: (row.instead or f"{name}=…").replace("{alias}", alias)
+    for name, row in OPTIONS.items()
+    for alias in row.aliases
+}
 
 
 def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
@@ -361,9 +324,6 @@ def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) ->
     """Settings with these options on top, as they are stored; an option of None is taken out.
 
     `besides` are names that the caller also takes: a misspelt one may be meant.
-
-    Raises:
-        InvalidOption: an option is unknown, or its value cannot be used; the message names it.
     """
     merged = dict(settings)
     for name, value in options.items():
@@ -373,13 +333,32 @@ def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) ->
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def settings_at_creation(options: Json) -> JsonObject:
-    """The settings of a new session or conversation; an empty `metadata` counts as unset there.
+def json_output_text(
+    present: Json | None, schema: Json, *, name: str = "response", strict: bool | None = None,
+    description: str | None = None,
+) -> JsonObject:  # fmt: skip
+    """The `text` option that asks for JSON of this schema; the other keys of `present` stay."""
+    form: JsonObject = {"type": "json_schema", "name": string("name", name), "schema": json_object("schema", schema)}
+    if strict is not None:
+        form["strict"] = boolean("strict", strict)
+    if description is not None:
+        form["description"] = string("description", description)
+    return {**(present or {}), "format": form}
 
-    Raises:
-        InvalidOption: as `settings_with`.
-    """
-    settings = settings_with({}, options)
-    if settings.get("metadata") == {}:
-        del settings["metadata"]
-    return settings
+
+def thinking(
+    enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
+) -> JsonObject | None:
+    """The `reasoning` option for an effort or a budget; None (unset) for ``False``."""
+    options = {"effort": effort, "budget_tokens": budget_tokens}
+    names = [name for name, value in options.items() if value is not None]
+    if enabled is False and not names:
+        return None
+    if enabled not in (None, True) or len(names) != 1:
+        hint = "Pass one of effort=, budget_tokens= and False."
+        raise InvalidOption("think() takes an effort, a number of tokens, or False.", hint=hint)
+    if effort is not None and effort not in EFFORTS:
+        raise mismatch(InvalidOption, f"one of {', '.join(EFFORTS)}", effort, "effort")
+    if effort is None and not (type(budget_tokens) is int and budget_tokens > 0):
+        raise mismatch(InvalidOption, "a number of tokens", budget_tokens, "budget_tokens")
+    return {names[0]: options[names[0]]}

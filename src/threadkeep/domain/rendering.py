@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field, fields
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from threadkeep.domain.context_caches import ContextCache
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import dialect_name
 from threadkeep.errors import InvalidOption, ItemRefused, LossError
 
 
 @dataclass(frozen=True, slots=True)
 class ImportInfo:
-    """Where a conversation came from that began as somebody's request.
-
-    Attributes:
-        format: the request's wire format.
-        count: how many items it had. What was unpaired among them stays so in requests of that format.
-        spelling: what the format noted of how the request spelled things; only the format itself reads it.
-    """
+    """Where a conversation came from that began as somebody's request."""
 
     format: str
-    count: int
-    spelling: JsonObject = field(default_factory=dict)
+    count: int  # items that it had; what was unpaired among them stays so in requests of that format
+    spelling: JsonObject = field(default_factory=dict)  # how it spelled things; only the format itself reads it
 
     def to_dict(self) -> JsonObject:
         """The JSON to keep, to be read by `from_dict`."""
@@ -34,19 +28,13 @@ class ImportInfo:
 
     @classmethod
     def from_dict(cls, data: object) -> ImportInfo:
-        """What `to_dict` wrote.
-
-        Raises:
-            InvalidOption: it is something else.
-        """
+        """What `to_dict` wrote."""
         match data:
             case {"format": str(name), "count": int(count), **others} if count >= 0:
                 spelling = others.pop("spelling", {})
                 if not others and isinstance(spelling, dict):
                     return cls(name, count, spelling)
-        raise InvalidOption(
-            f"must be an object with `format`, `count` and `spelling`, not {shown(data)}.", argument="imported"
-        )
+        raise mismatch(InvalidOption, "an object with `format`, `count` and `spelling`", data, "imported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +55,45 @@ class Turns:
         for name in ("count", "step"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidOption(f"must be a whole number from 1 on, not {shown(value)}.", argument=name)
+                raise mismatch(InvalidOption, "a whole number from 1 on", value, name)
+
+
+class ViewOptions(TypedDict, total=False):
+    """What of a conversation a request shows, and how.
+
+    Attributes:
+        strict: raise LossError instead of reporting losses.
+        upto: show the items up to and including this position; where the request of that time was recorded
+            (`rendered=` of `add_response`), exactly as it was sent.
+        server_state: "none" sends the whole history, even where the provider keeps it.
+        vision: False puts a note in the place of each picture.
+        reasoning: False leaves out the reasoning of earlier answers.
+        cache: "auto" marks tools, system text and the end of the history for the provider's prompt cache. For Gemini
+            it names the longest explicit cache that holds the beginning of the request (`plan_context_cache`).
+        window: `Turns(20, step=10)` shows the last 20 to 29 turns, and moves once in ten.
+        dynamic_context: what is true now, as JSON before the history. It is recorded with the request, and never part
+            of the history.
+        dynamic_context_at: "tail" puts it right before what the model is to answer.
+        dialect: the vendor that the request goes to, where it speaks a format in its own way.
+        account: the account at the provider, where caches were made for several.
+    """
+
+    strict: bool
+    upto: int | None
+    server_state: Literal["auto", "none"]
+    vision: bool
+    reasoning: bool
+    cache: Literal["auto"] | None
+    window: Turns | None
+    dynamic_context: JsonObject | None
+    dynamic_context_at: Literal["front", "tail"]
+    dialect: str | None
+    account: str
 
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """How a request is rendered; see `Conversation.render`.
-
-    Raises:
-        InvalidOption: an option has a value that it does not take.
-    """
+    """How a request is rendered: the options of `ViewOptions`, checked, and the cache that it names."""
 
     strict: bool = False
     upto: int | None = None
@@ -94,14 +111,14 @@ class RenderOptions:
     def __post_init__(self) -> None:
         is_number = isinstance(self.upto, int) and not isinstance(self.upto, bool)
         if self.upto is not None and not (is_number and self.upto >= -1):
-            raise InvalidOption(f"must be a position, or -1 for none, not {shown(self.upto)}.", argument="upto")
+            raise mismatch(InvalidOption, "a position, or -1 for none", self.upto, "upto")
         for name, values in _CHOICES.items():
             value = getattr(self, name)
             if value not in values or type(value) not in map(type, values):  # 1 is not True
-                raise InvalidOption(f"must be {' or '.join(map(repr, values))}, not {shown(value)}.", argument=name)
+                raise mismatch(InvalidOption, " or ".join(map(repr, values)), value, name)
         for name, (kind, words) in _TYPES.items():
-            if not isinstance(getattr(self, name), kind):
-                raise InvalidOption(f"must be {words}, not {shown(getattr(self, name))}.", argument=name)
+            if not isinstance(value := getattr(self, name), kind):
+                raise mismatch(InvalidOption, words, value, name)
         if self.dialect is not None:
             dialect_name("dialect", self.dialect)
 
@@ -111,7 +128,7 @@ class RenderOptions:
         return self.vision and self.reasoning and self.window is None and self.dynamic_context is None
 
     def view(self, format_name: str) -> JsonObject:
-        """The options that shaped a request, to be recorded with its response; `options_of` reads them."""
+        """The options that shaped a request, to be recorded with its response; `recorded` reads them."""
         view: JsonObject = {"format": format_name}
         if self is AS_IT_IS:
             return view
@@ -120,6 +137,19 @@ class RenderOptions:
             if value != default:
                 view[name] = list(astuple(value)) if isinstance(value, Turns | ContextCache) else value
         return view
+
+    @classmethod
+    def recorded(cls, view: JsonObject) -> RenderOptions:
+        """The options that a recorded view was rendered with; InvalidOption where only later releases have them."""
+        options = {name: value for name, value in view.items() if name in _DEFAULTS}
+        unknown = view.keys() - options.keys() - {"format"}
+        if unknown:
+            problem = f"The view was recorded with the option {min(unknown)!r}, which only later releases have."
+            raise InvalidOption(problem)
+        for name, kind in (("window", Turns), ("context_cache", ContextCache)):
+            if options.get(name) is not None:
+                options[name] = kind(*options[name])
+        return cls(**options)
 
 
 _CHOICES: Final[dict[str, tuple[object, ...]]] = {
@@ -141,45 +171,26 @@ AS_IT_IS: Final = RenderOptions()
 _DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name not in {"strict", "account"}}
 
 
-def recorded_options(view: JsonObject) -> RenderOptions:
-    """The options that a recorded view was rendered with.
-
-    Raises:
-        InvalidOption: a later release recorded it, with options that this one does not have.
-    """
-    options = {name: value for name, value in view.items() if name in _DEFAULTS}
-    unknown = view.keys() - options.keys() - {"format"}
-    if unknown:
-        raise InvalidOption(f"The view was recorded with the option {min(unknown)!r}, which only later releases have.")
-    if options.get("window") is not None:
-        options["window"] = Turns(*options["window"])
-    if options.get("context_cache") is not None:
-        options["context_cache"] = ContextCache(*options["context_cache"])
-    return RenderOptions(**options)
+@dataclass(frozen=True, slots=True)
+class _Report:
+    code: str
+    position: int | None
+    path: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(_Report):
     """Something that the payload does not say.
 
     `code` is a short stable word, `position` the item's position (None for settings and tools), `path` the place in
     the item or the setting's name, `detail` a sentence for people.
     """
 
-    code: str
-    position: int | None
-    path: str
-    detail: str
-
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(_Report):
     """Something that was repaired so that the provider takes the request; fields as in `Loss`."""
-
-    code: str
-    position: int | None
-    path: str
-    detail: str
 
 
 @dataclass
@@ -213,25 +224,17 @@ class Rendered:
             return payload
         return self.source
 
-    @property
+    @cached_property
     def body(self) -> bytes:
         """The request as JSON, UTF-8."""
-        return self.source if isinstance(self.source, bytes) else self._written
-
-    @cached_property
-    def _written(self) -> bytes:
-        return dumps(self.source)
+        return self.source if isinstance(self.source, bytes) else dumps(self.source)
 
     def strictly(self, format_name: str) -> Rendered:
-        """This request if it is exact.
-
-        Raises:
-            LossError: something was lost or had to be repaired.
-        """
+        """This request; LossError where something was lost or had to be repaired."""
         refused = [repair for repair in self.repairs if repair.code in STRICT_REPAIRS]
         if not self.losses and not refused:
             return self
-        is_invalid = any(code in INVALID_ITEMS for code in [*(r.code for r in self.losses), *(r.code for r in refused)])
+        is_invalid = any(report.code in INVALID_ITEMS for report in [*self.losses, *refused])
         raise (ItemRefused if is_invalid else LossError)(format_name, self.losses, refused)
 
 

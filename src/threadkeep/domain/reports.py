@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import ARITHMETIC, FIGURES
@@ -15,13 +15,11 @@ from threadkeep.domain.usage import ARITHMETIC, FIGURES
 T = TypeVar("T")
 OneOrMore: TypeAlias = T | Sequence[T]
 
-# What usage is grouped by
 UsageKey: TypeAlias = Literal[
     "hour", "day", "week", "month", "model", "provider", "format", "user_id", "conversation_id", "status", "tool_set",
     "response",
 ]  # fmt: skip
 """What usage can be grouped by: the name of a column."""
-# The sums by which a report is ordered
 UsageSum: TypeAlias = Literal[
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
     "total_tokens", "cost_nano", "latency_ms", "cache_known_tokens",
@@ -44,35 +42,25 @@ class UsageFilters(TypedDict, total=False):
 
 
 class _Key(Generic[T]):
-    """A key of a row, where the report is grouped by it."""
+    """A key of a row, where the report is grouped by it; and the base of its sums."""
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, row: None, owner: type[Any]) -> Self: ...
-    @overload
-    def __get__(self, row: UsageRow, owner: type[Any]) -> T: ...
-    def __get__(self, row: UsageRow | None, owner: type[Any]) -> Self | T:
-        if row is None:
-            return self
-        value: T = row._values[self._index(row._names)]  # noqa: SLF001 - a part of the row
+    def __get__(self, row: Any, owner: type[Any]) -> T:
+        if row is None:  # tools look at it on the class, too
+            return self  # type: ignore[return-value]
+        try:
+            value: T = row._values[row._columns.index(self.name)]  # noqa: SLF001 - a part of the row
+        except ValueError:
+            keys = ", ".join(row.keys) or "none"
+            raise AttributeError(f"This usage row has no {self.name!r}. Its keys: {keys}.") from None
         return value
-
-    def _index(self, keys: Sequence[str]) -> int:
-        if self.name in keys:
-            return keys.index(self.name)
-        raise AttributeError(f"This usage row has no {self.name!r}. Its keys: {', '.join(keys) or 'none'}.")
 
 
 class _Sum(_Key[T]):
-    """A sum of a row, which is stored after its keys."""
-
     def __init__(self, default: T) -> None:
         self.default = default
-
-    def _index(self, keys: Sequence[str]) -> int:
-        return len(keys) + SUMS.index(self.name)
 
 
 class UsageRow:
@@ -90,7 +78,7 @@ class UsageRow:
         cache_known_tokens: input of the attempts that say how much of it came from the cache.
     """
 
-    __slots__ = ("_names", "_values")
+    __slots__ = ("_columns", "_values")  # keys, then sums
 
     hour = _Key[datetime]()
     day = _Key[date]()
@@ -121,23 +109,23 @@ class UsageRow:
     def __init__(self, keys: Mapping[str, Any], **sums: int | None) -> None:
         if unknown := sums.keys() - set(SUMS):
             raise TypeError(f"UsageRow has no sum {min(unknown)!r}.")
-        self._names = tuple(keys)
+        self._columns = (*keys, *SUMS)
         self._values: Sequence[Any] = (*keys.values(), *({**_DEFAULTS, **sums}.values()))
 
     @classmethod
     def each(cls, names: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
         """Rows of values as a database gives them, thousands at once: keys, sums, and what does not count."""
-        result, new = [], cls.__new__
+        result, new, columns = [], cls.__new__, (*names, *SUMS)
         for values in rows:
             row = new(cls)
-            row._names, row._values = names, values  # noqa: SLF001 - its own
+            row._columns, row._values = columns, values  # noqa: SLF001 - its own
             result.append(row)
         return result
 
     @property
     def keys(self) -> Mapping[str, Any]:
         """What the attempts share, by the names that the report is grouped by; the attributes are the same, typed."""
-        return dict(zip(self._names, self._values, strict=False))
+        return dict(zip(self._columns[: -len(SUMS)], self._values, strict=False))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UsageRow):
@@ -145,17 +133,16 @@ class UsageRow:
         return self._sums() == other._sums() and self.keys == other.keys
 
     def __hash__(self) -> int:
-        return hash(self._sums())
+        return hash(tuple(self._sums().values()))
 
     def __repr__(self) -> str:
-        sums = "".join(f", {name}={value}" for name, value in zip(SUMS, self._sums(), strict=True))
-        return f"UsageRow({self.keys!r}{sums})"
+        return f"UsageRow({self.keys!r}{''.join(f', {name}={value}' for name, value in self._sums().items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(UsageRow, self.keys, **dict(zip(SUMS, self._sums(), strict=True))), ()
+        return partial(UsageRow, self.keys, **self._sums()), ()
 
-    def _sums(self) -> tuple[Any, ...]:
-        return tuple(self._values[len(self._names) :][: len(SUMS)])
+    def _sums(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SUMS}
 
     @property
     def cost_usd(self) -> Decimal | None:

@@ -6,24 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SkipValidation,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-)
+import pydantic
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
 
 from threadkeep.domain.content import OutputText
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import body_object, json_copy, shown
+from threadkeep.domain.objects import body_object, json_copy, mismatch, shown
 from threadkeep.domain.options import identifier, integer, number
 from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.usage import NormalizedUsage, Usage
@@ -32,7 +22,6 @@ from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError
 if TYPE_CHECKING:
     from threadkeep.domain.formats import FormatName
 
-FINAL_ANSWER: Final = "final_answer"
 _FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
 
 
@@ -52,32 +41,29 @@ def _items(value: Any) -> Any:
     if value is None:
         return []
     if not isinstance(value, list | tuple):
-        raise InvalidItem(f"must be a list of items, not {shown(value)}.", argument="output")
+        raise mismatch(InvalidItem, "a list of items", value, "output")
     return [_item(element, index) for index, element in enumerate(value)]
 
 
 def _item(value: object, index: int) -> Item:
-    if isinstance(value, dict):
+    if isinstance(value, dict | Mapping):  # a dict is known at once
         return item_from_object(value)
     if isinstance(value, Item):
         return value
-    if isinstance(value, Mapping):
-        return item_from_object(value)
-    hint = "Pass an item or a dict."
-    raise InvalidItem(f"must be an item, not {shown(value)}.", argument=f"output[{index}]", hint=hint)
+    raise mismatch(InvalidItem, "an item", value, f"output[{index}]", "Pass an item or a dict.")
 
 
 def _usage(value: Any) -> Any:
-    return Usage.from_dict(value) if not isinstance(value, Usage) and isinstance(value, Mapping) else value
+    return Usage.from_dict(value) if isinstance(value, Mapping) else value
 
 
 # What providers echo is read leniently: a value of another kind is None here (the raw body is stored beside). A value
 # of the right kind is taken without a call from Pydantic to Python.
 _FIRST: Final = Field(union_mode="left_to_right")
-Words = Annotated[StrictStr | Annotated[str | None, _or_none(identifier)] | None, _FIRST]
-Number = Annotated[StrictFloat | Annotated[float | None, _or_none(number)] | None, _FIRST]
-Integer = Annotated[StrictInt | Annotated[int | None, _or_none(integer)] | None, _FIRST]
-Boolean = Annotated[StrictBool | Annotated[None, BeforeValidator(lambda _: None)] | None, _FIRST]
+Words = Annotated[pydantic.StrictStr | Annotated[str | None, _or_none(identifier)] | None, _FIRST]
+Number = Annotated[pydantic.StrictFloat | Annotated[float | None, _or_none(number)] | None, _FIRST]
+Integer = Annotated[pydantic.StrictInt | Annotated[int | None, _or_none(integer)] | None, _FIRST]
+Boolean = Annotated[pydantic.StrictBool | Annotated[None, BeforeValidator(lambda _: None)] | None, _FIRST]
 
 
 class Response(BaseModel):
@@ -141,7 +127,7 @@ class Response(BaseModel):
     def __init__(self, /, **data: Any) -> None:
         try:
             super().__init__(**data)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             name = ".".join(str(step) for step in first["loc"])
             message = f"cannot be {shown(first['input'])} in a response: {first['msg']}."
@@ -204,7 +190,7 @@ class Response(BaseModel):
     @property
     def text(self) -> str | None:
         """The text of the message that is marked as the final answer, else of the first message with text."""
-        final = [message for message in self.messages if message.phase == FINAL_ANSWER]
+        final = [message for message in self.messages if message.phase == "final_answer"]
         texts = (output_text(message) for message in final or self.messages)
         return next((text for text in texts if text is not None), None)
 

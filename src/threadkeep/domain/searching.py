@@ -1,9 +1,8 @@
 """Search without a database: the text of an item, the words of a text, the terms of a question, and snippets.
 
-Words are runs of letters and digits. Scripts without spaces (Chinese, Japanese, Thai …; and Korean, which glues
-particles to words) are indexed as overlapping pairs of characters and the last one, which every database takes for
-words: ``天气很`` becomes ``天气 气很 很``, and ``天气`` is the first of these. Where marks belong to the letters, which
-tokenizers would break at, the pairs are spelled in ASCII.
+Words are runs of letters and digits. Scripts without spaces (and Korean, which glues particles to words) are indexed as
+overlapping pairs of characters and the last one, which every database takes for words: ``天气很`` as ``天气 气很 很``.
+Where marks belong to the letters, which tokenizers would break at, the pairs are spelled in ASCII.
 
 SQLite's tokenizer splits and folds texts by itself. It knows only the accents of the Latin alphabet, and takes
 characters that are newer than itself for letters, so of texts with anything else the words are stored, too.
@@ -12,11 +11,11 @@ characters that are newer than itself for letters, so of texts with anything els
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any, Final
+from unicodedata import category, combining, normalize
 
 from threadkeep.domain.jsontext import JsonObject, loads
 
@@ -58,10 +57,8 @@ _STRINGS: Final = re.compile(
     r'"(?:text|refusal|output|arguments|input|name|content|query)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
 )
 _BLANKS: Final = re.compile(r"\s")
-_RUN: Final = f"[{WITHOUT_SPACES}]"
 _LETTER: Final = rf"[^\W_{WITHOUT_SPACES}]"  # of a script with spaces
-_PIECES: Final = re.compile(f"{_RUN}+|{_LETTER}+")
-_IS_RUN: Final = re.compile(_RUN)
+_PIECES: Final = re.compile(f"[{WITHOUT_SPACES}]+|{_LETTER}+")
 # Thai and Lao AM become two characters when they are normalized, and are one in the text
 _AM: Final = re.compile("(?<=\u0e4d)\u0e32|(?<=\u0ecd)\u0eb2")
 _JOINER: Final = "\u200d"
@@ -70,19 +67,12 @@ _SKIN: Final = "\U0001f3fb", "\U0001f3ff"  # first and last tone of emoji
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of a query: a word, or several words in a row.
+    """A part of a query: a word, or several words in a row."""
 
-    Attributes:
-        text: the words as they were written.
-        words: the same words as they are indexed.
-        is_prefix: whether the last word is the beginning of one.
-        is_excluded: whether it must not occur.
-    """
-
-    text: str
-    words: tuple[str, ...]
-    is_prefix: bool = False
-    is_excluded: bool = False
+    text: str  # as it was written
+    words: tuple[str, ...]  # as they are indexed
+    is_prefix: bool = False  # whether the last word is the beginning of one
+    is_excluded: bool = False  # whether it must not occur
 
 
 def terms_of(query: str) -> list[Term]:
@@ -92,32 +82,24 @@ def terms_of(query: str) -> list[Term]:
 
 
 def _term(written: str, sign: str) -> Term | None:
-    text = _normal(written)
+    text = normalize("NFKC", written)
     pieces = list(_pieces(text))
     if not pieces:
         return None
     is_open = _RUNS.match(pieces[-1]) is not None
     words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
-    return Term(
-        text=text,
-        words=tuple(words),
-        is_prefix=(is_open and len(pieces[-1]) == 1) or text.endswith("*"),
-        is_excluded=bool(sign),
-    )
+    is_prefix = (is_open and len(pieces[-1]) == 1) or text.endswith("*")
+    return Term(text, tuple(words), is_prefix, is_excluded=bool(sign))
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text as they are indexed: in lower case, without accents."""
-    return [word for piece in _pieces(_normal(text)) for word in _tokens(piece)]
+    return [word for piece in _pieces(normalize("NFKC", text)) for word in _tokens(piece)]
 
 
 def respelled(text: str) -> str | None:
     """The words of a text, where SQLite's tokenizer would find other words in it; else None."""
     return None if text.isascii() or not IS_UNUSUAL.search(text) else " ".join(words_of(text))
-
-
-def _normal(text: str) -> str:
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -144,8 +126,8 @@ def folded(text: str) -> str:
     """A text in lower case, without accents."""
     if text.isascii():
         return text.lower()
-    characters = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(character for character in characters if not unicodedata.combining(character))
+    characters = normalize("NFKD", text.casefold())
+    return "".join(character for character in characters if not combining(character))
 
 
 def text_in(kind: str, json: str) -> str:
@@ -189,10 +171,10 @@ class _Folding(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if _IS_RUN.match(character):  # whose accents and syllables are letters
-            plain = unicodedata.normalize("NFKC", character)[0]
+        if _RUNS.match(character):  # whose accents and syllables are letters
+            plain = normalize("NFKC", character)[0]
         else:
-            plain = unicodedata.normalize("NFKD", character)[0].lower()[0]
+            plain = normalize("NFKD", character)[0].lower()[0]
         self[code] = plain
         return plain
 
@@ -236,7 +218,7 @@ def _is_inner(line: str, index: int) -> bool:
         return False
     character = line[index]
     is_joined = _JOINER in (character, line[index - 1]) or _SKIN[0] <= character <= _SKIN[1]
-    return is_joined or unicodedata.category(character)[0] == "M"
+    return is_joined or category(character)[0] == "M"
 
 
 def _matches(plain: str, terms: Sequence[Term]) -> Iterator[re.Match[str]]:
@@ -245,8 +227,8 @@ def _matches(plain: str, terms: Sequence[Term]) -> Iterator[re.Match[str]]:
     for term in terms:
         pieces = _PIECES.findall(term.text.translate(_FOLDING))
         if pieces:
-            before = "" if _IS_RUN.match(pieces[0]) else f"(?<!{_LETTER})"
-            after = "" if _IS_RUN.match(pieces[-1]) or term.is_prefix else f"(?!{_LETTER})"
+            before = "" if _RUNS.match(pieces[0]) else f"(?<!{_LETTER})"
+            after = "" if _RUNS.match(pieces[-1]) or term.is_prefix else f"(?!{_LETTER})"
             bodies.setdefault((before, after), []).append(_body(pieces))
     pattern = "|".join(f"{before}(?:{'|'.join(some)}){after}" for (before, after), some in bodies.items())
     return re.finditer(pattern, plain) if pattern else iter(())
@@ -256,7 +238,7 @@ def _body(pieces: Sequence[str]) -> str:
     """The words, with anything but letters and digits between them."""
     pattern = [_escaped(pieces[0])]
     for last, piece in pairwise(pieces):
-        pattern += [r"[\W_]*" if _IS_RUN.match(last) or _IS_RUN.match(piece) else r"[\W_]+", _escaped(piece)]
+        pattern += [r"[\W_]*" if _RUNS.match(last) or _RUNS.match(piece) else r"[\W_]+", _escaped(piece)]
     return "".join(pattern)
 
 

@@ -7,45 +7,22 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
+from threadkeep.domain import options as option_table
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.items import (
-    UNSET,
-    FunctionCallOutput,
-    Input,
-    Item,
-    ItemInput,
-    Message,
-    Output,
-    are_items,
-    call_output,
-    item_from,
-    items_from,
-    message_of,
-)
+from threadkeep.domain.items import UNSET, Message, are_items, call_output, item_from, items_from, message_of
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import shown
-from threadkeep.domain.options import (
-    OPTIONS,
-    SERVER_STATE,
-    OptionAttributes,
-    SessionOptions,
-    settings_at_creation,
-    settings_with,
-    unknown_option,
-)
-from threadkeep.domain.rendering import ImportInfo, RenderOptions
+from threadkeep.domain.objects import mismatch, shown
+from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
+from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
-from threadkeep.domain.shortcuts import json_output_text, thinking
 from threadkeep.domain.tools import Tool, ToolList, tools_from
-from threadkeep.domain.views import ViewOptions
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep.domain.content import Content
     from threadkeep.domain.formats import FormatName
-    from threadkeep.domain.rendering import Rendered
+    from threadkeep.domain.items import FunctionCallOutput, Input, Item, ItemInput, Output
 
-OPEN_RESPONSES: Final = "open_responses"
 # keys of a session's dict beside the options
 _LISTS: Final = ("input", "tools", "response_boundary", "turns", "imported")
 _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
@@ -81,7 +58,9 @@ class Session(OptionAttributes, ToolList):
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
-        self._settings = settings_at_creation(options)
+        self._settings = option_table.settings_with({}, options)
+        if self._settings.get("metadata") == {}:
+            del self._settings["metadata"]
         self._tools = [tool.to_dict() for tool in tools_from(() if tools is None else tools)]
         self._items: list[Item] = []
         self._turns: list[int | None] = []
@@ -106,7 +85,7 @@ class Session(OptionAttributes, ToolList):
 
     def _assign_option(self, name: str, value: object) -> None:
         """Set an option that is assigned as an attribute: ``session.temperature = 0.2``."""
-        self._settings = settings_with(self._settings, {name: value})
+        self._settings = option_table.settings_with(self._settings, {name: value})
 
     def update(self, **options: Unpack[SessionOptions]) -> None:
         """Set options; None takes one out.
@@ -114,7 +93,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidOption: an option is unknown, or its value cannot be used; nothing was changed.
         """
-        self._settings = settings_with(self._settings, options)
+        self._settings = option_table.settings_with(self._settings, options)
 
     def json_output(
         self,
@@ -129,21 +108,18 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidOption: the schema is not a JSON object.
         """
-        self.update(text=json_output_text(self.text, schema, name=name, strict=strict, description=description))
+        text = option_table.json_output_text(self.text, schema, name=name, strict=strict, description=description)
+        self.update(text=text)
 
     def think(
-        self,
-        enabled: bool | None = None,
-        *,
-        effort: str | None = None,
-        budget_tokens: int | None = None,
+        self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
     ) -> None:
         """Ask for reasoning of an effort or within a budget; ``think(False)`` leaves that to the model again.
 
         Raises:
             InvalidOption: neither or both are given, or one of them cannot be used.
         """
-        self.update(reasoning=thinking(enabled, effort=effort, budget_tokens=budget_tokens))
+        self.update(reasoning=option_table.thinking(enabled, effort=effort, budget_tokens=budget_tokens))
 
     @property
     def local_state(self) -> bool:
@@ -239,11 +215,7 @@ class Session(OptionAttributes, ToolList):
         return item
 
     def add_response(
-        self,
-        response: Response | Any,
-        format: FormatName | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
+        self, response: Response | Any, format: FormatName | None = None, *, headers: Mapping[str, str] | None = None
     ) -> Response:
         """Add the items of a response, or of a provider's body in that format; returns the response.
 
@@ -257,10 +229,10 @@ class Session(OptionAttributes, ToolList):
         if not isinstance(response, Response):
             if format is None:
                 hint = "Pass format=, or parse the response first."
-                raise InvalidOption(f"must be a Response, not {shown(response)}.", argument="response", hint=hint)
+                raise mismatch(InvalidOption, "a Response", response, "response", hint)
             response = Response.parse(response, format, headers)
         self._append(response.output, self.new_turn())
-        if self.local_state or response.format in (None, OPEN_RESPONSES):
+        if self.local_state or response.format in (None, "open_responses"):
             if response.id is not None and self.previous_response_id is not None:
                 self.previous_response_id = response.id
             self.response_boundary = len(self._items)
@@ -282,7 +254,7 @@ class Session(OptionAttributes, ToolList):
         """
         for name in options:
             if name not in _RENDER_OPTIONS:
-                raise unknown_option(name, _RENDER_OPTIONS)
+                raise option_table.unknown_option(name, _RENDER_OPTIONS)
         return get_format(format).render(self, RenderOptions(**options))
 
     def request_payload(self, format: FormatName, **options: Unpack[ViewOptions]) -> JsonObject:
@@ -297,7 +269,7 @@ class Session(OptionAttributes, ToolList):
 
     def to_dict(self) -> JsonObject:
         """The session as JSON, to be read by `from_dict`; what is unset or empty is left out."""
-        result: JsonObject = settings_with({}, self._settings)
+        result: JsonObject = option_table.settings_with({}, self._settings)
         if self._items:
             result["input"] = [item.to_dict() for item in self._items]
         if self._tools:
@@ -322,9 +294,9 @@ class Session(OptionAttributes, ToolList):
             raise InvalidOption(f"{shown(data)} is not a session.", hint="Pass a dict.")
         for name in data:
             if name not in OPTIONS and name not in _LISTS:
-                raise unknown_option(name, [*OPTIONS, *_LISTS])
+                raise option_table.unknown_option(name, [*OPTIONS, *_LISTS])
         session = cls(tools=data.get("tools"))
-        session._settings = settings_with({}, {name: data[name] for name in OPTIONS if name in data})
+        session._settings = option_table.settings_with({}, {name: data[name] for name in OPTIONS if name in data})
         content = data.get("input")
         if isinstance(content, str):
             session.user(content)
@@ -342,22 +314,20 @@ class Session(OptionAttributes, ToolList):
 
 
 def _is_of_model(item: Item) -> bool:
-    return item.role == "assistant" if isinstance(item, Message) else not isinstance(item, FunctionCallOutput)
+    return item.role == "assistant" if isinstance(item, Message) else item.type != "function_call_output"
 
 
 def _boundary(value: object, count: int) -> int:
     if value is None:
         return 0
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= count:
+    if type(value) is int and 0 <= value <= count:
         return value
-    raise InvalidOption(f"must be a number of items, 0 to {count}, not {shown(value)}.", argument="response_boundary")
+    raise mismatch(InvalidOption, f"a number of items, 0 to {count}", value, "response_boundary")
 
 
 def _turns(value: object, count: int) -> list[int | None]:
     if value is None:
         return [None] * count
-    if isinstance(value, list | tuple) and len(value) == count:
-        turns = [turn for turn in value if turn is None or (isinstance(turn, int) and not isinstance(turn, bool))]
-        if len(turns) == count:
-            return turns
-    raise InvalidOption(f"must be a list of {count} numbers or None, not {shown(value)}.", argument="turns")
+    if isinstance(value, list | tuple) and len(value) == count and {type(turn) for turn in value} <= {int, type(None)}:
+        return list(value)
+    raise mismatch(InvalidOption, f"a list of {count} numbers or None", value, "turns")

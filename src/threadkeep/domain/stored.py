@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from datetime import datetime
+from typing import Generic, NamedTuple, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
-    from threadkeep.domain.items import Item
-    from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.items import Item
+from threadkeep.domain.jsontext import JsonObject
 
 T = TypeVar("T")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
 
-from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import ErrorClass, TypedObject, at, shown
-from threadkeep.errors import InvalidItem, InvalidOption, ToolNotFound
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments, shown
+from threadkeep.errors import InvalidOption, ToolNotFound
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -18,8 +18,6 @@ H = TypeVar("H", bound=Handler)
 
 class Tool(TypedObject):
     """A tool definition: a `FunctionTool` or a `BuiltinTool`."""
-
-    type: str
 
     _error: ClassVar[ErrorClass] = InvalidOption
 
@@ -75,44 +73,32 @@ class FunctionTool(Tool):
 class BuiltinTool(Tool):
     """A tool that the provider runs, or one that only one provider knows; all its keys are kept."""
 
-    _flattens: ClassVar[bool] = False
-
     if TYPE_CHECKING:
 
         def __init__(self, *, type: str, **extra: Any) -> None: ...
 
 
 def tool_from(value: object, path: str = "tool") -> Tool:
-    """The tool that a dict describes: a function where it says so or names no type, else a built-in tool.
-
-    Raises:
-        InvalidOption: it is not a tool; the message begins with the path of what cannot be used.
-    """
+    """The tool that a dict describes: a function where it says so or names no type, else a built-in tool."""
     if isinstance(value, Tool):
         return value
     if not isinstance(value, Mapping):
         hint = "Pass a dict with a `name`, or with a `type`."
-        raise InvalidOption(f"must be a tool definition, not {shown(value)}.", argument=path, hint=hint)
+        raise mismatch(InvalidOption, "a tool definition", value, path, hint)
     kind = value.get("type")
     if kind in (None, "function"):
         return FunctionTool.read({**value, "type": "function"}, path)
     if not isinstance(kind, str) or not kind:
-        raise InvalidOption(f"must be the type of a tool, not {shown(kind)}.", argument=at(path, "type"))
+        raise mismatch(InvalidOption, "the type of a tool", kind, at(path, "type"))
     return BuiltinTool.read(value, path)
 
 
 def tools_from(values: object, path: str = "tools") -> list[Tool]:
-    """The tools of a list, see `tool_from`.
-
-    Raises:
-        InvalidOption: one of them is not a tool, or the value is not a list.
-    """
+    """The tools of a registry or list, see `tool_from`."""
     if isinstance(values, ToolRegistry):
         return list(values.definitions)
     if isinstance(values, str | bytes | Mapping | Tool) or not isinstance(values, Iterable):
-        raise InvalidOption(
-            f"must be a ToolRegistry or a list of tool definitions, not {shown(values)}.", argument=path
-        )
+        raise mismatch(InvalidOption, "a ToolRegistry or a list of tool definitions", values, path)
     return [tool_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
@@ -200,7 +186,7 @@ class ToolRegistry:
         if name not in self._definitions:
             raise ToolNotFound(f"There is no tool {name!r}.", hint="Register it first.")
         if not callable(handler):
-            raise InvalidOption(f"must be a function, not {shown(handler)}.", argument="handler")
+            raise mismatch(InvalidOption, "a function", handler, "handler")
         self._handlers[name] = handler
 
     def handler_for(self, name: str) -> Handler | None:
@@ -243,20 +229,9 @@ class ToolRegistry:
             raise ToolNotFound(f"There is no handler for the tool {name!r}. Tools with handlers: {known}.")
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
-            try:
-                values = loads(arguments)
-            except ValueError as error:
-                raise InvalidItem(
-                    f"The arguments for the tool {name!r} are not JSON: {error}. They are: {shown(arguments)}.",
-                    hint="Answer the call with an output that says so.",
-                ) from error
+            values = parsed_arguments(arguments, f"for the tool {name!r}")
         takes_names = isinstance(values, Mapping) and _takes_names(handler, self._definitions[name].parameters or {})
         return handler(**values) if takes_names else handler(values)
-
-
-_BY_NAME: Final = (
-    inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
-)  # fmt: skip
 
 
 def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:
@@ -266,7 +241,7 @@ def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:
         return False
     if len(parameters) == 1 and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
         return parameters[0].name in schema.get("properties", {})
-    return all(parameter.kind in _BY_NAME for parameter in parameters)
+    return not any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters)
 
 
 _default = [ToolRegistry()]
@@ -278,14 +253,10 @@ def default_registry() -> ToolRegistry:
 
 
 def source_registry(registry: object) -> ToolRegistry:
-    """The registry that tools are taken from; None stands for the default one.
-
-    Raises:
-        InvalidOption: it is no registry.
-    """
+    """The registry that tools are taken from; None stands for the default one."""
     source = default_registry() if registry is None else registry
     if not isinstance(source, ToolRegistry):
-        raise InvalidOption(f"must be a ToolRegistry, not {shown(source)}.", argument="registry")
+        raise mismatch(InvalidOption, "a ToolRegistry", source, "registry")
     return source
 
 

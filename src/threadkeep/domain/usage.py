@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy, shown
+from threadkeep.domain.objects import json_copy, mismatch, shown
 from threadkeep.errors import InvalidOption
 
 Amount = int | float | str | Decimal
@@ -100,15 +100,14 @@ class Usage:
         details = _details(output_tokens_details)
         if details is None and figure(reasoning_tokens) is not None:
             details = {"reasoning_tokens": figure(reasoning_tokens)}
-        values: dict[str, Any] = {
-            "input_tokens": figure(input_tokens),
-            "output_tokens": figure(output_tokens),
-            "total_tokens": figure(total_tokens),
-            "input_tokens_details": _details(input_tokens_details),
-            "output_tokens_details": details,
-            "raw": raw,
-        }
-        vars(self).update(values)
+        vars(self).update(
+            input_tokens=figure(input_tokens),
+            output_tokens=figure(output_tokens),
+            total_tokens=figure(total_tokens),
+            input_tokens_details=_details(input_tokens_details),
+            output_tokens_details=details,
+            raw=raw,
+        )
         vars(self)["normalized"] = normalized or self._normalized()
 
     @property
@@ -177,15 +176,10 @@ REPORTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer cost, and how that is known.
+    """What an answer cost, and how that is known."""
 
-    Attributes:
-        nano: nano-USD.
-        price: JSON text for the ledger: where the figure is from (`source`), and the prices it was computed with.
-    """
-
-    nano: int
-    price: str
+    nano: int  # nano-USD
+    price: str  # JSON text for the ledger: where the figure is from (`source`), and the prices it was computed with
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +206,17 @@ class Price:
     provider: str | None = None
 
     def __post_init__(self) -> None:
-        names: dict[str, object] = {"model": self.model, "provider": "any" if self.provider is None else self.provider}
-        for name, value in names.items():
-            if not isinstance(value, str) or not value:
-                raise InvalidOption(f"must be the name of a {name}, not {shown(value)}.", argument=name)
         for price in fields(self):
-            value = getattr(self, price.name)
-            if price.name in names or (value is None and price.default is None):
+            name, value = price.name, getattr(self, price.name)
+            if value is None and price.default is None:
                 continue
-            amount = decimal_of(value)
-            if amount is None:
-                raise InvalidOption(f"must be a number of dollars from 0 on, not {shown(value)}.", argument=price.name)
-            object.__setattr__(self, price.name, amount)
+            if name in ("model", "provider"):
+                if not isinstance(value, str) or not value:
+                    raise mismatch(InvalidOption, f"the name of a {name}", value, name)
+            elif (amount := decimal_of(value)) is not None:
+                object.__setattr__(self, name, amount)
+            else:
+                raise mismatch(InvalidOption, "a number of dollars from 0 on", value, name)
 
     def is_for(self, provider: str | None, model: str) -> bool:
         """Whether it is the price of that model there."""

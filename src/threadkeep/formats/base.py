@@ -18,11 +18,11 @@ from threadkeep.errors import CannotParse
 
 if TYPE_CHECKING:
     from threadkeep.domain.context_caches import Prefixes
-    from threadkeep.domain.formats import Assembler
     from threadkeep.domain.items import Item
     from threadkeep.domain.rendering import Rendered
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
+    from threadkeep.formats.shared.streams import StreamAssembler
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Format:
         return self._function("parse_request", "parse_turns")
 
     @cached_property
-    def assembler(self) -> Callable[..., Assembler]:
+    def assembler(self) -> Callable[..., StreamAssembler]:
         """`assembler` of the room ``stream``."""
         return self._function("stream", "assembler") if self.has_streams else self._no_assembler
 

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from functools import partial, wraps
 from threading import Event
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
@@ -34,6 +34,8 @@ from threadkeep.store.transactions import CANCELLED
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Method: TypeAlias = Callable[Concatenate[Any, P], T]
+AsyncMethod: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
 class Runner(Protocol):
@@ -60,57 +62,25 @@ async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.
         raise
 
 
-class Face(Protocol):
-    """What `awaited` needs of a face: `_sync` has the methods, `_call` runs them."""
-
-    @property
-    def _sync(self) -> Any: ...
-
-    async def _call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-
-
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+def awaited(method: Method[P, T]) -> AsyncMethod[P, T]:
     """The method as a coroutine, with its signature and docstring."""
 
     @wraps(method)
-    async def call(self: Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._call(method, self._sync, *args, **kwargs)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await self._call(method, self._sync, *args, **kwargs)
+        return result
 
     return call
 
 
-def awaited_handle(
-    method: Callable[Concatenate[Any, P], Conversation],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncConversation]]:
-    """Like `awaited`, for methods that return a conversation: the coroutine returns an AsyncConversation."""
-    return _wrapping(method)
-
-
-def awaited_optional(
-    method: Callable[Concatenate[Any, P], Conversation | None],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncConversation | None]]:
-    """Like `awaited_handle`, for methods that may return None."""
-    return _wrapping(method)
-
-
-def awaited_page(
-    method: Callable[Concatenate[Any, P], Page[Conversation]],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Page[AsyncConversation]]]:
-    """Like `awaited_handle`, for methods that return a page of conversations."""
-    return _wrapping(method)
-
-
-def awaited_store(
-    method: Callable[Concatenate[Any, P], Store],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncStore]]:
-    """Like `awaited`, for methods that return a store: the coroutine returns an AsyncStore."""
-    return _wrapping(method)
-
-
-def _wrapping(
-    method: Callable[Concatenate[Any, P], Any],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]:
-    """The method as a coroutine that returns what the face makes of its result (`_wrap`)."""
+@overload
+def awaited_face(method: Method[P, Conversation]) -> AsyncMethod[P, AsyncConversation]: ...
+@overload
+def awaited_face(method: Method[P, Page[Conversation]]) -> AsyncMethod[P, Page[AsyncConversation]]: ...
+@overload
+def awaited_face(method: Method[P, Store]) -> AsyncMethod[P, AsyncStore]: ...
+def awaited_face(method: Method[P, Any]) -> AsyncMethod[P, Any]:
+    """Like `awaited`, for methods that return conversations or stores: the coroutine returns those for asyncio."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -119,7 +89,7 @@ def _wrapping(
     return call
 
 
-def recording(method: Callable[Concatenate[Any, P], Recorder]) -> Callable[Concatenate[Any, P], AsyncRecorder]:
+def recording(method: Method[P, Recorder]) -> Callable[Concatenate[Any, P], AsyncRecorder]:
     """The method that makes a recorder, which asks the database for nothing; it makes the async kind."""
 
     @wraps(method)
@@ -152,10 +122,9 @@ class AsyncStore:
             raise InvalidOption("An AsyncStore on PostgreSQL or MySQL takes a URL or an AsyncEngine, not an Engine.")
         else:
             engine = async_engine_for(url).sync_engine
-        self._sync = Store._unopened(
-            engine, is_owned=not isinstance(url, Engine | AsyncEngine),
-            tenants=tenants, memory_bytes=memory_bytes, prices=prices, search=search,
-        )  # fmt: skip
+        self._sync = object.__new__(Store)
+        is_owned = not isinstance(url, Engine | AsyncEngine)
+        self._sync._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search)
         self._root = self
 
     async def __aenter__(self) -> Self:
@@ -171,14 +140,13 @@ class AsyncStore:
         """Close the connections that this store opened."""
         await self._run(self._sync.close)  # not `_call`, which would open a store that could not be opened again
 
-    create_conversation = awaited_handle(Store.create_conversation)
-    import_request = awaited_handle(Store.import_request)
-    save = awaited_handle(Store.save)
+    create_conversation = awaited_face(Store.create_conversation)
+    import_request = awaited_face(Store.import_request)
+    save = awaited_face(Store.save)
     save_many = awaited(Store.save_many)
-    get_conversation = awaited_handle(Store.get_conversation)
-    find_conversation = awaited_optional(Store.find_conversation)
-    list_conversations = awaited_page(Store.list_conversations)
-    copy_conversation = awaited_handle(Store.copy_conversation)
+    get_conversation = awaited_face(Store.get_conversation)
+    list_conversations = awaited_face(Store.list_conversations)
+    copy_conversation = awaited_face(Store.copy_conversation)
     delete_conversation = awaited(Store.delete_conversation)
     purge_deleted = awaited(Store.purge_deleted)
     erase_user = awaited(Store.erase_user)
@@ -190,9 +158,14 @@ class AsyncStore:
     statistics = awaited(Store.statistics)
     fill_usage_days = awaited(Store.fill_usage_days)
     reconcile_usage = awaited(Store.reconcile_usage)
-    for_tenant = awaited_store(Store.for_tenant)
-    create_tenant = awaited_store(Store.create_tenant)
+    for_tenant = awaited_face(Store.for_tenant)
+    create_tenant = awaited_face(Store.create_tenant)
     delete_tenant = awaited(Store.delete_tenant)
+
+    @wraps(Store.find_conversation)
+    async def find_conversation(self, *, external_id: str) -> AsyncConversation | None:  # noqa: D102 - Store.find_conversation's
+        conversation = await self._call(self._sync.find_conversation, external_id=external_id)
+        return None if conversation is None else AsyncConversation(conversation, self._run)
 
     def for_user(self, user_id: str) -> AsyncStore:
         """This store, for the conversations of one user only; the database is not asked."""
@@ -227,7 +200,7 @@ class AsyncStore:
             return AsyncConversation(value, self._run)
         if isinstance(value, Page):
             return Page([AsyncConversation(one, self._run) for one in value.items], value.next)
-        return self._sibling(value) if isinstance(value, Store) else value
+        return self._sibling(value)
 
 
 class AsyncConversation(ConversationAttributes):
@@ -266,8 +239,8 @@ class AsyncConversation(ConversationAttributes):
     transcript = awaited(Conversation.transcript)
     responses = awaited(Conversation.responses)
     response_body = awaited(Conversation.response_body)
-    fork = awaited_handle(Conversation.fork)
-    on_branch = awaited_handle(Conversation.on_branch)
+    fork = awaited_face(Conversation.fork)
+    on_branch = awaited_face(Conversation.on_branch)
     branches = awaited(Conversation.branches)
     set_active_branch = awaited(Conversation.set_active_branch)
     update = awaited(Conversation.update)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.conversations import branches_of
-from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Branch, Page
 from threadkeep.errors import InvalidOption
 from threadkeep.store import positions
@@ -22,9 +21,6 @@ def fork(handle: Handle, at: int | None, before: int | None, key: str | None) ->
     """Make a branch with the items up to and including a position, or before it; returns it, on that branch.
 
     The second value says whether an earlier call with the same key had made it.
-
-    Raises:
-        NotFound, InvalidOption, IdempotencyConflict: nothing was written.
     """
     ref, configs, is_before = handle.ref, handle.resources.configs, before is not None
     if is_before and at is not None:
@@ -33,18 +29,15 @@ def fork(handle: Handle, at: int | None, before: int | None, key: str | None) ->
     position = None if given is None else whole_number(name, given, MAX_POSITION)
     key_ = IdempotencyKey.of(key, "fork", [ref.branch, position, *([name] if is_before else [])])
 
-    def open_branch(connection: Connection, number: int) -> ConversationState:
-        return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
-
     def write(connection: Connection) -> tuple[ConversationState, bool]:
-        def decode(outcome: JsonObject) -> tuple[ConversationState, bool]:
-            return open_branch(connection, outcome["branch"]), True
+        def opened(number: int) -> ConversationState:
+            return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
 
         now = datetime.now(UTC)
         number = positions.fork(connection, ref, position, now, is_before=is_before)
-        idempotent(connection, ref, key_, decode)
+        idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
         keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)
-        return open_branch(connection, number), False
+        return opened(number), False
 
     result = handle.transactions.write(write, is_repeatable=key_ is not None)
     handle.after_write()
@@ -52,11 +45,7 @@ def fork(handle: Handle, at: int | None, before: int | None, key: str | None) ->
 
 
 def open_branch(handle: Handle, number: int) -> ConversationState:
-    """The conversation, on another branch.
-
-    Raises:
-        NotFound: there is no branch of that number.
-    """
+    """The conversation, on another branch."""
     ref, configs, branch = handle.ref, handle.resources.configs, whole_number("number", number)
     return handle.transactions.read(
         lambda connection: open_conversation(connection, ref.scope, "id", ref.key, configs, branch)
@@ -76,17 +65,9 @@ def list_branches(handle: Handle, after: int | str | None, limit: int) -> Page[B
             page.append(Branch(0, None, None, row.head_position, is_active=active == 0, created_at=row.created_at))
         limit = size + 1 - len(page)
         parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": max(last, 0), "limit": limit}
-        page += [
-            Branch(
-                branch.number,
-                branch.parent,
-                branch.fork_position,
-                branch.head_position,
-                is_active=active == branch.number,
-                created_at=branch.created_at,
-            )
-            for branch in connection.execute(branches_of(), parameters)
-        ]
+        for branch in connection.execute(branches_of(), parameters):
+            place = (branch.number, branch.parent, branch.fork_position, branch.head_position)
+            page.append(Branch(*place, is_active=active == branch.number, created_at=branch.created_at))
         return page
 
     return Page.of(handle.transactions.read(read), size, lambda branch: str(branch.number))

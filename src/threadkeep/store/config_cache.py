@@ -15,13 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes, insert_missing
-from threadkeep.db.queries.conversations import (
-    config_of,
-    configs_of,
-    locked_definitions,
-    tool_definitions_of,
-    tool_set_of,
-)
+from threadkeep.db.queries import conversations as queries
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.errors import NotFound
@@ -65,7 +59,7 @@ class ConfigCache(Inheritable):
         """The session options of that hash; not to be changed by the caller."""
         settings: JsonObject | None = self._values.get(("config", tenant, hash_))
         if settings is None:
-            text = connection.execute(config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
             settings = self._keep("config", tenant, hash_, loads_stored(text, "configs", _named(hash_)))
         return settings
 
@@ -75,10 +69,10 @@ class ConfigCache(Inheritable):
             return []
         tools: list[JsonObject] | None = self._values.get(("tools", tenant, hash_))
         if tools is None:
-            text = connection.execute(tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            text = connection.execute(queries.tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
             names = loads_stored(text, "tool_sets", _named(hash_))
             hashes = [bytes.fromhex(name) for name in names]
-            rows = connection.execute(tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
+            rows = connection.execute(queries.tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
             texts = {bytes(row.hash): row.definition for row in rows}
             found = [loads_stored(texts.get(one, ""), "tool_definitions", _named(one)) for one in hashes]
             tools = self._keep("tools", tenant, hash_, found)
@@ -101,7 +95,7 @@ class ConfigCache(Inheritable):
         }
         missing = sorted(hash_ for hash_, settings in known.items() if settings is None)
         if missing:
-            for row in connection.execute(configs_of(), {"tenant": tenant, "hashes": missing}):
+            for row in connection.execute(queries.configs_of(), {"tenant": tenant, "hashes": missing}):
                 settings = loads_stored(row.config, "configs", _named(row.hash))
                 known[bytes(row.hash)] = self._keep("config", tenant, bytes(row.hash), settings)
         return {hash_: known[bytes(hash_)] or {} for hash_ in hashes}
@@ -131,11 +125,7 @@ def settings_text(settings: Mapping[str, Any]) -> Text:
 
 
 def store_settings(connection: Connection, tenant: int, texts: Sequence[Text], now: datetime) -> None:
-    """Make sure that these options are stored; in hash order, so that two writers cannot wait for each other.
-
-    Raises:
-        NotFound: the tenant was deleted.
-    """
+    """Make sure that these options are stored; in hash order, so that two writers cannot wait for each other."""
     rows = [
         {"tenant_id": tenant, "hash": hash_, "config": text, "created_at": now}
         for hash_, text in sorted({text.hash: text.text for text in texts}.items())
@@ -197,7 +187,7 @@ def _missing_definitions(connection: Connection, tenant: int, rows: Sequence[dic
     if connection.dialect.name != "postgresql":
         return []
     parameters = {"tenant": tenant, "hashes": [row["hash"] for row in rows]}
-    kept = {bytes(hash_) for hash_ in connection.execute(locked_definitions(), parameters).scalars()}
+    kept = {bytes(hash_) for hash_ in connection.execute(queries.locked_definitions(), parameters).scalars()}
     return [row for row in rows if row["hash"] not in kept]
 
 

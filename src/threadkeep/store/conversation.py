@@ -11,13 +11,12 @@ from threadkeep.domain.context_caches import CachePlan
 from threadkeep.domain.items import UNSET, ItemInput, Output
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import UpdateOptions
-from threadkeep.domain.rendering import Rendered
+from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
-from threadkeep.domain.views import ViewOptions
 from threadkeep.formats.registry import FormatName
 from threadkeep.store import (
     branches,
@@ -155,10 +154,8 @@ class Conversation(ConversationAttributes):
             HeadConflict, ResponseInProgress: it cannot be appended there; the ledger row is written.
             UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
         """
-        options: AppendOptions = {
-            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
-        }  # fmt: skip
-        call: CallInfo = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
     def stream_response(
@@ -185,10 +182,8 @@ class Conversation(ConversationAttributes):
         Raises:
             ResponseInProgress, HeadConflict, UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: on entering.
         """
-        options: AppendOptions = {
-            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
-        }  # fmt: skip
-        call: CallInfo = {"provider": provider, "latency_ms": latency_ms, "headers": headers}
+        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
 
     def record_attempt(

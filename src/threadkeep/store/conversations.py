@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
@@ -73,11 +73,7 @@ class NewConversation:
 def new_conversation(
     session: Session, info: ConversationInfo, scope: Scope, key: str | None = None, method: str = "create_conversation"
 ) -> NewConversation:
-    """A session as it is going to be stored.
-
-    Raises:
-        InvalidItem, InvalidOption: it cannot be stored.
-    """
+    """A session as it is going to be stored."""
     if not isinstance(session, Session):
         raise InvalidOption(
             f"must be a Session, not {shown(session)}.",
@@ -97,28 +93,17 @@ def new_conversation(
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
     content = None if key is None else [session.to_dict(), owner, external_id, title, labels]
+    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in session.items]
     return NewConversation(
-        settings=settings,
-        tools=session.tools,
-        records=[encode_item(item.to_object(), author_id=author_of(item)) for item in session.items],
-        turns=turn_offsets(session.turns),
-        user_id=owner,
-        external_id=external_id,
-        title=title,
-        labels=labels,
-        key=IdempotencyKey.of(key, method, content),
-    )
+        settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
+        IdempotencyKey.of(key, method, content),
+    )  # fmt: skip
 
 
 def create_conversation(
     transactions: Transactions, scope: Scope, configs: ConfigCache, new: NewConversation
 ) -> tuple[ConversationState, bool]:
-    """Create a conversation; the second value says whether an earlier call with the same key had created it.
-
-    Raises:
-        InvalidOption: another conversation has its external_id.
-        IdempotencyConflict: the key was used with other content.
-    """
+    """Create a conversation; the second value says whether an earlier call with the same key had created it."""
 
     def write(connection: Connection) -> tuple[ConversationState, bool]:
         outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, new.key)
@@ -134,11 +119,7 @@ def create_conversation(
 def create_conversations(
     transactions: Transactions, scope: Scope, batch: Sequence[NewConversation], key: IdempotencyKey | None
 ) -> list[str]:
-    """Create conversations in one transaction; returns the ids that users see.
-
-    Raises:
-        InvalidOption, IdempotencyConflict: nothing was written.
-    """
+    """Create conversations in one transaction; returns the ids that users see."""
 
     def write(connection: Connection) -> list[str]:
         outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
@@ -151,51 +132,39 @@ def create_conversations(
     return transactions.write(write, is_repeatable=key is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class _ConversationRows:
-    """The rows of a new conversation."""
-
-    row: dict[str, Any]
-    config: Text
-    tools: ToolTexts | None
-    labels: list[dict[str, Any]]
-    items: list[dict[str, Any]]
-
-
 def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[NewConversation]) -> list[bytes]:
     """Create conversations in a few statements; returns their public ids."""
     now = datetime.now(UTC)
-    all_rows = [_rows_of(scope, new, now) for new in batch]
-    store_settings(connection, scope.tenant, [rows.config for rows in all_rows], now)
-    for new, rows in zip(batch, all_rows, strict=True):
+    settings = [settings_text(new.settings) for new in batch]
+    tools = [ToolTexts.of(new.tools) for new in batch]
+    rows = [_row_of(scope, *one, now) for one in zip(batch, settings, tools, strict=True)]
+    store_settings(connection, scope.tenant, settings, now)
+    for new, row in zip(batch, rows, strict=True):
         keep_outcome(
-            connection, scope.tenant, TENANT_WIDE, new.key, now,
-            kind="conversation", public_id=rows.row["public_id"].hex(),
-        )  # fmt: skip
-    tools = [rows.tools for rows in all_rows if rows.tools is not None]
-    if tools:
-        store_tools(connection, scope.tenant, tools, now)
-    conversation_rows = [rows.row for rows in all_rows]
-    check_sizes(connection, conversation_rows, "a conversation", ("title", "labels"))
+            connection, scope.tenant, TENANT_WIDE, new.key, now, kind="conversation", public_id=row["public_id"].hex()
+        )
+    if known_tools := [texts for texts in tools if texts is not None]:
+        store_tools(connection, scope.tenant, known_tools, now)
+    check_sizes(connection, rows, "a conversation", ("title", "labels"))
     try:
-        INSERT_CONVERSATION.execute_many(connection, conversation_rows)
+        INSERT_CONVERSATION.execute_many(connection, rows)
     except IntegrityError as error:
-        raise_if_taken(conversation_rows, error)
+        raise_if_taken(rows, error)
         raise
-    labels = [label for rows in all_rows for label in rows.labels]
+    created = list(zip(batch, rows, strict=True))
+    labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
     if labels:
         connection.execute(insert(conversation_labels), labels)
-    items = [item for rows in all_rows for item in rows.items]
+    items = [item for new, row in created for item in _item_rows_of(scope, new, row["id"], now)]
     insert_item_rows(connection, items, [record for new in batch for record in new.records], now)
-    return [row["public_id"] for row in conversation_rows]
+    return [row["public_id"] for row in rows]
 
 
-def _rows_of(scope: Scope, new: NewConversation, now: datetime) -> _ConversationRows:
-    key, config, tools = new_key(), settings_text(new.settings), ToolTexts.of(new.tools)
+def _row_of(scope: Scope, new: NewConversation, config: Text, tools: ToolTexts | None, now: datetime) -> dict[str, Any]:
     count = len(new.records)
-    row = {
+    return {
         "tenant_id": scope.tenant,
-        "id": key,
+        "id": new_key(),
         "public_id": new_public_id(),
         "external_id": new.external_id,
         "user_id": new.user_id,
@@ -215,13 +184,13 @@ def _rows_of(scope: Scope, new: NewConversation, now: datetime) -> _Conversation
         "streams": None,
         "search_from": 0 if count or new.title is not None else None,
     }
+
+
+def _item_rows_of(scope: Scope, new: NewConversation, key: int, now: datetime) -> Iterator[dict[str, Any]]:
     location = {"tenant_id": scope.tenant, "conversation_id": key, "branch": 0, "seen": None, "created_at": now}
-    turns = new.turns or [None] * count
-    items = [
-        record.row(location, position, turn)
-        for position, (record, turn) in enumerate(zip(new.records, turns, strict=True))
-    ]
-    return _ConversationRows(row, config, tools, label_rows(scope.tenant, key, new.labels), items)
+    turns = new.turns or [None] * len(new.records)
+    for position, (record, turn) in enumerate(zip(new.records, turns, strict=True)):
+        yield record.row(location, position, turn)
 
 
 def labels_text(labels: Mapping[str, str]) -> str | None:
@@ -262,11 +231,7 @@ def find_conversation(
 def open_conversation(
     connection: Connection, scope: Scope, column: str, value: Any, configs: ConfigCache, branch: int | None = None
 ) -> ConversationState:
-    """Like `find_conversation`.
-
-    Raises:
-        NotFound: there is no such conversation or branch.
-    """
+    """Like `find_conversation`; NotFound is raised where there is no such conversation or branch."""
     conversation = find_conversation(connection, scope, column, value, configs, branch)
     if conversation is None:
         raise conversation_not_found(public_id_text(value) if isinstance(value, bytes) else value)
@@ -276,16 +241,10 @@ def open_conversation(
 def state_of(
     connection: Connection, scope: Scope, row: LazyRow, configs: ConfigCache, branch: int | None = None
 ) -> ConversationState:
-    """The conversation of a row that was read.
-
-    Raises:
-        NotFound: it has no such branch.
-    """
+    """The conversation of a row that was read; NotFound is raised where it has no such branch."""
     number: int = row.active_branch if branch is None else branch
     config = configs.get(connection, scope.tenant, row.config_hash, row.tool_set_hash)
-    conversation = ConversationState(
-        scope, row, config.settings, config.tools, number, format_cache=config.format_cache
-    )
+    conversation = ConversationState(scope, row, config.settings, config.tools, number, None, config.format_cache)
     if number:
         conversation.fork = get_lineage(connection, conversation.ref(), row)
     return conversation
@@ -295,47 +254,32 @@ def state_of(
 
 
 def status_filter(status: object) -> str | None:
-    """The status that conversations are to have; None for any.
-
-    Raises:
-        InvalidOption: there is no such status.
-    """
+    """The status that conversations are to have; None for any."""
     return None if status is None else one_of("status", status, (ACTIVE, ARCHIVED))
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationFilter:
-    """Which conversations a listing shows."""
-
-    user_id: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    status: str | None = ACTIVE  # None: active and archived
-    after: tuple[datetime, int] | None = None
-    limit: int = 50
-
-    @classmethod
-    def of(cls, user_id: object, labels: object, status: object, after: object, limit: object) -> ConversationFilter:
-        """The filter that a caller asks for.
-
-        Raises:
-            InvalidOption: a filter or page cannot be used.
-        """
-        return cls(
-            optional_identifier("user_id", user_id), label_texts(labels), status_filter(status),
-            conversation_cursor(after), page_size(limit),
-        )  # fmt: skip
-
-
 def list_conversations(
-    transactions: Transactions, scope: Scope, configs: ConfigCache, wanted: ConversationFilter
+    transactions: Transactions, scope: Scope, configs: ConfigCache, wanted: Mapping[str, Any]
 ) -> Page[ConversationState]:
-    """A page of conversations, newest activity first."""
-    limit = wanted.limit
-    wanted = replace(wanted, limit=limit + 1)
+    """A page of conversations; see `Store.list_conversations`, whose arguments `wanted` has by name."""
+    status, limit = status_filter(wanted["status"]), page_size(wanted["limit"])
+    user, labels = optional_identifier("user_id", wanted["user_id"]), label_texts(wanted["labels"])
+    after = conversation_cursor(wanted["after"])
+    if scope.user is not None and user not in {None, scope.user}:
+        return Page([])
+    parameters = {"status": status, "user": user} | scope.parameters(limit=limit + 1)
+    if after is not None:
+        parameters["after_at"], parameters["after_id"] = after
+    for number, (name, value) in enumerate(sorted(labels.items())):
+        parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
+    parameters = {name: value for name, value in parameters.items() if value is not None}
+    statement = conversation_page(
+        user="user" in parameters, statuses=status is not None, labels=len(labels), after=after is not None
+    )
 
     def read(connection: Connection) -> list[ConversationState]:
         """Options and tools that are not known are read in a few statements."""
-        rows = _list_rows(connection, scope, wanted)
+        rows = statement.fetch_all(connection, parameters)
         settings = configs.settings_by_hash(connection, scope.tenant, {row[CONFIG_HASH] for row in rows})
         return [
             ConversationState(scope, record, settings[row[CONFIG_HASH]], [], 0)
@@ -346,25 +290,3 @@ def list_conversations(
 
     page = transactions.read(read)
     return Page.of(page, limit, lambda last: cursor_after(last.row.last_activity_at, last.row.id))
-
-
-def _list_rows(connection: Connection, scope: Scope, wanted: ConversationFilter) -> Sequence[Any]:
-    user = scope.user if scope.user is not None else wanted.user_id
-    if scope.user is not None and wanted.user_id not in {None, scope.user}:
-        return []
-    statement = conversation_page(
-        user=user is not None,
-        statuses=wanted.status is not None,
-        labels=len(wanted.labels),
-        after=wanted.after is not None,
-    )
-    parameters: dict[str, Any] = {"tenant": scope.tenant, "limit": wanted.limit}
-    if user is not None:
-        parameters["user"] = user
-    if wanted.status is not None:
-        parameters["status"] = wanted.status
-    if wanted.after is not None:
-        parameters["after_at"], parameters["after_id"] = wanted.after
-    for number, (name, value) in enumerate(sorted(wanted.labels.items())):
-        parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
-    return statement.fetch_all(connection, parameters)

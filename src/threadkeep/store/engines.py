@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Dialect
@@ -17,6 +18,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import shown
 from threadkeep.errors import InvalidOption, MissingExtra
+
+E = TypeVar("E", Engine, AsyncEngine)
 
 BUSY_SECONDS: Final = 60
 
@@ -35,12 +38,7 @@ _READY: Final = "threadkeep_ready"
 
 
 def engine_for(url: str | URL | Engine) -> Engine:
-    """The engine of a Store.
-
-    Raises:
-        InvalidOption: the URL names no database that threadkeep runs on.
-        MissingExtra: its driver is not installed.
-    """
+    """The engine of a Store; MissingExtra when its driver is not installed."""
     if isinstance(url, AsyncEngine):
         raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
     if isinstance(url, Engine):
@@ -48,12 +46,8 @@ def engine_for(url: str | URL | Engine) -> Engine:
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         return url
-    target, extra = _resolved(url, is_async=False)
-    _check_folder(target)
-    try:
-        engine = create_engine(target, **_options(target))
-    except ImportError as error:
-        raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    _check_folder(parsed_url(url))
+    engine = _created(create_engine, url, is_async=False)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     return engine
@@ -64,19 +58,19 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     if isinstance(url, AsyncEngine):
         _check_driver(url.sync_engine, is_async=True)
         return url
-    target, extra = _resolved(url, is_async=True)
+    return _created(create_async_engine, url, is_async=True)
+
+
+def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
+    target, extra = _resolved(url, is_async=is_async)
     try:
-        return create_async_engine(target, **_options(target))
+        return create(target, **_options(target))
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
 
 
 def host_connection(host: object) -> Connection | OrmSession:
-    """The connection or session in whose transaction a store works.
-
-    Raises:
-        InvalidOption: it is neither, and not a scoped session that stands for one.
-    """
+    """The connection or session in whose transaction a store works."""
     target = host() if isinstance(host, scoped_session) else host
     if isinstance(target, Connection | OrmSession):
         return target
@@ -118,11 +112,7 @@ def is_sqlite(url: object) -> bool:
 
 
 def parsed_url(url: Any) -> URL:
-    """A database URL.
-
-    Raises:
-        InvalidOption: it is none. The message shows nothing of it but its kind, for it may hold a password.
-    """
+    """A database URL. The message of an error shows nothing of it but its kind, for it may hold a password."""
     try:
         found = make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -141,20 +131,12 @@ def parsed_url(url: Any) -> URL:
 
 
 def shown_url(url: Any) -> str:
-    """A database URL for messages: without its password, and without parameters, which may hold one, too.
-
-    Raises:
-        InvalidOption: it is none.
-    """
+    """A database URL for messages: without its password, and without parameters, which may hold one, too."""
     return parsed_url(url).set(query={}).render_as_string(hide_password=True)
 
 
 def _check_driver(engine: Engine, *, is_async: bool) -> None:
-    """Refuse an engine of a driver that threadkeep does not use.
-
-    Raises:
-        InvalidOption: it is one; the message says which URL to use.
-    """
+    """Refuse an engine of a driver that threadkeep does not use, and say which URL to use."""
     dialect = engine.dialect
     _resolved(engine.url.set(drivername=f"{dialect.name}+{dialect.driver}"), is_async=is_async)
 
@@ -213,11 +195,7 @@ def is_sqlite_file(url: URL) -> bool:
 
 
 def _check_folder(url: URL) -> None:
-    """Refuse the URL of a file where SQLite cannot make one.
-
-    Raises:
-        InvalidOption: there is no such directory.
-    """
+    """Refuse the URL of a file where SQLite cannot make one."""
     name = str(url.database)
     if is_sqlite_file(url) and not name.startswith("file:") and not (folder := Path(name).parent).is_dir():
         raise InvalidOption(f"There is no directory {str(folder)!r} for the database.", hint="Create it first.")

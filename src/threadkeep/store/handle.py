@@ -69,11 +69,7 @@ class Handle:
         return Handle(self.resources, self.transactions, conversation)
 
     def read_snapshot(self) -> Snapshot:
-        """Read what is new; returns what a request is rendered from.
-
-        Raises:
-            NotFound: the conversation does not exist any more.
-        """
+        """Read what is new; returns what a request is rendered from."""
         cache = self.cache
         conversation, since = cache.conversation, cache.next_position
         return cache.update(
@@ -129,7 +125,8 @@ class HandleCache:
             if self._histories is None:
                 self._entries, self.next_position, self._format_cache = [], 0, {}
             elif self._histories.limit and (self.next_position != before or not self._size):
-                self._size = self._histories.keep(self._key, self._cached(), self._size, page.entries)
+                history = CachedHistory(conversation.row.revision, entries, self.next_position, format_cache)
+                self._size = self._histories.keep(self._key, history, self._size, page.entries)
         return Snapshot(
             conversation.settings, conversation.tools, entries, page.server_state, conversation.imported,
             format_cache, conversation.format_cache,
@@ -142,13 +139,7 @@ class HandleCache:
             self._format_cache = {}
 
     def append(
-        self,
-        records: Sequence[ItemRecord],
-        first: int,
-        revision: int,
-        *,
-        turn: int | None = None,
-        seen: int | None = None,
+        self, records: Sequence[ItemRecord], first: int, revision: int, turn: int | None = None, seen: int | None = None
     ) -> None:
         """Take in items that this handle wrote itself, so that they need not be read."""
         if not records:
@@ -168,9 +159,6 @@ class HandleCache:
         if self._new:
             self._entries, self._new = [*self._entries, *self._new], []
         return self._entries
-
-    def _cached(self) -> CachedHistory:
-        return CachedHistory(self.conversation.row.revision, self._all(), self.next_position, self._format_cache)
 
     def _replace(self, page: HistoryPage) -> None:
         """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""

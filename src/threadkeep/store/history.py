@@ -47,9 +47,6 @@ def read_history(
     """Read what is new of a conversation: one statement while its options are the same.
 
     `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
-
-    Raises:
-        NotFound: it does not exist any more.
     """
     statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
     rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))
@@ -61,21 +58,14 @@ def read_history(
         if since:  # a change may concern what was read before
             return read_history(connection, ref, configs, conversation, 0, is_latest=is_latest)
     entries = decode_entries(connection, ref, () if rows[0][0] is None else rows, is_latest=is_latest)
-    if not since:
-        entries = [*_inherited(connection, ref, conversation.lineage, is_latest=is_latest), *entries]
+    if not since and (parts := conversation.lineage.parts):  # what it shares with those that it was forked from
+        inherited = conversation.lineage.ranges(ref.branch, -1, parts[-1][1])
+        entries = [*read_entries(connection, ref, inherited, is_latest=is_latest), *entries]
     state = None
     if any(map(conversation.settings.get, SERVER_STATE)):
         lineage = Lineage(conversation.lineage.parts, next_position - 1)
         state = read_server_state(connection, ref, lineage, conversation.settings)
     return HistoryPage(conversation, entries, since, next_position, state)
-
-
-def _inherited(connection: Connection, ref: BranchRef, lineage: Lineage, *, is_latest: bool) -> list[Entry]:
-    """The items that a branch shares with those it was forked from; they never change."""
-    if not lineage.parts:
-        return []
-    ranges = lineage.ranges(ref.branch, -1, lineage.parts[-1][1])
-    return [entry for range_ in ranges for entry in read_entries(connection, ref, *range_, is_latest=is_latest)]
 
 
 def is_held(table: Any) -> list[ColumnElement[bool]]:

@@ -32,11 +32,7 @@ class IdempotencyKey:
 
     @classmethod
     def of(cls, key: str | None, method: str, arguments: Any) -> IdempotencyKey | None:
-        """The key of a call, with the hash of its method and arguments; None for none.
-
-        Raises:
-            InvalidOption: the key is empty or too long.
-        """
+        """The key of a call, with the hash of its method and arguments; None for none."""
         if key is None:
             return None
         return cls(identifier("idempotency_key", key), sha256(canonical([method, arguments])).digest())
@@ -45,12 +41,7 @@ class IdempotencyKey:
 def idempotent(
     connection: Connection, ref: ConversationRef, key: IdempotencyKey | None, decode: Callable[[JsonObject], Any]
 ) -> None:
-    """End the transaction with the first result where the key was used before: `decode` makes it of what was kept.
-
-    Raises:
-        Replay: it was used.
-        IdempotencyConflict: it was used with other content.
-    """
+    """End the transaction where the key was used before: with what `decode` makes of what was kept then."""
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, key)
     if outcome is not None:
         raise Replay(decode(outcome))
@@ -59,11 +50,7 @@ def idempotent(
 def find_outcome(
     connection: Connection, tenant: int, conversation: int, key: IdempotencyKey | None
 ) -> JsonObject | None:
-    """What was kept under a key; None when it is new (or there is none).
-
-    Raises:
-        IdempotencyConflict: the key was used with other content.
-    """
+    """What was kept under a key, IdempotencyConflict if for other content; None when it is new (or there is none)."""
     if key is None:
         return None
     parameters = {"tenant": tenant, "conversation": conversation, "name": key.key}
@@ -78,18 +65,9 @@ def find_outcome(
 
 
 def keep_outcome(
-    connection: Connection,
-    tenant: int,
-    conversation: int,
-    key: IdempotencyKey | None,
-    now: datetime,
-    **outcome: Any,
+    connection: Connection, tenant: int, conversation: int, key: IdempotencyKey | None, now: datetime, **outcome: Any
 ) -> None:
-    """Keep what was done under a key.
-
-    Raises:
-        LostRace: another writer did something under it at the same time; the work is run again and finds it.
-    """
+    """Keep what was done under a key; LostRace when another writer did something under it at the same time."""
     if key is None:
         return
     row = {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from itertools import groupby
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -21,21 +20,16 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import paired
+from threadkeep.store import conversations, positions
 from threadkeep.store.config_cache import ConfigCache
-from threadkeep.store.conversations import (
-    ConversationInfo,
-    create_conversation,
-    create_conversations,
-    new_conversation,
-    open_conversation,
-)
+from threadkeep.store.conversations import ConversationInfo, create_conversation, new_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import read_history
-from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
-from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, insert_items, turn_offsets
-from threadkeep.store.items import AppendResult, read_appended
+from threadkeep.store.idempotency import IdempotencyKey
+from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
+from threadkeep.store.items import AppendResult, NewItems, read_appended
 from threadkeep.store.lineage import ConversationState
-from threadkeep.store.positions import NO_CHECK, NOTHING, AppendOptions, Counts, head_check, reserve, reserve_once
+from threadkeep.store.positions import NOTHING, AppendOptions, Counts
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
@@ -47,9 +41,6 @@ def provider_json(value: Any) -> Any:
     """A request or its turns as JSON values: given as such, as JSON text, or as objects of an SDK.
 
     SDK objects become JSON wherever they stand, and bytes become base64, as they are sent.
-
-    Raises:
-        CannotParse: it is text that is not JSON.
     """
     return body_object(value) if isinstance(value, str | bytes | bytearray) else _plain(value)
 
@@ -83,11 +74,7 @@ def import_request(
     info: ConversationInfo,
     key: str | None,
 ) -> tuple[ConversationState, bool]:
-    """Create a conversation of a provider's request; see `Store.import_request`. Result as `create_conversation`.
-
-    Raises:
-        UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
-    """
+    """Create a conversation of a provider's request; see `Store.import_request`. Result as `create_conversation`."""
     session = request_session(payload, format, model, stream, options)
     new = new_conversation(session, info, scope, key, "import_request")
     return create_conversation(transactions, scope, configs, new)
@@ -96,11 +83,7 @@ def import_request(
 def request_session(
     payload: Any, format: str, model: str | None, stream: bool | None, options: Mapping[str, Any]
 ) -> Session:
-    """The session of a provider's request, with `options` set over those of the request.
-
-    Raises:
-        UnknownFormat, CannotParse, InvalidOption: it is not a request, or an option cannot be used.
-    """
+    """The session of a provider's request, with `options` set over those of the request."""
     session = get_format(format).parse_request(provider_json(payload), model=model, stream=stream)
     if options:
         session.update(**options)
@@ -130,25 +113,16 @@ def save_sessions(
         if key is not None:
             content = [[session.to_dict() for session in batch], dict(info), scope.user]
             batch_key = IdempotencyKey.of(f"{identifier('idempotency_key', key)}#{number}", "save_many", content)
-        ids += create_conversations(transactions, scope, new, batch_key)
+        ids += conversations.create_conversations(transactions, scope, new, batch_key)
     return ids
 
 
 def in_batches(sessions: Iterable[Session], size: int = BATCH_SIZE) -> Iterator[list[Session]]:
-    """Sessions in lists of at most `size`.
-
-    Raises:
-        InvalidOption: it is not an iterable.
-    """
+    """Sessions in lists of at most `size`."""
     if not isinstance(sessions, Iterable):
         raise InvalidOption(f"must be an iterable of Session, not {shown(sessions)}.", argument="sessions")
-    batch: list[Session] = []
-    for session in sessions:
-        batch.append(session)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    rest = iter(sessions)
+    while batch := list(islice(rest, size)):
         yield batch
 
 
@@ -174,121 +148,71 @@ def copy_conversation(
 # Turns
 
 
+def new_items(items: Sequence[Item], turns: Sequence[int | None]) -> NewItems:
+    """Items that are going to be appended, with the numbers of the turns that they came in."""
+    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in items]
+    return NewItems(items, records, turn_offsets(turns))
+
+
 @dataclass(frozen=True, slots=True)
-class NewItems:
-    """Items that are going to be appended; `turns` are the offsets at which their wire turns begin."""
+class Continuation:
+    """What continues a history, on which branch; `outcome` is kept of it under the idempotency key."""
 
-    items: Sequence[Item]
-    records: Sequence[ItemRecord]
-    turns: Sequence[int | None]
-
-    @classmethod
-    def of(cls, items: Sequence[Item], turns: Sequence[int | None]) -> NewItems:
-        """Items, with the numbers of the turns that they came in.
-
-        Raises:
-            InvalidItem: one of them cannot be stored.
-        """
-        records = [encode_item(item.to_object(), author_id=author_of(item)) for item in items]
-        return cls(items, records, turn_offsets(turns))
-
-    def append(self, connection: Connection, ref: BranchRef, now: datetime) -> AppendResult:
-        """Append them to a branch of a conversation that is locked."""
-        reservation = reserve(connection, ref, NO_CHECK, now, Counts(items=len(self.records)))
-        insert_items(connection, ref, self.records, reservation, now, turns=self.turns)
-        return AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
-
-    def stored(self, ref: BranchRef, result: AppendResult) -> list[StoredItem]:
-        """What a caller gets of them."""
-        return [
-            StoredItem(
-                id=ref.item_id(result.first + offset),
-                position=result.first + offset,
-                branch=result.branch,
-                turn=None if turn is None else result.first + turn,
-                item=item,
-                created_at=result.at,
-            )
-            for offset, (item, turn) in enumerate(zip(self.items, self.turns, strict=True))
-        ]
-
-    def update_cache(self, handle: Handle, result: AppendResult) -> None:
-        """Let the handle know what it appended, turn by turn."""
-        if result.branch != handle.ref.branch:
-            return
-        for turn, group in groupby(range(len(self.records)), key=self.turns.__getitem__):
-            offsets = list(group)
-            records = self.records[offsets[0] : offsets[-1] + 1]
-            first, start = result.first + offsets[0], None if turn is None else result.first + turn
-            handle.cache.append(records, first, result.revision, turn=start)
+    ref: BranchRef
+    new: NewItems
+    outcome: JsonObject = field(default_factory=dict)
 
 
-NO_ITEMS: Final = NewItems((), (), ())
+def append_to_history(
+    handle: Handle,
+    options: AppendOptions,
+    key: IdempotencyKey | None,
+    continue_: Callable[[Connection, BranchRef, Sequence[Entry], datetime], Continuation],
+) -> tuple[list[StoredItem], AppendResult, JsonObject]:
+    """Append what `continue_` makes of the history of a branch; returns it with what is kept of it under the key.
 
+    The conversation is locked before its history is read, because what is new depends on it.
+    """
+    check, (conversation, known, since) = positions.head_check(options), handle.cache.history()
+    configs = handle.resources.configs
 
-class HistorySnapshot(NamedTuple):
-    """What a handle had read of its branch when a use case began: everything below `next_position`."""
+    def write(connection: Connection) -> tuple[list[StoredItem], AppendResult, JsonObject, NewItems]:
+        def replay(outcome: JsonObject) -> tuple[list[StoredItem], AppendResult, JsonObject, NewItems]:
+            result = AppendResult.of_outcome(outcome)
+            return read_appended(connection, handle.ref, result), result, outcome, NewItems((), ())
 
-    conversation: ConversationState
-    entries: Sequence[Entry]
-    next_position: int
+        now = datetime.now(UTC)
+        ref = handle.ref.on(positions.reserve_once(connection, handle.ref, check, now, NOTHING, key, replay).branch)
+        if ref.branch == conversation.branch:
+            page = read_history(connection, ref, configs, conversation, since, is_latest=True)
+        else:
+            other = conversations.open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+            page = read_history(connection, ref, configs, other, 0, is_latest=True)
+        found = continue_(connection, ref, [*known, *page.entries] if page.since else page.entries, now)
+        reservation = positions.reserve(
+            connection, found.ref, positions.NO_CHECK, now, Counts(items=len(found.new.items))
+        )
+        result = found.new.insert(connection, found.ref, reservation, key, now, **found.outcome)
+        return found.new.stored(found.ref, result), result, found.outcome, found.new
 
-
-def read_locked_history(
-    connection: Connection, ref: BranchRef, configs: ConfigCache, snapshot: HistorySnapshot
-) -> Sequence[Entry]:
-    """The items of a branch of a conversation that is locked; only what the snapshot does not have is read."""
-    conversation, entries, since = snapshot
-    if ref.branch != conversation.branch:
-        conversation, since = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch), 0
-    page = read_history(connection, ref, configs, conversation, since, is_latest=True)
-    return [*entries, *page.entries] if page.since else page.entries
+    items, result, outcome, new = handle.transactions.write(write, is_repeatable=key is not None)
+    new.take_in(handle, result)
+    return items, result, outcome
 
 
 def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -> list[StoredItem]:
-    """Append a provider's turns; see `Conversation.add_input`.
-
-    The conversation is locked before its history is read, because what the turns mean depends on it.
-    """
+    """Append a provider's turns; see `Conversation.add_input`."""
     wire, value = get_format(format), provider_json(turns)
     wire.parse_turns(value)  # what is not a turn is refused before anything is begun
-    check = head_check(options)
-    key = None
-    if options.get("idempotency_key") is not None:
-        key = IdempotencyKey.of(options["idempotency_key"], "add_input", {"turns": value, "format": format})
-    snapshot = HistorySnapshot(*handle.cache.history())
+    key = positions.idempotency_key(options, "add_input", {"turns": value, "format": format})
 
-    def write(connection: Connection) -> tuple[list[StoredItem], NewItems, AppendResult]:
-        now, replay = datetime.now(UTC), partial(_read_replayed, connection, handle.ref)
-        reservation = reserve_once(connection, handle.ref, check, now, NOTHING, key, replay)
-        ref = handle.ref.on(reservation.branch)
-        entries = read_locked_history(connection, ref, handle.resources.configs, snapshot)
+    def continue_(_: Connection, ref: BranchRef, entries: Sequence[Entry], __: datetime) -> Continuation:
         calls = open_calls(entries)
-        new = _new_items(resolve_calls(wire.parse_turns(value, calls), entries, calls))
-        result = new.append(connection, ref, now)
-        if key is not None:
-            keep_outcome(
-                connection, ref.scope.tenant, ref.key, key, now,
-                kind="items", first=result.first, count=result.count, branch=result.branch,
-            )  # fmt: skip
-        return new.stored(ref, result), new, result
+        parsed = resolve_calls(wire.parse_turns(value, calls), entries, calls)
+        items = [item for turn in parsed for item in turn]
+        return Continuation(ref, new_items(items, [number for number, turn in enumerate(parsed) for _ in turn]))
 
-    items, new, result = handle.transactions.write(write, is_repeatable=key is not None)
-    new.update_cache(handle, result)
-    handle.after_write()
-    return items
-
-
-def _read_replayed(
-    connection: Connection, ref: BranchRef, outcome: JsonObject
-) -> tuple[list[StoredItem], NewItems, AppendResult]:
-    result = AppendResult.of_outcome(outcome)
-    return read_appended(connection, ref, result), NO_ITEMS, result
-
-
-def _new_items(turns: Sequence[Sequence[Item]]) -> NewItems:
-    items = [item for turn in turns for item in turn]
-    return NewItems.of(items, [number for number, turn in enumerate(turns) for _ in turn])
+    return append_to_history(handle, options, key, continue_)[0]
 
 
 def open_calls(entries: Sequence[Entry]) -> list[OpenCall]:

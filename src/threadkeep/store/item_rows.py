@@ -84,12 +84,7 @@ class ItemRecord:
 
 
 def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> ItemRecord:
-    """The record of an item object.
-
-    Raises:
-        InvalidItem: it holds something that cannot be stored.
-        InvalidOption: the author's name does not fit its column.
-    """
+    """The record of an item object; InvalidItem for what cannot be stored."""
     if isinstance(item.get("author_id"), str):  # a column of its own: it is never sent to a provider
         author_id = author_id or item["author_id"]
         item = {name: value for name, value in item.items() if name != "author_id"}
@@ -290,12 +285,14 @@ def insert_item_rows(
 
 
 def read_entries(
-    connection: Connection, ref: ConversationRef, branch: int, after: int, upto: int, *, is_latest: bool = False
+    connection: Connection, ref: ConversationRef, ranges: Iterable[tuple[int, int, int]], *, is_latest: bool = False
 ) -> list[Entry]:
-    """The items of one range, media in place; `is_latest`: for work that holds the lock of the conversation."""
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
-    rows = entries_of(connection.dialect.name, latest=is_latest).fetch_all(connection, parameters)
-    return decode_entries(connection, ref, rows, is_latest=is_latest)
+    """The items of ranges (branch, after, up to), media in place; `is_latest` as in `read_history`."""
+    statement, entries = entries_of(connection.dialect.name, latest=is_latest), []
+    for branch, after, upto in ranges:
+        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
+        entries += decode_entries(connection, ref, statement.fetch_all(connection, parameters), is_latest=is_latest)
+    return entries
 
 
 def decode_entries(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -18,18 +19,11 @@ from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
-from threadkeep.store.item_rows import ENTRY_WIDTH, author_of, decode_entries, encode_item, insert_items
+from threadkeep.store.item_rows import ENTRY_WIDTH, ItemRecord, author_of, decode_entries, encode_item, insert_items
 from threadkeep.store.lineage import get_lineage, get_row, position_not_found
-from threadkeep.store.positions import AppendOptions, Counts, head_check, reserve_once
+from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef, ConversationRef
-from threadkeep.store.validation import (
-    MAX_POSITION,
-    cursor_position,
-    one_of,
-    optional_identifier,
-    page_size,
-    whole_number,
-)
+from threadkeep.store.validation import MAX_POSITION, cursor_position, identifier, one_of, page_size, whole_number
 
 ALL: Final = 2**31 - 1
 
@@ -53,6 +47,56 @@ class AppendResult:
     def of_outcome(cls, outcome: JsonObject) -> AppendResult:
         """What was kept under an idempotency key."""
         return cls(outcome["first"], outcome["count"], outcome["branch"])
+
+
+class NewItems(NamedTuple):
+    """Items to be appended; `turns` are the offsets at which their wire turns begin, where they have any."""
+
+    items: Sequence[Item]
+    records: Sequence[ItemRecord]
+    turns: Sequence[int | None] = ()
+
+    def insert(
+        self,
+        connection: Connection,
+        ref: BranchRef,
+        reservation: Reservation,
+        key: IdempotencyKey | None,
+        now: datetime,
+        **outcome: Any,
+    ) -> AppendResult:
+        """Write them at the positions that were reserved, and keep that, with `outcome`, under the key."""
+        insert_items(connection, ref, self.records, reservation, now, turns=self.turns)
+        result = AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
+        if key is not None:
+            where = {"kind": "items", "first": result.first, "count": result.count, "branch": result.branch}
+            keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **{**where, **outcome})
+        return result
+
+    def take_in(self, handle: Handle, result: AppendResult) -> None:
+        """Let the handle know what it appended, turn by turn."""
+        if not result.is_replayed and result.branch == handle.ref.branch:
+            if self.turns:
+                for turn, group in groupby(range(len(self.turns)), self.turns.__getitem__):
+                    first, *_ = offsets = list(group)
+                    start = None if turn is None else result.first + turn
+                    records = self.records[first : first + len(offsets)]
+                    handle.cache.append(records, result.first + first, result.revision, turn=start)
+            else:
+                handle.cache.append(self.records, result.first, result.revision)
+        handle.after_write()
+
+    def stored(self, ref: BranchRef, result: AppendResult, author_id: str | None = None) -> list[StoredItem]:
+        """What a caller gets of them."""
+        first, branch, is_replayed = result.first, result.branch, result.is_replayed
+        stored = [
+            StoredItem(ref.item_id(position), position, branch, None, item, is_replayed, result.at, author_id)
+            for position, item in enumerate(self.items, first)
+        ]
+        if not self.turns:
+            return stored
+        pairs = zip(stored, self.turns, strict=True)
+        return [item if turn is None else replace(item, turn=first + turn) for item, turn in pairs]
 
 
 # Appending
@@ -89,44 +133,21 @@ def _append(
     handle: Handle, method: str, items: Sequence[Item], options: AppendOptions, author_id: str | None = None
 ) -> list[StoredItem]:
     ref, check = handle.ref, head_check(options)
-    author = None if author_id is None else optional_identifier("author_id", author_id)
+    author = None if author_id is None else identifier("author_id", author_id)
     objects = [item.to_object() for item in items]
-    key = None
-    if options.get("idempotency_key") is not None:
-        key = IdempotencyKey.of(options["idempotency_key"], method, {"items": objects, "author_id": author})
-    records = [
-        encode_item(value, author_id=author or author_of(item)) for item, value in zip(items, objects, strict=True)
-    ]
+    key = idempotency_key(options, method, {"items": objects, "author_id": author})
+    pairs = zip(items, objects, strict=True)
+    new = NewItems(items, [encode_item(value, author_id=author or author_of(item)) for item, value in pairs])
+    counts = Counts(items=len(items))
 
     def write(connection: Connection) -> AppendResult:
         now = datetime.now(UTC)
-        counts = Counts(items=len(records))
         reservation = reserve_once(connection, ref, check, now, counts, key, AppendResult.of_outcome)
-        insert_items(connection, ref, records, reservation, now)
-        if key is not None:
-            keep_outcome(
-                connection, ref.scope.tenant, ref.key, key, now,
-                kind="items", first=reservation.first, count=reservation.count, branch=reservation.branch,
-            )  # fmt: skip
-        return AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
+        return new.insert(connection, ref, reservation, key, now)
 
     result = handle.transactions.write(write, is_repeatable=key is not None)
-    if not result.is_replayed and result.branch == ref.branch:
-        handle.cache.append(records, result.first, result.revision)
-    handle.after_write()
-    return [
-        StoredItem(
-            id=ref.item_id(result.first + offset),
-            position=result.first + offset,
-            branch=result.branch,
-            turn=None,
-            item=item,
-            replayed=result.is_replayed,
-            created_at=result.at,
-            author_id=author_id,
-        )
-        for offset, item in enumerate(items)
-    ]
+    new.take_in(handle, result)
+    return new.stored(ref, result, author_id)
 
 
 # Reading
@@ -145,11 +166,7 @@ class ItemWindow:
 def list_items(
     handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str
 ) -> Page[StoredItem]:
-    """A page of items; see `Conversation.items`.
-
-    Raises:
-        InvalidOption: it cannot be asked for like that.
-    """
+    """A page of items; see `Conversation.items`."""
     is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
     window = ItemWindow(cursor_position(after), cursor_position(before, "before"), size + 1, is_descending)
     if is_descending and after is not None:  # the page behind a descending one lies before it
@@ -164,11 +181,7 @@ def list_all_items(handle: Handle) -> list[StoredItem]:
 
 
 def get_item(handle: Handle, position: int) -> StoredItem:
-    """The item at a position of the branch.
-
-    Raises:
-        NotFound: the branch has none there.
-    """
+    """The item at a position of the branch."""
     ref, wanted = handle.ref, whole_number("position", position, MAX_POSITION)
 
     def read(connection: Connection) -> StoredItem:

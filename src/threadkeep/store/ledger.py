@@ -17,7 +17,7 @@ from threadkeep.domain.ids import new_key
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import shown
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import Cost, NormalizedUsage
+from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
 from threadkeep.errors import InvalidOption, ProviderError
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
@@ -57,11 +57,7 @@ class Attempt:
 
 
 def check_call(format: str, call: CallInfo) -> None:
-    """Refuse what cannot be written down of a call before anything begins.
-
-    Raises:
-        UnknownFormat, InvalidOption: there is no such format, or a value cannot be used.
-    """
+    """Refuse what cannot be written down of a call before anything begins."""
     get_format(format)
     _provider(call)
     _milliseconds(call.get("latency_ms"))
@@ -91,11 +87,7 @@ def attempt_of(
 
 
 def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, status: str = "failed") -> Attempt:
-    """What the ledger keeps of a call that gave no response.
-
-    Raises:
-        UnknownFormat, InvalidOption: there is no such format, or a value cannot be used.
-    """
+    """What the ledger keeps of a call that gave no response."""
     get_format(format)
     return Attempt(
         format=format,
@@ -123,9 +115,6 @@ def record_attempt(
     """Write the ledger row of a call that gave no response; nothing where that was done under the same key.
 
     `hashes` name what the request was rendered with; None: what the conversation has now.
-
-    Raises:
-        NotFound, IdempotencyConflict: nothing was written.
     """
     ref = handle.ref
 
@@ -142,17 +131,10 @@ def record_attempt(
 
 
 def insert_attempt(
-    connection: Connection,
-    ref: ConversationRef,
-    attempt: Attempt,
-    now: datetime,
-    *,
-    user_id: str | None,
-    response: int | None = None,
-    tool_set_hash: bytes | None = None,
+    connection: Connection, ref: ConversationRef, attempt: Attempt, now: datetime, **columns: Any
 ) -> int:
     """Write the ledger row of an attempt; returns its id."""
-    row = attempt_row(connection, ref, attempt, now, user_id=user_id, response=response, tool_set_hash=tool_set_hash)
+    row = attempt_row(connection, ref, attempt, now, **columns)
     insert_statement(usage_records).execute(connection, row)
     key: int = row["id"]
     return key
@@ -165,8 +147,8 @@ def attempt_row(
     now: datetime,
     *,
     user_id: str | None,
-    response: int | None,
-    tool_set_hash: bytes | None,
+    response: int | None = None,
+    tool_set_hash: bytes | None = None,
 ) -> dict[str, Any]:
     """The ledger row of an attempt, to be written in this transaction.
 
@@ -174,7 +156,7 @@ def attempt_row(
     """
     if now.date() != datetime.now(UTC).date():
         invalidate(connection, ref.scope.tenant, now.date())
-    figures, cost = attempt.figures, attempt.cost
+    cost = attempt.cost
     row = {
         "tenant_id": ref.scope.tenant,
         "id": new_key(),
@@ -189,15 +171,10 @@ def attempt_row(
         "format": attempt.format,
         "status": attempt.status,
         "latency_ms": _figure(attempt.latency_ms),
-        "input_tokens": _figure(figures.input_tokens),
-        "cached_tokens": _figure(figures.cached_tokens),
-        "cache_write_tokens": _figure(figures.cache_write_tokens),
-        "output_tokens": _figure(figures.output_tokens),
-        "reasoning_tokens": _figure(figures.reasoning_tokens),
-        "total_tokens": _figure(figures.total_tokens),
+        **{name: _figure(getattr(attempt.figures, name)) for name in FIGURES},
         "cost_nano": None if cost is None else cost.nano,
-        "usage": _json_text(attempt.usage),
-        "error": _json_text(attempt.error),
+        "usage": json_text(attempt.usage),
+        "error": json_text(attempt.error),
         "price": None if cost is None else cost.price,
     }
     check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price"))
@@ -240,5 +217,6 @@ def _figure(value: int | None) -> int | None:
     return value if value is not None and 0 <= value < MAX_FIGURE else None
 
 
-def _json_text(value: Any) -> str | None:
+def json_text(value: Any) -> str | None:
+    """The JSON text of a value that may be unknown."""
     return None if value is None else dumps(value).decode()

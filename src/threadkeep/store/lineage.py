@@ -87,11 +87,7 @@ def find_row(
 
 
 def get_row(connection: Connection, ref: ConversationRef, *, is_locked: bool = False) -> LazyRow:
-    """The row of a conversation; `is_locked` as in `find_row`.
-
-    Raises:
-        NotFound: it is gone, or not for this scope.
-    """
+    """The row of a conversation; NotFound when it is gone, or not for this scope. `is_locked` as in `find_row`."""
     row = find_row(connection, ref.scope, "id", ref.key, is_locked=is_locked)
     if row is None:
         raise ref.not_found()
@@ -99,11 +95,7 @@ def get_row(connection: Connection, ref: ConversationRef, *, is_locked: bool = F
 
 
 def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow) -> Lineage:
-    """The lineage of a branch of a conversation whose row was read.
-
-    Raises:
-        NotFound: the conversation has no such branch.
-    """
+    """The lineage of a branch of a conversation whose row was read; NotFound when it has no such branch."""
     if ref.branch == 0:
         return Lineage((), row.head_position)
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "number": ref.branch}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
 
 from sqlalchemy import Connection, insert
 
@@ -19,7 +19,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
-from threadkeep.store.refs import BranchRef, ConfigHashes
+from threadkeep.store.refs import BranchRef
 from threadkeep.store.transactions import StreamBlocksWrite
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
@@ -43,21 +43,11 @@ class AppendOptions(TypedDict, total=False):
     on_conflict: OnConflict
 
 
-@dataclass(frozen=True, slots=True)
-class HeadCheck:
-    """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there.
-
-    Raises:
-        InvalidOption: `on_conflict` is not one of the three words.
-    """
+class HeadCheck(NamedTuple):
+    """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there."""
 
     expected_head: int | None = None
     on_conflict: str = "raise"
-
-    def __post_init__(self) -> None:
-        if self.on_conflict not in ON_CONFLICT:
-            words = ", ".join(ON_CONFLICT)
-            raise InvalidOption(f"must be one of {words}, not {self.on_conflict!r}.", argument="on_conflict")
 
 
 NO_CHECK: Final = HeadCheck()
@@ -65,11 +55,7 @@ _APPEND_OPTIONS: Final = frozenset(AppendOptions.__annotations__)
 
 
 def head_check(options: AppendOptions) -> HeadCheck:
-    """Where the caller of an append expects the branch to end.
-
-    Raises:
-        InvalidOption: an option is unknown or cannot be used.
-    """
+    """Where the caller of an append expects the branch to end."""
     if not options:
         return NO_CHECK
     if not options.keys() <= _APPEND_OPTIONS:
@@ -81,7 +67,16 @@ def head_check(options: AppendOptions) -> HeadCheck:
             raise InvalidOption(
                 f"must be a position, or -1 for an empty branch, not {expected}.", argument="expected_head"
             )
-    return HeadCheck(expected, options.get("on_conflict", "raise"))
+    on_conflict = options.get("on_conflict", "raise")
+    if on_conflict not in ON_CONFLICT:
+        raise InvalidOption(f"must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}.", argument="on_conflict")
+    return HeadCheck(expected, on_conflict)
+
+
+def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
+    """The key of an append, with the hash of what is appended; None for none."""
+    key = options.get("idempotency_key")
+    return None if key is None else IdempotencyKey.of(key, method, content)
 
 
 @dataclass(slots=True)
@@ -101,11 +96,6 @@ class Reservation:
     def last(self) -> int:
         """Position of its last item; before `first` when it has none."""
         return self.first + self.count - 1
-
-    @property
-    def hashes(self) -> ConfigHashes:
-        """The options and tools that the conversation has now."""
-        return ConfigHashes(self.config_hash, self.tool_set_hash)
 
 
 @dataclass(slots=True)
@@ -134,12 +124,7 @@ def reserve_once(
     key: IdempotencyKey | None,
     decode: Callable[[JsonObject], Any],
 ) -> Reservation:
-    """Like `reserve`; where the key was used before, the transaction ends with what `decode` makes of that.
-
-    Raises:
-        Replay, IdempotencyConflict: the key was used.
-        NotFound, HeadConflict, ResponseInProgress, StreamBlocksWrite: as `reserve`.
-    """
+    """Like `reserve`; where the key was used before, the transaction ends with what `decode` makes of that."""
     if key is None:
         return reserve(connection, ref, check, now, counts)
     try:
@@ -169,9 +154,9 @@ def reserve(connection: Connection, ref: BranchRef, check: HeadCheck, now: datet
     return _reserve_slowly(connection, ref, check, now, counts) if reservation is None else reservation
 
 
-def reserve_for_ended_stream(connection: Connection, ref: BranchRef, now: datetime, items: int) -> Reservation | None:
-    """Reserve positions for the items of a response that was in progress; None when the conversation is gone."""
-    reservation = _update(connection, ref, Counts(items=items, streams=-1), now)
+def reserve_anywhere(connection: Connection, ref: BranchRef, now: datetime, counts: Counts) -> Reservation | None:
+    """Reserve numbers at the end of a branch, wherever that is; None when the conversation is gone."""
+    reservation = _update(connection, ref, counts, now)
     if reservation is not None and ref.branch:
         _move_head(connection, ref, reservation, None)
     return reservation
@@ -200,20 +185,14 @@ def _reserve_slowly(
         return _reserve_on_new_branch(connection, ref, lineage, expected, now, counts)
     if stream is not None:
         raise StreamBlocksWrite(ref, stream.number, CANCELLED)
-    reservation = _update(connection, ref, counts, now)
+    reservation = reserve_anywhere(connection, ref, now, counts)
     if reservation is None:
         raise ref.not_found()
-    if ref.branch:
-        _move_head(connection, ref, reservation, None)
     return reservation
 
 
 def _find_stream(connection: Connection, ref: BranchRef) -> ResponseInProgress | None:
-    """The response in progress on a branch, as the error that it is to other writers.
-
-    Raises:
-        StreamBlocksWrite: its lease has expired.
-    """
+    """The response in progress on a branch, as the error that it is to other writers."""
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch}
     row = connection.execute(open_response_of(), parameters).one_or_none()
     if row is None:
@@ -231,46 +210,29 @@ def _reserve_on_new_branch(
     reservation = _update(connection, ref, replace(counts, branches=1), now, is_elsewhere=True)
     if reservation is None:
         raise ref.not_found()
-    head = reservation.last if reservation.count else at
-    _insert_branch(connection, ref, reservation.branch, lineage, at, now, head=head)
+    parts = [[branch, min(end, at)] for branch, _, end in lineage.ranges(ref.branch, -1, at)]
+    row = {
+        "tenant_id": ref.scope.tenant,
+        "conversation_id": ref.key,
+        "number": reservation.branch,
+        "parent": ref.branch,
+        "fork_position": at,
+        "head_position": reservation.last if reservation.count else at,
+        "lineage": dumps(parts).decode(),
+        "created_at": now,
+    }
+    connection.execute(insert(branches), row)
     return reservation
 
 
 def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime, *, is_before: bool = False) -> int:
-    """Make a branch that shares the items up to a position (None: all of them), or before it; returns its number.
-
-    Raises:
-        NotFound: the conversation or branch does not exist, or the branch has no item at that position.
-    """
+    """Make a branch that shares the items up to a position (None: all of them), or before it; returns its number."""
     lineage = get_lineage(connection, ref, get_row(connection, ref))
     position = lineage.head if at is None else at
-    _check_position(connection, ref, lineage, position)
     if is_before:
+        _check_position(connection, ref, lineage, position)
         position = _position_before(connection, ref, lineage, position)
-    reservation = _update(connection, ref, Counts(branches=1), now, is_elsewhere=True)
-    if reservation is None:
-        raise ref.not_found()
-    _insert_branch(connection, ref, reservation.branch, lineage, position, now, head=position)
-    return reservation.branch
-
-
-def _insert_branch(
-    connection: Connection, ref: BranchRef, number: int, lineage: Lineage, at: int, now: datetime, *, head: int
-) -> None:
-    parts = [[branch, min(end, at)] for branch, _, end in lineage.ranges(ref.branch, -1, at)]
-    connection.execute(
-        insert(branches),
-        {
-            "tenant_id": ref.scope.tenant,
-            "conversation_id": ref.key,
-            "number": number,
-            "parent": ref.branch,
-            "fork_position": at,
-            "head_position": head,
-            "lineage": dumps(parts).decode(),
-            "created_at": now,
-        },
-    )
+    return _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
 
 
 def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, localcontext
-from functools import cache
+from functools import cache, lru_cache, partial
+from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -70,52 +71,24 @@ TIERS: Final = {
 logger = logging.getLogger("threadkeep")
 
 
-class CountPath(NamedTuple):
-    """Where a usage object counts something: keys, and the modality to search for in the list that they lead to."""
-
-    keys: tuple[str, ...]
-    modality: str
-
-    @classmethod
-    def of(cls, text: str) -> CountPath:
-        """The path of a text such as ``promptTokensDetails[AUDIO]``."""
-        keys, _, modality = text.rstrip("]").partition("[")
-        return cls(tuple(keys.split(".")), modality)
-
-    def read(self, usage: JsonObject) -> int | None:
-        """What a usage object counts there."""
-        value: Any = usage
-        for key in self.keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        if not self.modality:
-            return figure(value)
-        entries = value if isinstance(value, list) else ()
-        return sum(
-            figure(entry.get("tokenCount")) or 0
-            for entry in entries
-            if isinstance(entry, Mapping) and entry.get("modality") == self.modality
-        )
-
-
-class Rates(NamedTuple):
-    """USD for a million tokens."""
+class PriceEntry(NamedTuple):
+    """The prices of a model: USD for a million tokens, and `text`, which the ledger keeps."""
 
     input: Decimal
     cached: Decimal
     cache_write: Decimal
     output: Decimal
+    text: str
 
     @classmethod
-    def of(cls, prices: Mapping[str, Decimal]) -> Rates:
-        """The rates of prices by their names in PLAIN; tokens of the cache cost what other input costs, if not said."""
-        rate = prices.get("input_mtok", Decimal(0))
-        return cls(
-            rate, prices.get("cache_read_mtok", rate), prices.get("cache_write_mtok", rate),
-            prices.get("output_mtok", Decimal(0)),
-        )  # fmt: skip
+    def of(cls, source: str, model: str, prices: Mapping[str, Decimal]) -> PriceEntry:
+        """Of prices by their names in PLAIN; tokens of the cache cost what other input costs, if not said."""
+        rate, output = prices.get("input_mtok", Decimal(0)), prices.get("output_mtok", Decimal(0))
+        cached, written = prices.get("cache_read_mtok", rate), prices.get("cache_write_mtok", rate)
+        return cls(rate, cached, written, output, _text(source, model, prices))
 
-    def nano(self, figures: NormalizedUsage) -> int | None:
-        """What these figures cost in nano-USD; None where the provider did not count input or output."""
+    def cost(self, figures: NormalizedUsage) -> Cost | None:
+        """What these figures cost; None where the provider did not count input or output."""
         if figures.input_tokens is None or figures.output_tokens is None:
             return None
         cached, written = figures.cached_tokens or 0, figures.cache_write_tokens or 0
@@ -123,27 +96,8 @@ class Rates(NamedTuple):
         amount = (
             rest * self.input + cached * self.cached + written * self.cache_write + figures.output_tokens * self.output
         )
-        return whole_nano(amount * NANO_OF_MTOK)
-
-
-@dataclass(frozen=True, slots=True)
-class PriceEntry:
-    """The prices of a model: as they are computed with, and as the ledger keeps them."""
-
-    rates: Rates
-    text: str
-
-    def cost(self, figures: NormalizedUsage) -> Cost | None:
-        """What these figures cost; None where the provider did not count input or output."""
-        nano = self.rates.nano(figures)
+        nano = whole_nano(amount * NANO_OF_MTOK)
         return None if nano is None else Cost(nano, self.text)
-
-
-class ListedModel(NamedTuple):
-    """A model of genai-prices and its provider: its own objects."""
-
-    provider: Any
-    model: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +113,7 @@ class PriceSheet:
     """
 
     prices: Any
-    units: tuple[tuple[str, tuple[CountPath, ...]], ...]
+    units: Mapping[str, Sequence[str]]
     has_request_price: bool
     thresholds: tuple[int, ...]
     entries: dict[int, PriceEntry | None] = field(default_factory=dict)
@@ -168,7 +122,7 @@ class PriceSheet:
     def of(cls, prices: Any) -> PriceSheet:
         """What is looked up of prices again and again."""
         known = {name: price for name, price in vars(prices).items() if price is not None}
-        units = tuple((unit, tuple(map(CountPath.of, paths))) for name, (unit, paths) in UNITS.items() if name in known)
+        units = dict(unit for name, unit in UNITS.items() if name in known)
         tiered = [known[name] for name in PLAIN if not isinstance(known.get(name, Decimal(0)), Decimal)]
         thresholds = sorted({tier.start for price in tiered for tier in price.tiers})
         return cls(prices, units, PER_REQUEST in known, tuple(thresholds))
@@ -177,8 +131,8 @@ class PriceSheet:
         """What a usage object counts of the units that have a price of their own."""
         if not usage or not self.units:
             return {}
-        counts = {unit: next(filter(None, (path.read(usage) for path in paths)), None) for unit, paths in self.units}
-        return {unit: count for unit, count in counts.items() if count}
+        counts = {unit: filter(None, (_count(usage, path) for path in paths)) for unit, paths in self.units.items()}
+        return {unit: count for unit, found in counts.items() if (count := next(found, None))}
 
 
 class BillableCall(NamedTuple):
@@ -202,7 +156,7 @@ class PriceBook:
 
     def __init__(self, own: Iterable[Price] | None = None) -> None:
         self._own = () if own is None else tuple(_check_prices(own))
-        self._entries: dict[tuple[str | None, str], PriceEntry | None] = {}
+        self._own_entry = lru_cache(CACHED_MODELS)(self._find_own)
         self._list: PriceList | None = None
 
     def cost(self, call: BillableCall) -> Cost | None:
@@ -213,8 +167,7 @@ class PriceBook:
                 return Cost(reported, REPORTED_TEXT)
             if call.model is None:
                 return None
-            entry = self._own_entry(call.provider, call.model)
-            if entry is not None:
+            if self._own and (entry := self._own_entry(call.provider, call.model)) is not None:
                 return entry.cost(call.figures)
             try:
                 return self._listed_cost(call)
@@ -222,19 +175,15 @@ class PriceBook:
                 logger.warning("The price of %s is not known: genai-prices failed.", call.model, exc_info=True)
                 return None
 
-    def _own_entry(self, provider: str | None, model: str) -> PriceEntry | None:
-        if not self._own:
+    def _find_own(self, provider: str | None, model: str) -> PriceEntry | None:
+        price = next((price for price in self._own if price.is_for(provider, model)), None)
+        if price is None:
             return None
-        key = (provider, model)
-        if key not in self._entries:
-            if len(self._entries) >= CACHED_MODELS:
-                self._entries.clear()
-            price = next((price for price in self._own if price.is_for(provider, model)), None)
-            self._entries[key] = None if price is None else _entry_of(price)
-        return self._entries[key]
+        prices = {name: Decimal(value) for name, kind in PLAIN.items() if (value := getattr(price, kind)) is not None}
+        return PriceEntry.of(OWN, price.model, prices)
 
     def _listed_cost(self, call: BillableCall) -> Cost | None:
-        snapshot = _snapshot()
+        snapshot = _snapshots()()
         if snapshot is None:
             return None
         if self._list is None or self._list.snapshot is not snapshot:  # the first one, or an update of prices
@@ -247,8 +196,9 @@ class PriceList:
 
     def __init__(self, snapshot: Any) -> None:
         self.snapshot = snapshot
-        self._source = _version(snapshot)
-        self._models: dict[tuple[str | None, str], ListedModel | None] = {}
+        updated = f" of {snapshot.timestamp.isoformat(timespec='seconds')}" if snapshot.from_auto_update else ""
+        self._source = f"{LIST} {version('genai-prices')}{updated}"
+        self._find_model = lru_cache(CACHED_MODELS)(partial(_find_model, snapshot))
         self._sheets: dict[tuple[int, int], PriceSheet] = {}
 
     def cost(self, call: BillableCall) -> Cost | None:
@@ -256,30 +206,19 @@ class PriceList:
         figures = call.figures
         if figures.input_tokens is None or figures.output_tokens is None:
             return None
-        listed = self._find_model(call)
-        if listed is None:
+        provider, model = self._find_model(call.provider or VENDORS.get(call.format), call.model)
+        if model is None:
             return None
-        context = _context(call) if listed.model.price_variants else {}
-        sheet = self._sheet(listed.model, listed.model.get_prices(call.at, context or None))
+        name = f"{provider.id}/{model.id}"
+        context = _context(call) if model.price_variants else {}
+        sheet = self._sheet(model, model.get_prices(call.at, context or None))
         counts = sheet.counts(call.usage)
         if counts or context or sheet.has_request_price:
-            cost = self._special_cost(call, listed, counts, context)
+            cost = self._special_cost(call, provider, model, counts, context)
             if cost is not None:
                 return cost
-        entry = self._entry(sheet, listed, figures.input_tokens)
+        entry = self._entry(sheet, name, figures.input_tokens)
         return None if entry is None else entry.cost(figures)
-
-    def _find_model(self, call: BillableCall) -> ListedModel | None:
-        provider, model = key = (call.provider or VENDORS.get(call.format), call.model or "")
-        if key not in self._models:
-            if len(self._models) >= CACHED_MODELS:
-                self._models.clear()
-                self._sheets.clear()
-            try:
-                self._models[key] = ListedModel(*self.snapshot.find_provider_model(model, None, provider, None))
-            except LookupError:
-                self._models[key] = None
-        return self._models[key]
 
     def _sheet(self, model: Any, prices: Any) -> PriceSheet:
         key = id(model), id(prices)
@@ -290,17 +229,17 @@ class PriceList:
             sheet = self._sheets[key] = PriceSheet.of(prices)
         return sheet
 
-    def _entry(self, sheet: PriceSheet, listed: ListedModel, input_tokens: int) -> PriceEntry | None:
+    def _entry(self, sheet: PriceSheet, model: str, input_tokens: int) -> PriceEntry | None:
         """The four plain prices for so many input tokens."""
         exceeded = bisect_left(sheet.thresholds, input_tokens)
         if exceeded not in sheet.entries:
             known = vars(sheet.prices)
             prices = {name: _price_at(known[name], input_tokens) for name in PLAIN if known.get(name) is not None}
-            sheet.entries[exceeded] = PriceEntry(Rates.of(prices), self._text(listed, prices)) if prices else None
+            sheet.entries[exceeded] = PriceEntry.of(self._source, model, prices) if prices else None
         return sheet.entries[exceeded]
 
     def _special_cost(
-        self, call: BillableCall, listed: ListedModel, counts: Mapping[str, int], context: Mapping[str, str]
+        self, call: BillableCall, provider: Any, model: Any, counts: Mapping[str, int], context: Mapping[str, str]
     ) -> Cost | None:
         """Audio, images, searches, service tiers: by genai-prices itself; None where figures contradict it."""
         figures = {
@@ -312,18 +251,13 @@ class PriceList:
         }
         known = {name: value for name, value in figures.items() if value}
         try:
-            result = listed.model.calc_price(
-                known, listed.provider, genai_request_timestamp=call.at, price_context=context or None
-            )
+            result = model.calc_price(known, provider, genai_request_timestamp=call.at, price_context=context or None)
         except ValueError:
             return None
         size = call.figures.input_tokens or 0
         prices = {name: _price_at(price, size) for name, price in vars(result.model_price).items() if price is not None}
         nano = whole_nano(result.total_price * NANO)
-        return None if nano is None else Cost(nano, self._text(listed, prices))
-
-    def _text(self, listed: ListedModel, prices: Mapping[str, Decimal]) -> str:
-        return _text(self._source, f"{listed.provider.id}/{listed.model.id}", prices)
+        return None if nano is None else Cost(nano, _text(self._source, f"{provider.id}/{model.id}", prices))
 
 
 def _check_prices(prices: object) -> Iterable[Price]:
@@ -335,11 +269,6 @@ def _check_prices(prices: object) -> Iterable[Price]:
                 f"contains {shown(price)}, which is not a Price(model, input=, output=).", argument="prices"
             )
         yield price
-
-
-def _entry_of(price: Price) -> PriceEntry:
-    prices = {name: Decimal(value) for name, field in PLAIN.items() if (value := getattr(price, field)) is not None}
-    return PriceEntry(Rates.of(prices), _text(OWN, price.model, prices))
 
 
 def _text(source: str, model: str | None = None, prices: Mapping[str, Decimal] | None = None) -> str:
@@ -372,23 +301,35 @@ def _context(call: BillableCall) -> dict[str, str]:
     return context
 
 
-def _snapshot() -> Any:
-    """The prices of genai-prices as they are now; None where the extra `prices` is not installed."""
-    module = _genai_prices()
-    return None if module is None else module.get_snapshot()
-
-
 @cache
-def _genai_prices() -> Any:
+def _snapshots() -> Callable[[], Any]:
+    """What gives the prices of genai-prices as they are now; None where the extra `prices` is not installed."""
     try:
-        from genai_prices import data_snapshot  # noqa: PLC0415 - an extra, and half a second of imports
+        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - an extra, and half a second of imports
     except ImportError:
-        return None
-    return data_snapshot
+        return lambda: None
+    return get_snapshot
 
 
-def _version(snapshot: Any) -> str:
-    from importlib.metadata import version  # noqa: PLC0415 - only with the extra
+def _find_model(snapshot: Any, provider: str | None, model: str | None) -> tuple[Any, Any]:
+    """A provider and a model of genai-prices, its own objects; None for both where it does not know them."""
+    try:
+        found: tuple[Any, Any] = snapshot.find_provider_model(model, None, provider, None)
+    except LookupError:
+        return None, None
+    return found
 
-    updated = f" of {snapshot.timestamp.isoformat(timespec='seconds')}" if snapshot.from_auto_update else ""
-    return f"{LIST} {version('genai-prices')}{updated}"
+
+def _count(usage: JsonObject, path: str) -> int | None:
+    """What a usage object counts at a path such as ``promptTokensDetails[AUDIO]``."""
+    keys, _, modality = path.rstrip("]").partition("[")
+    value: Any = usage
+    for key in keys.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    if not modality:
+        return figure(value)
+    return sum(
+        figure(entry.get("tokenCount")) or 0
+        for entry in (value if isinstance(value, list) else ())
+        if isinstance(entry, Mapping) and entry.get("modality") == modality
+    )

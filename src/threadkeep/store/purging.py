@@ -5,32 +5,16 @@ Each runs in a transaction of its own and can be repeated; see `retention` for t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, or_, select, update
 
+from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED, conversation_update
-from threadkeep.db.tables import (
-    appends,
-    blobs,
-    branches,
-    configs,
-    context_caches,
-    conversation_labels,
-    conversations,
-    item_blobs,
-    items,
-    response_bodies,
-    responses,
-    stream_parts,
-    tool_definitions,
-    tool_sets,
-    usage_records,
-)
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
@@ -38,17 +22,18 @@ from threadkeep.store.search.index import forget_batch
 from threadkeep.store.streaming.recovery import StreamRecovery, account_unfinished
 from threadkeep.store.transactions import Replay
 
+BATCH_CONVERSATIONS: Final = 100  # that are hidden in one transaction
 BATCH_SIZE: Final = 1_000  # rows in one transaction
 
 # Tables whose rows are removed in batches, children first -> the column that orders its rows
 _NUMBERED: Final = (
-    (item_blobs, "position"),
-    (items, "position"),
-    (stream_parts, "part"),
-    (response_bodies, "number"),
-    (responses, "number"),
+    (tables.item_blobs, "position"),
+    (tables.items, "position"),
+    (tables.stream_parts, "part"),
+    (tables.response_bodies, "number"),
+    (tables.responses, "number"),
 )
-_SMALL: Final = (branches, conversation_labels, context_caches, appends)
+_SMALL: Final = (tables.branches, tables.conversation_labels, tables.context_caches, tables.appends)
 
 # The key and number of a response, in the order in which raw bodies are removed
 BodyCursor = tuple[int, int]
@@ -58,11 +43,7 @@ BodyCursor = tuple[int, int]
 
 
 def hide_conversation(connection: Connection, scope: Scope, id: str, key: IdempotencyKey | None) -> int:
-    """Take a conversation out of everybody's sight; returns its key, under which its rows are to be purged.
-
-    Raises:
-        NotFound, IdempotencyConflict: nothing was written.
-    """
+    """Take a conversation out of everybody's sight; returns its key, under which its rows are to be purged."""
     outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
     if outcome is not None:
         raise Replay(outcome["conversation_id"])
@@ -79,58 +60,45 @@ def hide_conversation(connection: Connection, scope: Scope, id: str, key: Idempo
     return conversation
 
 
-def hide_of_user(connection: Connection, tenant: int, user: str, limit: int) -> list[int]:
-    """Hide some conversations of a user; returns all of these that still have rows, those deleted before, too."""
-    return _hide(connection, tenant, conversations.c.user_id == user, limit)
+def find_conversations(connection: Connection, tenant: int, which: ColumnElement[bool]) -> list[int]:
+    """The keys of some conversations, those without activity for the longest time first."""
+    table = tables.conversations.c
+    statement = select(table.id).where(table.tenant_id == tenant, which)
+    statement = statement.order_by(table.last_activity_at, table.id).limit(BATCH_CONVERSATIONS)
+    return list(connection.execute(statement).scalars())
 
 
-def hide_inactive(connection: Connection, tenant: int, before: datetime, limit: int) -> list[int]:
-    """Hide some conversations without activity since a moment; returns all of these that still have rows."""
-    return _hide(connection, tenant, conversations.c.last_activity_at < before, limit)
+def hide_conversations(connection: Connection, tenant: int, which: ColumnElement[bool]) -> list[int]:
+    """Take conversations out of everybody's sight, with what their rows say beside the items.
 
-
-def count_inactive(connection: Connection, tenant: int, before: datetime) -> int:
-    """How many conversations have no activity since a moment; those that are being removed count, too."""
-    table = conversations.c
-    statement = select(func.count()).where(table.tenant_id == tenant, table.last_activity_at < before)
-    count: int = connection.execute(statement).scalar_one()
-    return count
-
-
-def _hide(connection: Connection, tenant: int, condition: ColumnElement[bool], limit: int) -> list[int]:
-    """Take conversations out of everybody's sight, with what their rows say beside the items; returns their keys.
-
-    The rows are locked, and read again, before they are changed: a writer that was faster keeps its conversation.
+    Returns the keys of those that still have rows, those that were hidden before, too. The rows are locked, and read
+    again, before they are changed: a writer that was faster keeps its conversation.
     """
-    table = conversations.c
-    statement = select(table.id).where(table.tenant_id == tenant, condition)
-    keys = list(connection.execute(statement.order_by(table.last_activity_at, table.id).limit(limit)).scalars())
+    keys = find_conversations(connection, tenant, which)
     if not keys:
         return []
-    locked = connection.execute(statement.where(table.id.in_(keys)).order_by(table.id).with_for_update())
-    hidden = set(locked.scalars())
+    table = tables.conversations.c
+    statement = select(table.id).where(table.tenant_id == tenant, which, table.id.in_(keys)).order_by(table.id)
+    hidden = set(connection.execute(statement.with_for_update()).scalars())
     if hidden:
         connection.execute(
-            update(conversations)
+            update(tables.conversations)
             .where(table.tenant_id == tenant, table.id.in_(hidden))
             .values(status=DELETED, external_id=None, title=None, labels=None, revision=table.revision + 1)
         )
     return [key for key in keys if key in hidden]
 
 
+def count_older(connection: Connection, tenant: int, column: Column[Any], before: datetime | None) -> int:
+    """How many rows of the column's table are older than a moment; 0 where there is no moment."""
+    if before is None:
+        return 0
+    statement = select(func.count()).where(column.table.c.tenant_id == tenant, column < before)
+    count: int = connection.execute(statement).scalar_one()
+    return count
+
+
 # Purging
-
-
-def deleted_keys(connection: Connection, tenant: int, limit: int) -> list[int]:
-    """The keys of deleted conversations that still have rows."""
-    table = conversations.c
-    statement = (
-        select(table.id)
-        .where(table.tenant_id == tenant, table.status == DELETED)
-        .order_by(table.last_activity_at, table.id)
-        .limit(limit)
-    )
-    return list(connection.execute(statement).scalars())
 
 
 def purge_batch(connection: Connection, tenant: int, key: int, recovery: StreamRecovery) -> bool:
@@ -138,7 +106,7 @@ def purge_batch(connection: Connection, tenant: int, key: int, recovery: StreamR
 
     Its responses in progress get their ledger rows, of what `recovery` makes of them.
     """
-    table = conversations.c
+    table = tables.conversations.c
     is_conversation = [table.tenant_id == tenant, table.id == key]
     if connection.execute(select(table.id).where(*is_conversation, table.status == DELETED)).one_or_none() is None:
         return False
@@ -151,7 +119,7 @@ def purge_batch(connection: Connection, tenant: int, key: int, recovery: StreamR
         return True
     for small in _SMALL:
         connection.execute(delete(small).where(*_of_conversation(small, tenant, key)))
-    connection.execute(delete(conversations).where(*is_conversation))
+    connection.execute(delete(tables.conversations).where(*is_conversation))
     return True
 
 
@@ -171,19 +139,11 @@ def _of_conversation(table: Table, tenant: int, key: int) -> list[ColumnElement[
 # Raw bodies
 
 
-def count_bodies(connection: Connection, tenant: int, before: datetime) -> int:
-    """How many raw bodies are older than a moment."""
-    table = response_bodies.c
-    statement = select(func.count()).where(table.tenant_id == tenant, table.created_at < before)
-    count: int = connection.execute(statement).scalar_one()
-    return count
-
-
 def delete_bodies(
     connection: Connection, tenant: int, before: datetime, after: BodyCursor
 ) -> tuple[int, BodyCursor | None]:
     """Remove a batch of raw bodies older than a moment; how many, and where to go on (None: nowhere)."""
-    table = response_bodies.c
+    table = tables.response_bodies.c
     key, number = after
     statement = (
         select(table.conversation_id, table.number)
@@ -193,17 +153,20 @@ def delete_bodies(
         .limit(BATCH_SIZE)
     )
     rows = [(row.conversation_id, row.number) for row in connection.execute(statement)]
-    for conversation, numbers in _by_conversation(rows).items():
-        conditions = _of_conversation(response_bodies, tenant, conversation)
-        connection.execute(delete(response_bodies).where(*conditions, table.number.in_(numbers)))
+    for conditions in _by_conversation(tenant, table.number, rows):
+        connection.execute(delete(tables.response_bodies).where(*conditions))
     return len(rows), rows[-1] if len(rows) == BATCH_SIZE else None
 
 
-def _by_conversation(rows: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+def _by_conversation(
+    tenant: int, column: Column[Any], rows: Iterable[tuple[int, int]]
+) -> Iterator[list[ColumnElement[bool]]]:
+    """Conditions for rows that are named by their conversation and number: those of one conversation after another."""
     numbers: dict[int, list[int]] = {}
     for conversation, number in rows:
         numbers.setdefault(conversation, []).append(number)
-    return numbers
+    for conversation, some in numbers.items():
+        yield [*_of_conversation(column.table, tenant, conversation), column.in_(some)]
 
 
 # Names and texts of a user outside of the user's conversations
@@ -215,7 +178,7 @@ def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[
     These are attempts from before the conversations were the user's; the user's own ones are found by their user.
     Returns how many rows it was.
     """
-    table = usage_records.c
+    table = tables.usage_records.c
     conditions = [
         table.conversation_id.in_(keys),
         or_(table.user_id.is_(None), table.user_id != user),
@@ -226,32 +189,33 @@ def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[
 
 def anonymize_ledger(connection: Connection, tenant: int, user: str) -> int:
     """Take a user out of a batch of the ledger, with what the provider said; the figures stay. Returns how many."""
-    return _update_ledger(connection, tenant, [usage_records.c.user_id == user], user_id=None, usage=None, error=None)
+    is_of_user = tables.usage_records.c.user_id == user
+    return _update_ledger(connection, tenant, [is_of_user], user_id=None, usage=None, error=None)
 
 
 def _update_ledger(
     connection: Connection, tenant: int, conditions: Sequence[ColumnElement[bool]], **values: None
 ) -> int:
-    table = usage_records.c
+    table = tables.usage_records.c
     statement = select(table.id).where(table.tenant_id == tenant, *conditions).limit(BATCH_SIZE)
     keys = list(connection.execute(statement).scalars())
     if keys:
-        connection.execute(update(usage_records).where(table.tenant_id == tenant, table.id.in_(keys)).values(**values))
+        which = [table.tenant_id == tenant, table.id.in_(keys)]
+        connection.execute(update(tables.usage_records).where(*which).values(**values))
     return len(keys)
 
 
 def anonymize_items(connection: Connection, tenant: int, user: str) -> int:
     """Take a user out of a batch of items in the conversations of others; returns how many."""
-    table = items.c
+    table = tables.items.c
     statement = (
         select(table.conversation_id, table.position)
         .where(table.tenant_id == tenant, table.author_id == user)
         .limit(BATCH_SIZE)
     )
     rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
-    for conversation, positions in _by_conversation(rows).items():
-        conditions = _of_conversation(items, tenant, conversation)
-        connection.execute(update(items).where(*conditions, table.position.in_(positions)).values(author_id=None))
+    for conditions in _by_conversation(tenant, table.position, rows):
+        connection.execute(update(tables.items).where(*conditions).values(author_id=None))
     return len(rows)
 
 
@@ -260,15 +224,16 @@ def collect_keys(connection: Connection, tenant: int, after: str) -> str | None:
 
     Looks at a batch of keys, those after `after`; returns where to go on (None: nowhere).
     """
-    table = appends.c
-    conditions = _of_conversation(appends, tenant, TENANT_WIDE)
+    table = tables.appends.c
+    conditions = _of_conversation(tables.appends, tenant, TENANT_WIDE)
     statement = (
         select(table.key, table.outcome).where(*conditions, table.key > after).order_by(table.key).limit(BATCH_SIZE)
     )
     rows = connection.execute(statement).all()
-    unused = [row.key for row in rows if not _names_conversation(connection, tenant, loads(row.outcome))]
+    outcomes = [(row.key, loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows]
+    unused = [key for key, outcome in outcomes if not _names_conversation(connection, tenant, outcome)]
     if unused:
-        connection.execute(delete(appends).where(*conditions, table.key.in_(unused)))
+        connection.execute(delete(tables.appends).where(*conditions, table.key.in_(unused)))
     last: str | None = rows[-1].key if len(rows) == BATCH_SIZE else None
     return last
 
@@ -277,7 +242,7 @@ def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject
     """Whether a conversation that an outcome names still exists."""
     texts = [outcome["public_id"]] if "public_id" in outcome else outcome.get("ids", ())
     public_ids = [bytes.fromhex(text.rpartition("_")[2]) for text in texts]
-    table = conversations.c
+    table = tables.conversations.c
     is_named = table.public_id.in_(public_ids) if public_ids else table.id == outcome.get("conversation_id", 0)
     return connection.execute(select(table.id).where(table.tenant_id == tenant, is_named).limit(1)).first() is not None
 
@@ -287,9 +252,9 @@ def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject
 
 def collect_media(connection: Connection, tenant: int) -> int:
     """Remove a batch of media that no item points at any more; returns how many."""
-    table = item_blobs.c
-    user = select(table.hash).where(table.tenant_id == blobs.c.tenant_id, table.hash == blobs.c.hash)
-    return _collect(connection, blobs, tenant, [user])
+    table = tables.item_blobs.c
+    user = select(table.hash).where(table.tenant_id == tables.blobs.c.tenant_id, table.hash == tables.blobs.c.hash)
+    return _collect(connection, tables.blobs, tenant, [user])
 
 
 def collect_configs(connection: Connection, tenant: int) -> int:
@@ -298,10 +263,10 @@ def collect_configs(connection: Connection, tenant: int) -> int:
     Who wants to use them again meanwhile writes them again: the use case is repeated when its reference breaks.
     """
     count = 0
-    for table, reference in ((configs, "config_hash"), (tool_sets, "tool_set_hash")):
+    for table, reference in ((tables.configs, "config_hash"), (tables.tool_sets, "tool_set_hash")):
         users = [
             select(user.c[reference]).where(user.c.tenant_id == table.c.tenant_id, user.c[reference] == table.c.hash)
-            for user in (conversations, responses)
+            for user in (tables.conversations, tables.responses)
         ]
         count += _collect(connection, table, tenant, users)
     return count or _collect_definitions(connection, tenant)
@@ -319,7 +284,7 @@ def _collect(connection: Connection, table: Table, tenant: int, users: Iterable[
 
 def _collect_definitions(connection: Connection, tenant: int) -> int:
     """Definitions that no set names. They are locked and read again, because a set may be written just now."""
-    table = tool_definitions.c
+    table = tables.tool_definitions.c
     statement = select(table.hash).where(table.tenant_id == tenant)
     hashes = _hashes(connection, statement)
     unused = sorted(hashes - _named_definitions(connection, tenant))[:BATCH_SIZE]
@@ -327,7 +292,7 @@ def _collect_definitions(connection: Connection, tenant: int) -> int:
         hashes = _hashes(connection, statement.where(table.hash.in_(unused)).order_by(table.hash).with_for_update())
         unused = sorted(hashes - _named_definitions(connection, tenant))
     if unused:
-        connection.execute(delete(tool_definitions).where(table.tenant_id == tenant, table.hash.in_(unused)))
+        connection.execute(delete(tables.tool_definitions).where(table.tenant_id == tenant, table.hash.in_(unused)))
     return len(unused)
 
 
@@ -336,5 +301,6 @@ def _hashes(connection: Connection, statement: Select[Any]) -> set[bytes]:
 
 
 def _named_definitions(connection: Connection, tenant: int) -> set[bytes]:
-    texts = connection.execute(select(tool_sets.c.definitions).where(tool_sets.c.tenant_id == tenant)).scalars()
+    table = tables.tool_sets.c
+    texts = connection.execute(select(table.definitions).where(table.tenant_id == tenant)).scalars()
     return {bytes.fromhex(name) for text in texts for name in loads(text)}

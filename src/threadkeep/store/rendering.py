@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, select
@@ -13,16 +13,14 @@ from threadkeep.db.tables import items, responses
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads_stored
-from threadkeep.domain.rendering import AS_IT_IS, ImportInfo, Rendered, RenderOptions, Repair, recorded_options
+from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.views import ViewOptions
-from threadkeep.formats.canonical.snapshots import ServerState
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches.planning import render_with_cache
 from threadkeep.store.conversations import open_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import SERVER_STATE, HistoryPage, read_history, read_server_state
-from threadkeep.store.lineage import Lineage, get_row
+from threadkeep.store.lineage import ConversationState, Lineage, get_row
 from threadkeep.store.refs import BranchRef, ConfigHashes
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
@@ -32,11 +30,7 @@ NOT_RECORDED: Final = (
 
 
 def render_options(view: ViewOptions) -> RenderOptions:
-    """The options of a render.
-
-    Raises:
-        InvalidOption: an option is unknown, or has a value that it does not take.
-    """
+    """The options of a render."""
     if not view:
         return AS_IT_IS
     check_names(view, ViewOptions.__annotations__)
@@ -60,53 +54,35 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
 # Earlier requests
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRequest:
-    """A conversation as of an earlier request; `view` is None when no request that ended there was recorded."""
-
-    page: HistoryPage
-    settings: JsonObject
-    tools: Sequence[JsonObject]
-    server_state: ServerState | None
-    view: JsonObject | None
-    hashes: ConfigHashes
-
-
 def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     """The request of an earlier turn, with the options and tools of that time where it was recorded."""
     position = whole_number("upto", view.get("upto"), MAX_POSITION)
-    request = handle.transactions.read(lambda connection: _read_request(connection, handle, position))
-    imported = request.settings.get("imported")
-    snapshot = replace(
-        handle.cache.update(request.page),
-        settings=request.settings,
-        tools=request.tools,
-        state=request.server_state,
-        imported=None if imported is None else ImportInfo.from_dict(imported),
-        memo=None,
-        shared={},
-    )
+    page, then, view_then = handle.transactions.read(lambda connection: _read_request(connection, handle, position))
+    snapshot = handle.cache.update(page)
+    snapshot = replace(snapshot, settings=then.settings, tools=then.tools, imported=then.imported, memo=None, shared={})
     options = render_options(view)
-    if request.view is not None:
+    if view_then is not None:
         others: dict[str, Any] = {name: value for name, value in view.items() if name != "upto"}
-        options = replace(recorded_options(request.view), upto=position, **others)
+        options = replace(RenderOptions.recorded(view_then), upto=position, **others)
     rendered = get_format(format).render(snapshot, options)
-    if request.view is None:
+    if view_then is None:
         rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
-    rendered.configured, rendered.conversation_id = request.hashes, handle.ref.public_id
+    rendered.configured, rendered.conversation_id = then.hashes, handle.ref.public_id
     return rendered
 
 
-def _read_request(connection: Connection, handle: Handle, position: int) -> RecordedRequest:
+def _read_request(
+    connection: Connection, handle: Handle, position: int
+) -> tuple[HistoryPage, ConversationState, JsonObject | None]:
     """Read a conversation as of the last request that showed the items up to a position.
 
-    Raises:
-        NotFound: it does not exist any more.
+    Returns its history, itself with the options and tools of that time, and the view of that request; None where it
+    was not recorded.
     """
     ref, configs = handle.ref, handle.resources.configs
     page = read_history(connection, ref, configs, handle.cache.conversation, handle.cache.next_position)
     conversation = page.conversation
-    settings, tools, view, hashes = conversation.settings, conversation.tools, None, conversation.hashes
+    then, view = replace(conversation), None
     table = responses.c
     statement = (
         select(table.number, table.branch, table.view, table.config_hash, table.tool_set_hash)
@@ -121,25 +97,22 @@ def _read_request(connection: Connection, handle: Handle, position: int) -> Reco
     branches = {ref.branch, *(number for number, _ in conversation.lineage.parts)}
     row = next((row for row in connection.execute(statement) if row.branch in branches), None)
     if row is not None:
-        settings = configs.settings(connection, ref.scope.tenant, row.config_hash)
-        tools = configs.tools(connection, ref.scope.tenant, row.tool_set_hash)
+        then.settings = configs.settings(connection, ref.scope.tenant, row.config_hash)
+        then.tools = configs.tools(connection, ref.scope.tenant, row.tool_set_hash)
         view = loads_stored(row.view, "responses", f"number {row.number}")
-        hashes = ConfigHashes(row.config_hash, row.tool_set_hash)
-    state = None
-    if any(settings.get(name) for name in SERVER_STATE):
-        state = read_server_state(connection, ref, Lineage(conversation.lineage.parts, position), settings)
-    return RecordedRequest(page, settings, tools, state, view, hashes)
+        then.hashes = ConfigHashes(row.config_hash, row.tool_set_hash)
+    page.server_state = None
+    if any(then.settings.get(name) for name in SERVER_STATE):
+        lineage = Lineage(conversation.lineage.parts, position)
+        page.server_state = read_server_state(connection, ref, lineage, then.settings)
+    return page, then, view
 
 
 # Detached copies
 
 
 def detach(handle: Handle) -> Session:
-    """A copy of a conversation: its options, tools and the items of one branch, with their authors.
-
-    Raises:
-        NotFound: it does not exist any more.
-    """
+    """A copy of a conversation: its options, tools and the items of one branch, with their authors."""
     return handle.transactions.read(lambda connection: _read_session(connection, handle))
 
 
@@ -167,11 +140,7 @@ def _read_session(connection: Connection, handle: Handle) -> Session:
 
 
 def clone_config(handle: Handle) -> Session:
-    """The options and tools of a conversation, without items and without what points at a provider's state.
-
-    Raises:
-        NotFound: it does not exist any more.
-    """
+    """The options and tools of a conversation, without items and without what points at a provider's state."""
     ref, configs = handle.ref, handle.resources.configs
 
     def read(connection: Connection) -> Session:
@@ -202,9 +171,7 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
 
 
 def _read_authors(connection: Connection, ref: BranchRef) -> dict[int, str]:
-    statement = select(items.c.position, items.c.author_id).where(
-        items.c.tenant_id == ref.scope.tenant,
-        items.c.conversation_id == ref.key,
-        items.c.author_id.is_not(None),
-    )
+    table = items.c
+    of_conversation = [table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key]
+    statement = select(table.position, table.author_id).where(*of_conversation, table.author_id.is_not(None))
     return {row.position: row.author_id for row in connection.execute(statement)}

@@ -19,21 +19,13 @@ from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import CannotParse, HeadConflict, InvalidOption, ProviderError, ResponseInProgress
+from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
 from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items
-from threadkeep.store.ledger import (
-    Attempt,
-    CallInfo,
-    attempt_of,
-    attempt_row,
-    failed_attempt,
-    insert_attempt,
-    link_response,
-    record_attempt,
-)
+from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
-from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, head_check, reserve
+from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
 
@@ -43,32 +35,6 @@ _WORTH_COMPRESSING: Final = 2048  # bytes; shorter bodies are kept as they are
 
 
 # What came, before any transaction begins
-
-
-@dataclass(slots=True)
-class ParsedResponse:
-    """A provider's body, parsed: a response, or the error that it holds."""
-
-    raw: bytes
-    value: Any
-    response: Response | None
-    error: ProviderError | None
-
-
-def parse_body(body: Any, format: str, headers: Mapping[str, str] | None) -> ParsedResponse:
-    """Parse a provider's body: a dict, JSON text, or an object of the provider's SDK.
-
-    Raises:
-        UnknownFormat, CannotParse, InvalidOption: it cannot be parsed; nothing is to be stored.
-    """
-    wire = get_format(format)
-    if headers is not None and not isinstance(headers, Mapping):
-        raise InvalidOption(f"must be a mapping of names to values, not {shown(headers)}.", argument="headers")
-    raw, value = _raw_and_value(body)
-    try:
-        return ParsedResponse(raw, value, wire.parse_response(value, headers), None)
-    except ProviderError as error:
-        return ParsedResponse(raw, value, None, error)
 
 
 def _raw_and_value(body: Any) -> tuple[bytes, Any]:
@@ -104,11 +70,7 @@ class RequestInfo(NamedTuple):
 
 
 def request_info(handle: Handle, format: str, rendered: Rendered | None) -> RequestInfo:
-    """What is known of a request; without one it is taken to have shown everything up to the handle's head.
-
-    Raises:
-        InvalidOption: it is not a rendered request, or that of another conversation or format.
-    """
+    """What is known of a request; without one it is taken to have shown everything up to the handle's head."""
     if rendered is None:
         return RequestInfo(None, handle.cache.head, None)
     if not isinstance(rendered, Rendered):
@@ -121,15 +83,6 @@ def request_info(handle: Handle, format: str, rendered: Rendered | None) -> Requ
     return RequestInfo(rendered.view, rendered.head, hashes)
 
 
-def encode_output(response: Response) -> list[ItemRecord]:
-    """The items of a response as they are going to be stored.
-
-    Raises:
-        InvalidItem: one of them cannot be stored.
-    """
-    return [encode_item(item.to_object(), model=response.model) for item in response.output]
-
-
 def response_columns(response: Response, format: str) -> JsonObject:
     """What the row of a response says of it."""
     return {
@@ -138,15 +91,11 @@ def response_columns(response: Response, format: str) -> JsonObject:
         "model": response.model,
         "status": fitting(response.status),
         "finish_reason": response.finish_reason,
-        "incomplete_details": _json_text(response.incomplete_details),
-        "error": _json_text(response.error),
-        "provider_data": _json_text(response.provider_data or None),
+        "incomplete_details": json_text(response.incomplete_details),
+        "error": json_text(response.error),
+        "provider_data": json_text(response.provider_data or None),
         "completed_at": _moment(response.completed_at),
     }
-
-
-def _json_text(value: Any) -> str | None:
-    return None if value is None else dumps(value).decode()
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -159,73 +108,60 @@ def _moment(seconds: float | None) -> datetime | None:
 # Storing an answer
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NewResponse:
     """A provider's answer as it is going to be stored."""
 
     records: Sequence[ItemRecord]
-    body: bytes
+    body: bytes | None
     attempt: Attempt
     columns: JsonObject  # of the responses row, by name
-    request: RequestInfo
-    key: IdempotencyKey | None
-    check: HeadCheck
+    key: IdempotencyKey | None = None
+
+    @classmethod
+    def of(cls, response: Response, body: bytes | None, attempt: Attempt, key: IdempotencyKey | None) -> NewResponse:
+        """An answer with its items; InvalidItem when one of them cannot be stored."""
+        records = [encode_item(item.to_object(), model=response.model) for item in response.output]
+        return cls(records, body, attempt, response_columns(response, attempt.format), key)
 
 
 @dataclass(slots=True)
 class ResponseResult:
-    """Where an answer was stored, or why it was not: where the branch ended (`head`), which response is in progress."""
+    """Where an answer was stored."""
 
     number: int = -1
     first: int = 0
     branch: int = 0
     revision: int = -1
     input_to: int = -1  # the last position that the request showed, as it was stored
-    head: int | None = None
-    in_progress: int | None = None
-    retry_after: float = 0.0  # how many seconds the lease of that one still runs
     is_replayed: bool = False
-
-    @classmethod
-    def of_outcome(cls, outcome: JsonObject) -> ResponseResult:
-        """What was kept under an idempotency key."""
-        if outcome["kind"] == "head_conflict":
-            return cls(head=outcome["head"], is_replayed=True)
-        return cls(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
 
 
 def add_response(
     handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
 ) -> Response:
     """Append a provider's answer; see `Conversation.add_response`."""
-    ref, model = handle.ref, handle.cache.conversation.settings.get("model")
-    parsed = parse_body(body, format, call.get("headers"))
+    ref, wire, headers = handle.ref, get_format(format), call.get("headers")
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidOption(f"must be a mapping of names to values, not {shown(headers)}.", argument="headers")
+    raw, value = _raw_and_value(body)
+    model = handle.cache.conversation.settings.get("model")
+    key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
     request = request_info(handle, format, rendered)
-    key = None
-    if options.get("idempotency_key") is not None:
-        key = IdempotencyKey.of(options["idempotency_key"], "add_response", {"format": format, "body": parsed.value})
-    response = parsed.response
-    if response is None:  # an error: its ledger row is written, then it is raised
-        named = parsed.value.get("model") if isinstance(parsed.value, dict) else None
-        model = named if isinstance(named, str) and named else model
-        record_attempt(handle, failed_attempt(format, call, parsed.error, model), key, request.hashes)
-        raise parsed.error or AssertionError
-    new = NewResponse(
-        records=encode_output(response),
-        body=parsed.raw,
-        attempt=attempt_of(response, format, call, handle.resources.prices, model),
-        columns=response_columns(response, format),
-        request=request,
-        key=key,
-        check=head_check(options),
-    )
+    try:
+        response = wire.parse_response(value, headers)
+    except ProviderError as error:  # its ledger row is written, then it is raised
+        named = value.get("model") if isinstance(value, dict) else None
+        attempt = ledger.failed_attempt(format, call, error, named if isinstance(named, str) and named else model)
+        ledger.record_attempt(handle, attempt, key, request.hashes)
+        raise
+    new = NewResponse.of(response, raw, attempt_of(response, format, call, handle.resources.prices, model), key)
+    check = positions.head_check(options)
     result = handle.transactions.write(
-        lambda connection: _store_response(connection, ref, new), is_repeatable=key is not None
+        lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None
     )
-    if result.head is not None:
-        raise HeadConflict(-1 if new.check.expected_head is None else new.check.expected_head, result.head)
-    if result.in_progress is not None:
-        raise ResponseInProgress(result.in_progress, ref.branch, result.retry_after)
+    if isinstance(result, HeadConflict | ResponseInProgress):
+        raise result
     if not result.is_replayed and result.branch == ref.branch:
         handle.cache.append(new.records, result.first, result.revision, turn=result.first, seen=result.input_to)
     handle.after_write()
@@ -233,31 +169,28 @@ def add_response(
     return response.model_copy(update={"replayed": result.is_replayed, "stored": stored})
 
 
-def _store_response(connection: Connection, ref: BranchRef, new: NewResponse) -> ResponseResult:
-    """Write an answer. A refusal is a result, not an exception: its ledger row is to be committed before it is raised.
-
-    Raises:
-        NotFound, IdempotencyConflict, TooLarge: nothing was written.
-        StreamBlocksWrite: a response in progress must be ended first.
-    """
+def _store_response(
+    connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
+) -> ResponseResult | HeadConflict | ResponseInProgress:
+    """Write an answer. A refusal is a result: its ledger row is to be committed before it is raised."""
     now = datetime.now(UTC)
     try:
-        reservation = reserve(connection, ref, new.check, now, Counts(items=len(new.records), responses=1))
+        reservation = reserve(connection, ref, check, now, Counts(items=len(new.records), responses=1))
     except (HeadConflict, ResponseInProgress) as conflict:
-        return _refuse(connection, ref, new, conflict, now)
+        return _refuse(connection, ref, new, request, check, conflict)
     except StreamBlocksWrite:
-        _find_refusal(connection, ref, new)
+        _find_refusal(connection, ref, new.key, check)
         raise
-    refusal = _find_refusal(connection, ref, new)
-    number, input_to = reservation.response, input_position(ref, new.request, new.check, reservation)
-    row = response_row(connection, ref, reservation, new.request, input_to, now) | new.columns
+    refusal = _find_refusal(connection, ref, new.key, check)
+    number, input_to = reservation.response, input_position(ref, request, check, reservation)
+    row = response_row(connection, ref, reservation, request, input_to, now) | new.columns
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
-    rows = [(responses, [row]), (response_bodies, [body_row(connection, row, new.body, now)])]
+    rows = [(responses, [row]), (response_bodies, [body_row(connection, row, new.body or b"", now)])]
     if refusal is None:
-        attempt = attempt_row(
-            connection, ref, new.attempt, now,
-            user_id=reservation.user_id, response=number, tool_set_hash=row["tool_set_hash"],
-        )  # fmt: skip
+        tools = row["tool_set_hash"]
+        attempt = ledger.attempt_row(
+            connection, ref, new.attempt, now, user_id=reservation.user_id, response=number, tool_set_hash=tools
+        )
         rows.append((usage_records, [attempt]))
     insert_items(connection, ref, new.records, reservation, now, seen=input_to, beside=rows)
     if new.key is not None:
@@ -265,48 +198,53 @@ def _store_response(connection: Connection, ref: BranchRef, new: NewResponse) ->
         if refusal is None:
             keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **outcome)
         else:  # refused before under this key: its ledger row exists
-            link_response(connection, ref, refusal["usage"], number)
+            ledger.link_response(connection, ref, refusal["usage"], number)
             replace_outcome(connection, ref.scope.tenant, ref.key, new.key, **outcome)
     return ResponseResult(number, reservation.first, reservation.branch, reservation.revision, input_to)
 
 
-def _find_refusal(connection: Connection, ref: BranchRef, new: NewResponse) -> JsonObject | None:
+def _find_refusal(
+    connection: Connection, ref: BranchRef, key: IdempotencyKey | None, check: HeadCheck
+) -> JsonObject | None:
     """The refusal that was kept under the key and no longer holds; the transaction ends with what was stored.
 
     That the branch ended elsewhere is over when the caller says what to do about it, a response in progress by itself.
     """
-    if new.key is None:
-        return None
-    outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
-    stands = outcome is not None and (outcome["kind"] != "head_conflict" or new.check.on_conflict == "raise")
+    outcome = None if key is None else find_outcome(connection, ref.scope.tenant, ref.key, key)
+    stands = outcome is not None and (outcome["kind"] != "head_conflict" or check.on_conflict == "raise")
     if outcome is not None and stands and outcome["kind"] != "in_progress":
-        raise Replay(ResponseResult.of_outcome(outcome))
+        raise Replay(_result_of(outcome, check))
     return outcome
+
+
+def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | HeadConflict:
+    """What was kept under an idempotency key."""
+    if outcome["kind"] == "head_conflict":
+        return HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
+    return ResponseResult(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
 
 
 def _refuse(
     connection: Connection,
     ref: BranchRef,
     new: NewResponse,
+    request: RequestInfo,
+    check: HeadCheck,
     conflict: HeadConflict | ResponseInProgress,
-    now: datetime,
-) -> ResponseResult:
+) -> HeadConflict | ResponseInProgress:
     """The branch ends elsewhere, or in a response in progress: only the ledger row is written; tokens were used."""
-    if isinstance(conflict, HeadConflict):
-        reason: JsonObject = {"kind": "head_conflict", "head": conflict.head}
-        refused = ResponseResult(head=conflict.head)
-    else:
-        reason = {"kind": "in_progress", "number": conflict.number}
-        refused = ResponseResult(in_progress=conflict.number, retry_after=conflict.retry_after)
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
     if outcome is not None:
-        raise Replay(refused if outcome["kind"] == "in_progress" else ResponseResult.of_outcome(outcome))
-    row = get_row(connection, ref)
-    hashes = new.request.hashes
-    tools = row.tool_set_hash if hashes is None else hashes.tools
-    usage = insert_attempt(connection, ref, new.attempt, now, user_id=row.user_id, tool_set_hash=tools)
+        raise Replay(conflict if outcome["kind"] == "in_progress" else _result_of(outcome, check))
+    row, now = get_row(connection, ref), datetime.now(UTC)
+    tools = row.tool_set_hash if request.hashes is None else request.hashes.tools
+    usage = ledger.insert_attempt(connection, ref, new.attempt, now, user_id=row.user_id, tool_set_hash=tools)
+    if isinstance(conflict, HeadConflict):
+        reason: JsonObject = {"kind": "head_conflict", "head": conflict.head}
+    else:
+        reason = {"kind": "in_progress", "number": conflict.number}
     keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **reason, usage=usage)
-    return refused
+    return conflict
 
 
 def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reservation: Reservation) -> int:
@@ -317,15 +255,11 @@ def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reser
 
 
 def response_row(
-    connection: Connection,
-    ref: BranchRef,
-    reservation: Reservation,
-    request: RequestInfo,
-    input_to: int,
-    now: datetime,
+    connection: Connection, ref: BranchRef, reservation: Reservation, request: RequestInfo, input_to: int, now: datetime
 ) -> dict[str, Any]:
     """The row of a response, without what the provider said."""
-    view, hashes = _request_columns(connection, ref, request, reservation.hashes)
+    current = ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
+    view, hashes = _request_columns(connection, ref, request, current)
     return {
         "tenant_id": ref.scope.tenant,
         "conversation_id": ref.key,
@@ -348,7 +282,7 @@ def _request_columns(
 
     Where these are no longer stored, the request cannot be replayed: it counts as not recorded.
     """
-    view = _json_text(request.view)
+    view = json_text(request.view)
     if request.hashes is None or request.hashes == current:
         return view, current
     for table, hash_ in ((configs, request.hashes.config), (tool_sets, request.hashes.tools)):

@@ -6,43 +6,30 @@ Each use case is many small transactions. All of them can be repeated: what was 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
+from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.queries.search import INDEX
+from threadkeep.db.tables import conversations, response_bodies
 from threadkeep.domain.objects import shown
 from threadkeep.errors import InvalidOption
+from threadkeep.store import purging
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.idempotency import IdempotencyKey
-from threadkeep.store.purging import (
-    BodyCursor,
-    anonymize_items,
-    anonymize_ledger,
-    clear_ledger,
-    collect_configs,
-    collect_keys,
-    collect_media,
-    count_bodies,
-    count_inactive,
-    delete_bodies,
-    deleted_keys,
-    hide_conversation,
-    hide_inactive,
-    hide_of_user,
-    purge_batch,
-)
 from threadkeep.store.refs import Scope
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
 
-BATCH_CONVERSATIONS: Final = 100  # that are hidden in one transaction
 CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which readers may be using
+
+T = TypeVar("T")
 
 # Is told what is being removed, and how many of them have been removed so far
 Progress = Callable[[str, int], None]
@@ -78,183 +65,148 @@ class RetentionReport:
     conversations: int
 
 
+class _Removal:
+    """Removes what a tenant stores in many transactions; `progress` is told what, and how many so far."""
+
+    def __init__(
+        self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
+    ) -> None:
+        self._transactions, self._tenant = transactions, tenant
+        self._progress = progress or (lambda _what, _count: None)
+        self._recovery = StreamRecovery(resources.prices)
+        self.conversations = 0  # that are purged
+
+    def write(self, batch: Callable[..., T], **which: Any) -> T:
+        """Run one batch."""
+        return self._transactions.write(partial(batch, tenant=self._tenant, **which), is_repeatable=True)
+
+    def repeat(self, batch: Callable[..., int], what: str, **which: Any) -> int:
+        """Run batches until one has nothing to do; returns the sum of what they say."""
+        total = 0
+        while count := self.write(batch, **which):
+            total += count
+            self._progress(what, total)
+        return total
+
+    def purge(self, keys: Sequence[int]) -> None:
+        """Remove the rows of hidden conversations."""
+        for key in keys:
+            while self.write(purging.purge_batch, key=key, recovery=self._recovery):
+                pass
+            self.conversations += 1
+            self._progress("conversations", self.conversations)
+
+    def remove_bodies(self, before: datetime) -> int:
+        """Remove the raw bodies that are older than a moment; returns how many there were."""
+        count = 0
+        after: purging.BodyCursor | None = (-1, -1)
+        while after is not None:
+            deleted, after = self.write(purging.delete_bodies, before=before, after=after)
+            count += deleted
+            self._progress("raw bodies", count)
+        return count
+
+    def collect(self) -> None:
+        """Remove media, options and tools that nothing uses any more."""
+        self.repeat(purging.collect_media, "media")
+        self.repeat(purging.collect_configs, "options and tools")
+
+
 def delete_conversation(
     transactions: Transactions, scope: Scope, resources: StoreResources, id: str, idempotency_key: str | None
 ) -> None:
-    """Delete a conversation: it is gone at once, then its rows are removed. Its ledger rows stay.
-
-    Raises:
-        NotFound: there is no conversation of that id here.
-        IdempotencyConflict: the key was used with other content.
-        InvalidOption: the key cannot be used.
-    """
+    """See `Store.delete_conversation`."""
     once = IdempotencyKey.of(idempotency_key, "delete_conversation", [id, scope.user])
     key = transactions.write(
-        lambda connection: hide_conversation(connection, scope, id, once), is_repeatable=once is not None
+        lambda connection: purging.hide_conversation(connection, scope, id, once), is_repeatable=once is not None
     )
-    _purge_conversation(transactions, scope.tenant, key, StreamRecovery(resources.prices))
-    _repeat(transactions, partial(collect_media, tenant=scope.tenant))
+    removal = _Removal(transactions, scope.tenant, resources)
+    removal.purge([key])
+    removal.repeat(purging.collect_media, "media")
 
 
 def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreResources) -> int:
     """Remove the rows of deleted conversations that an interrupted deletion left; returns how many there were."""
-    tenant, recovery, count = scope.tenant, StreamRecovery(resources.prices), 0
-    while keys := transactions.read(lambda connection: deleted_keys(connection, tenant, BATCH_CONVERSATIONS)):
-        count = _purge(transactions, tenant, keys, recovery, None, count)
-    _repeat(transactions, partial(collect_media, tenant=tenant))
-    return count
+    removal, are_deleted = _Removal(transactions, scope.tenant, resources), conversations.c.status == DELETED
+    while keys := transactions.read(
+        lambda connection: purging.find_conversations(connection, scope.tenant, are_deleted)
+    ):
+        removal.purge(keys)
+    removal.repeat(purging.collect_media, "media")
+    return removal.conversations
 
 
 def erase_user(
     transactions: Transactions, scope: Scope, resources: StoreResources, user_id: str, progress: Progress | None = None
 ) -> ErasureReport:
-    """Remove every trace of a user's content, and keep the figures without a name.
-
-    Raises:
-        InvalidOption: the store is for another user, or the id cannot be one.
-    """
+    """Remove every trace of a user's content, and keep the figures without a name; see `Store.erase_user`."""
     user = identifier("user_id", user_id)
     if scope.user not in (None, user):
         raise InvalidOption(f"must be {scope.user!r}, whose store this is, not {user!r}.", argument="user_id")
-    tenant, recovery, count = scope.tenant, StreamRecovery(resources.prices), 0
-    hide = partial(hide_of_user, tenant=tenant, user=user, limit=BATCH_CONVERSATIONS)
-    while keys := transactions.write(hide, is_repeatable=True):
-        _repeat(transactions, partial(clear_ledger, tenant=tenant, user=user, keys=keys))
-        count = _purge(transactions, tenant, keys, recovery, progress, count)
-    attempts = _repeat(transactions, partial(anonymize_ledger, tenant=tenant, user=user), "attempts", progress)
-    items = _repeat(transactions, partial(anonymize_items, tenant=tenant, user=user), "items", progress)
+    removal = _Removal(transactions, scope.tenant, resources, progress)
+    while keys := removal.write(purging.hide_conversations, which=conversations.c.user_id == user):
+        while removal.write(purging.clear_ledger, user=user, keys=keys):
+            pass
+        removal.purge(keys)
+    attempts = removal.repeat(purging.anonymize_ledger, "attempts", user=user)
+    items = removal.repeat(purging.anonymize_items, "items", user=user)
     after: str | None = ""
     while after is not None:
-        after = transactions.write(partial(collect_keys, tenant=tenant, after=after), is_repeatable=True)
-    _collect(transactions, tenant, progress)
+        after = removal.write(purging.collect_keys, after=after)
+    removal.collect()
     is_scrubbed = transactions.read(scrub) if transactions.keeps_history else None
     resources.configs.clear()
     resources.histories.clear()
-    return ErasureReport(count, attempts, items, is_scrubbed)
+    return ErasureReport(removal.conversations, attempts, items, is_scrubbed)
 
 
 def retain(
     transactions: Transactions,
     scope: Scope,
     resources: StoreResources,
+    ages: Mapping[str, timedelta | int | None],
+    progress: Progress | None,
     *,
-    raw_bodies: timedelta | int | None = None,
-    content: timedelta | int | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    dry_run: bool,
 ) -> RetentionReport:
-    """Remove raw bodies and conversations that are older than they are to be kept; see `Store.retain`.
-
-    Raises:
-        InvalidOption: neither is set, one of them is not a length of time, or the store is for one user.
-    """
+    """Remove raw bodies and conversations older than these `ages` by name; see `Store.retain`."""
     if scope.user is not None:
         raise InvalidOption(
             f"What is retained is decided for all users, and this store is for the user {scope.user!r} only.",
             hint="Call retain() on the store that for_user() was called on.",
         )
-    bodies_age, content_age = retention_period("raw_bodies", raw_bodies), retention_period("content", content)
-    if bodies_age is None and content_age is None:
+    now = datetime.now(UTC)
+    bodies_before, content_before = (_moment_before(now, name, age) for name, age in ages.items())
+    if bodies_before is None and content_before is None:
         raise InvalidOption("It is not set how long anything is kept.", hint="Pass raw_bodies= or content=, in days.")
-    now, tenant = datetime.now(UTC), scope.tenant
-    bodies = inactive = 0
-    if bodies_age is not None:  # first, so that those of conversations that go count as a dry run counts them
-        before = _moment_before(now, bodies_age)
-        if dry_run:
-            bodies = transactions.read(partial(count_bodies, tenant=tenant, before=before))
-        else:
-            bodies = _remove_bodies(transactions, tenant, before, progress)
-    if content_age is not None:
-        before = _moment_before(now, content_age)
-        if dry_run:
-            inactive = transactions.read(partial(count_inactive, tenant=tenant, before=before))
-        else:
-            inactive = _remove_inactive(transactions, tenant, before, StreamRecovery(resources.prices), progress)
-    return RetentionReport(bodies, inactive)
+    if dry_run:
+        count = partial(purging.count_older, tenant=scope.tenant)
+        return RetentionReport(
+            transactions.read(partial(count, column=response_bodies.c.created_at, before=bodies_before)),
+            transactions.read(partial(count, column=conversations.c.last_activity_at, before=content_before)),
+        )
+    removal, bodies = _Removal(transactions, scope.tenant, resources, progress), 0
+    if bodies_before is not None:  # first, so that those of conversations that go count as a dry run counts them
+        bodies = removal.remove_bodies(bodies_before)
+    if content_before is not None:
+        are_inactive = conversations.c.last_activity_at < content_before
+        while keys := removal.write(purging.hide_conversations, which=are_inactive):
+            removal.purge(keys)
+        removal.collect()
+    return RetentionReport(bodies, removal.conversations)
 
 
-def retention_period(argument: str, value: object) -> timedelta | None:
-    """How long something is kept: a timedelta, or a number of days; None stays None.
-
-    Raises:
-        InvalidOption: it is neither, or negative.
-    """
-    if value is None or (isinstance(value, timedelta) and value >= timedelta(0)):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= timedelta.max.days:
-        return timedelta(days=value)
-    raise InvalidOption(f"must be a number of days, from 0 on, or a timedelta, not {shown(value)}.", argument=argument)
-
-
-def _moment_before(now: datetime, age: timedelta) -> datetime:
-    """The moment so long ago; nothing is older than the first day that can be written."""
-    first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # clocks of other time zones can write it, too
+def _moment_before(now: datetime, argument: str, age: object) -> datetime | None:
+    """The moment so many days, or such a timedelta, ago; None stays None."""
+    if age is None:
+        return None
+    if isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= timedelta.max.days:
+        age = timedelta(days=age)
+    if not isinstance(age, timedelta) or age < timedelta(0):
+        message = f"must be a number of days, from 0 on, or a timedelta, not {shown(age)}."
+        raise InvalidOption(message, argument=argument)
+    first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # nothing is older; all time zones can write it
     return now - age if age < now - first else first
-
-
-def _remove_bodies(transactions: Transactions, tenant: int, before: datetime, progress: Progress | None) -> int:
-    count = 0
-    after: BodyCursor | None = (-1, -1)
-    while after is not None:
-        batch = partial(delete_bodies, tenant=tenant, before=before, after=after)
-        deleted, after = transactions.write(batch, is_repeatable=True)
-        count += deleted
-        if progress is not None:
-            progress("raw bodies", count)
-    return count
-
-
-def _remove_inactive(
-    transactions: Transactions, tenant: int, before: datetime, recovery: StreamRecovery, progress: Progress | None
-) -> int:
-    count = 0
-    hide = partial(hide_inactive, tenant=tenant, before=before, limit=BATCH_CONVERSATIONS)
-    while keys := transactions.write(hide, is_repeatable=True):
-        count = _purge(transactions, tenant, keys, recovery, progress, count)
-    _collect(transactions, tenant, progress)
-    return count
-
-
-def _purge(
-    transactions: Transactions,
-    tenant: int,
-    keys: Sequence[int],
-    recovery: StreamRecovery,
-    progress: Progress | None,
-    count: int,
-) -> int:
-    """Remove the rows of conversations, after having removed those of `count`; returns of how many now."""
-    for key in keys:
-        _purge_conversation(transactions, tenant, key, recovery)
-        count += 1
-        if progress is not None:
-            progress("conversations", count)
-    return count
-
-
-def _purge_conversation(transactions: Transactions, tenant: int, key: int, recovery: StreamRecovery) -> None:
-    while transactions.write(lambda connection: purge_batch(connection, tenant, key, recovery), is_repeatable=True):
-        pass
-
-
-def _collect(transactions: Transactions, tenant: int, progress: Progress | None) -> None:
-    _repeat(transactions, partial(collect_media, tenant=tenant), "media", progress)
-    _repeat(transactions, partial(collect_configs, tenant=tenant), "options and tools", progress)
-
-
-def _repeat(
-    transactions: Transactions,
-    batch: Callable[[Connection], int],
-    name: str = "",
-    progress: Progress | None = None,
-) -> int:
-    """Run batches until one has nothing to do; returns the sum of what they say."""
-    total = 0
-    while count := transactions.write(batch, is_repeatable=True):
-        total += count
-        if progress is not None:
-            progress(name, total)
-    return total
 
 
 def scrub(connection: Connection) -> bool | None:

@@ -36,11 +36,7 @@ Sums = dict[Key, tuple[int | None, ...]]
 
 
 def roll_up_days(transactions: Transactions, scope: Scope) -> int:
-    """Roll up all days that have ended, a few in each transaction; returns how many there were.
-
-    Raises:
-        InvalidOption: the store is for one user.
-    """
+    """Roll up all days that have ended, a few in each transaction; returns how many there were."""
     tenant, count = _tenant_of_all_users(scope), 0
     while days := transactions.write(lambda connection: roll_up_batch(connection, tenant), is_repeatable=True):
         count += days
@@ -48,11 +44,7 @@ def roll_up_days(transactions: Transactions, scope: Scope) -> int:
 
 
 def reconcile(transactions: Transactions, scope: Scope) -> ReconciliationReport:
-    """Compare the sums of rolled-up days with the ledger, repair those that differ, and roll up the other days.
-
-    Raises:
-        InvalidOption: the store is for one user.
-    """
+    """Compare the sums of rolled-up days with the ledger, repair those that differ, and roll up the other days."""
     tenant, repaired = _tenant_of_all_users(scope), 0
     after: date | None = None
     while True:

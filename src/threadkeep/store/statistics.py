@@ -1,26 +1,26 @@
-"""How much is stored. Sizes are measured: every row is looked at."""
+"""How much is stored (sizes are measured: every row is looked at), and how often tools were called."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, LargeBinary, Select, cast, func, select
 
+from threadkeep.db.queries import tool_calls
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
 from threadkeep.db.tables import blobs, branches, conversations, items, response_bodies, responses, usage_records
 from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.reports import LargeConversation, Statistics
+from threadkeep.domain.reports import LargeConversation, Statistics, ToolUsage
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.validation import page_size
+from threadkeep.store.usage import moment_of
+from threadkeep.store.validation import date_or_moment, optional_identifier, page_size, time_zone
 
 
 def statistics(transactions: Transactions, scope: Scope, largest: int) -> Statistics:
-    """What the tenant, or one user of it, holds, and its `largest` conversations.
-
-    Raises:
-        InvalidOption: `largest` is not a number from 1 on.
-    """
+    """What the tenant, or one user of it, holds, and its `largest` conversations."""
     count = page_size(largest, "largest")
     return transactions.read(lambda connection: _measure(connection, scope, count))
 
@@ -98,3 +98,27 @@ def _largest(connection: Connection, scope: Scope, sizes: Any, limit: int) -> li
     return [
         LargeConversation(public_id_text(bytes(row[0])), row.user_id, row.title, row[3], int(row[4])) for row in rows
     ]
+
+
+def tool_usage(
+    transactions: Transactions, scope: Scope, since: date | None, until: date | None, tz: str, user_id: str | None,
+    limit: int | None,
+) -> list[ToolUsage]:  # fmt: skip
+    """Calls by tool, the most called first; those of deleted conversations are gone. See `Store.tool_usage`."""
+    zone = time_zone(tz)
+    filters: dict[str, Any] = {
+        "since": moment_of(date_or_moment("since", since), zone),
+        "until": moment_of(date_or_moment("until", until), zone),
+        "user_id": optional_identifier("user_id", user_id),
+        "limit": None if limit is None else page_size(limit),
+    }
+    parameters = scope.parameters(**{name: value for name, value in filters.items() if value is not None})
+
+    def read(connection: Connection) -> Sequence[Any]:
+        statement = tool_calls.tool_usage(
+            connection.dialect.name, scoped=scope.user is not None, since="since" in parameters,
+            until="until" in parameters, of_user="user_id" in parameters, limited="limit" in parameters,
+        )  # fmt: skip
+        return connection.execute(statement, parameters).all()
+
+    return [ToolUsage(row.name, row.calls, row.unanswered, row.failed) for row in transactions.read(read)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from types import TracebackType
-from typing import Any, Final, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session as OrmSession
@@ -28,10 +28,10 @@ from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.registry import FormatName
-from threadkeep.store import conversations, importing, retention, rollups, tenants, usage
+from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.conversations import ConversationFilter, ConversationInfo
+from threadkeep.store.conversations import ConversationInfo
 from threadkeep.store.engines import engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
@@ -42,13 +42,9 @@ from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
 from threadkeep.store.search import index, query
 from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.search.query import SearchFilters
-from threadkeep.store.statistics import statistics
 from threadkeep.store.streaming.recovery import StreamRecovery
-from threadkeep.store.tool_usage import tool_usage
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
 from threadkeep.store.validation import MAX_POSITION, identifier, whole_number
-
-CHOOSE_TENANT: Final = "Choose one with for_tenant(name), or create one with create_tenant(name)."
 
 
 class StoreRoot:
@@ -60,11 +56,7 @@ class StoreRoot:
         self._default_tenant = tenants.NO_TENANT
 
     def open(self) -> None:
-        """Check the schema, and set up an empty SQLite database.
-
-        Raises:
-            SchemaError: the tables are missing or of another release.
-        """
+        """Check the schema, or set up an empty SQLite database."""
         if not self.is_open:
             if self._transactions.read(schema.needs_set_up):
                 schema.upgrade(self._engine)
@@ -114,33 +106,18 @@ class Store:
         prices: Iterable[Price] | None = None,
         search: bool = True,
     ) -> None:
-        self._connect(
-            engine_for(url), is_owned=not isinstance(url, Engine),
-            tenants=tenants, memory_bytes=memory_bytes, prices=prices, search=search,
-        )  # fmt: skip
+        is_owned = not isinstance(url, Engine)
+        self._connect(engine_for(url), tenants, memory_bytes, prices, is_owned=is_owned, search=search)
         try:
             self._root.open()
         except BaseException:
             self.close()
             raise
 
-    @classmethod
-    def _unopened(cls, engine: Engine, **options: Any) -> Self:
-        """A store whose database was not looked at yet: what an AsyncStore works with."""
-        store = object.__new__(cls)
-        store._connect(engine, **options)
-        return store
-
     def _connect(
-        self,
-        engine: Engine,
-        *,
-        is_owned: bool,
-        tenants: bool,
-        memory_bytes: int,
-        prices: Iterable[Price] | None,
+        self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
         search: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Prepare the store; no statement is run. An AsyncStore opens it later."""
         book = PriceBook(prices)
         self._recovery = StreamRecovery(book)
@@ -227,22 +204,16 @@ class Store:
             NotFound: there is none of that id here, or it has no such branch.
         """
         number = None if branch is None else whole_number("branch", branch)
-        scope, configs, public_id = self._scope, self._resources.configs, public_id_bytes(id)
+        place = self._scope, "public_id", public_id_bytes(id), self._resources.configs, number
         return self._conversation(
-            self._transactions.read(
-                lambda connection: conversations.open_conversation(
-                    connection, scope, "public_id", public_id, configs, number
-                )
-            )
+            self._transactions.read(lambda connection: conversations.open_conversation(connection, *place))
         )
 
     def find_conversation(self, *, external_id: str) -> Conversation | None:
         """The conversation with the application's own id; None when there is none."""
-        scope, configs, name = self._scope, self._resources.configs, identifier("external_id", external_id)
-        conversation = self._transactions.read(
-            lambda connection: conversations.find_conversation(connection, scope, "external_id", name, configs)
-        )
-        return None if conversation is None else self._conversation(conversation)
+        place = self._scope, "external_id", identifier("external_id", external_id), self._resources.configs
+        found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
+        return None if found is None else self._conversation(found)
 
     def list_conversations(
         self,
@@ -258,7 +229,7 @@ class Store:
         Raises:
             InvalidOption: a filter cannot be used, or `after` is not the `next` of a page.
         """
-        wanted = ConversationFilter.of(user_id, labels, status, after, limit)
+        wanted = {"user_id": user_id, "labels": labels, "status": status, "after": after, "limit": limit}
         page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
 
@@ -318,10 +289,8 @@ class Store:
         Raises:
             InvalidOption: neither is given, or one of them is no length of time.
         """
-        return retention.retain(
-            self._transactions, self._scope, self._resources,
-            raw_bodies=raw_bodies, content=content, dry_run=dry_run, progress=progress,
-        )  # fmt: skip
+        ages = {"raw_bodies": raw_bodies, "content": content}
+        return retention.retain(self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run)
 
     def search(
         self,
@@ -388,8 +357,8 @@ class Store:
             InvalidOption: it cannot be grouped, filtered or ordered like that.
         """
         return usage.usage(
-            self._transactions, self._scope, by=by, since=since, until=until, tz=tz, order_by=order_by, limit=limit,
-            filters=filters,
+            self._transactions, self._scope, by, filters,
+            since=since, until=until, tz=tz, order_by=order_by, limit=limit,
         )  # fmt: skip
 
     def tool_usage(
@@ -409,9 +378,7 @@ class Store:
         Raises:
             InvalidOption: it cannot be asked like that.
         """
-        return tool_usage(
-            self._transactions, self._scope, since=since, until=until, tz=tz, user_id=user_id, limit=limit
-        )
+        return statistics.tool_usage(self._transactions, self._scope, since, until, tz, user_id, limit)
 
     def statistics(self, *, largest: int = 10) -> Statistics:
         """How much is stored: counts, bytes, and the largest conversations. It looks at every row, which takes long.
@@ -419,7 +386,7 @@ class Store:
         Raises:
             InvalidOption: `largest` is no number from 1 on.
         """
-        return statistics(self._transactions, self._scope, largest)
+        return statistics.statistics(self._transactions, self._scope, largest)
 
     def fill_usage_days(self) -> int:
         """Sum up the days that ended an hour ago or earlier, a few in each transaction; returns how many there were.
@@ -516,7 +483,8 @@ class Store:
         return self._scope
 
     def _needs_tenant(self) -> InvalidOption:
-        return InvalidOption("This store has tenants.", hint=CHOOSE_TENANT)
+        hint = "Choose one with for_tenant(name), or create one with create_tenant(name)."
+        return InvalidOption("This store has tenants.", hint=hint)
 
     def _check_tenants(self) -> None:
         if not self._has_tenants:

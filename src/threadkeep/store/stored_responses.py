@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
 from threadkeep.db.tables import response_bodies, responses
-from threadkeep.domain.jsontext import loads_stored
+from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.stored import Page, StoredResponse
 from threadkeep.errors import DamagedRow, NotFound
 from threadkeep.store.handle import Handle
@@ -16,13 +18,15 @@ from threadkeep.store.lineage import get_row
 from threadkeep.store.responses import decompress_body
 from threadkeep.store.validation import cursor_position, page_size, whole_number
 
+_FIELDS: Final = tuple(field.name for field in fields(StoredResponse))
+
 
 def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[StoredResponse]:
     """A page of a conversation's responses on all branches, oldest first."""
     ref, start, size = handle.ref, cursor_position(after), page_size(limit)
     table = responses.c
     statement = (
-        select(responses)
+        select(*(table[name] for name in _FIELDS))
         .where(
             table.tenant_id == ref.scope.tenant,
             table.conversation_id == ref.key,
@@ -34,34 +38,19 @@ def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[
 
     def read(connection: Connection) -> list[StoredResponse]:
         get_row(connection, ref)
-        return [_stored_response(row) for row in connection.execute(statement)]
+        rows = connection.execute(statement).mappings()
+        return [StoredResponse(**{**row, "view": _view_of(row)}) for row in rows]
 
     return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
 
 
-def _stored_response(row: Any) -> StoredResponse:
-    return StoredResponse(
-        number=row.number,
-        branch=row.branch,
-        format=row.format,
-        model=row.model,
-        status=row.status,
-        finish_reason=row.finish_reason,
-        provider_response_id=row.provider_response_id,
-        input_to=row.input_to,
-        from_position=row.from_position,
-        to_position=row.to_position,
-        view=None if row.view is None else loads_stored(row.view, "responses", f"number {row.number}"),
-        created_at=row.created_at,
-    )
+def _view_of(row: Mapping[str, Any]) -> JsonObject | None:
+    view: JsonObject | None = loads_stored(row["view"] or "null", "responses", f"number {row['number']}")
+    return view
 
 
 def read_body(handle: Handle, number: int) -> bytes:
-    """A provider's body as it came.
-
-    Raises:
-        NotFound: there is no such response, or its body has expired.
-    """
+    """A provider's body as it came; see `Conversation.raw_response`."""
     ref, wanted = handle.ref, whole_number("number", number)
     table = response_bodies.c
     statement = select(table.codec, table.body).where(

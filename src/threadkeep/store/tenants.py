@@ -8,19 +8,8 @@ from typing import Final
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED
-from threadkeep.db.tables import (
-    blobs,
-    configs,
-    conversations,
-    tenants,
-    tool_definitions,
-    tool_sets,
-    usage_daily,
-    usage_daily_models,
-    usage_days,
-    usage_records,
-)
 from threadkeep.domain.ids import new_key
 from threadkeep.errors import Conflict, InvalidOption, NotFound
 from threadkeep.store.handle import StoreResources
@@ -31,6 +20,12 @@ from threadkeep.store.validation import identifier
 
 DEFAULT_TENANT: Final = "default"  # of a store without tenants
 ROUNDS: Final = 10  # attempts to delete a tenant for which somebody creates conversations
+
+# What is not removed with conversations; children first
+_TABLES: Final = (
+    tables.usage_daily_models, tables.usage_daily, tables.usage_days, tables.tool_sets, tables.tool_definitions,
+    tables.configs, tables.blobs,
+)  # fmt: skip
 
 
 NO_TENANT: Final = 0  # the id of none: nothing is stored for it
@@ -50,12 +45,7 @@ def create_default_tenant(transactions: Transactions) -> int:
 
 
 def get_tenant(transactions: Transactions, name: str) -> int:
-    """The id of a tenant.
-
-    Raises:
-        NotFound: there is none of that name.
-        InvalidOption: it cannot be a name.
-    """
+    """The id of a tenant; see `Store.for_tenant`."""
     identifier("tenant", name)
     tenant = transactions.read(lambda connection: _find_tenant(connection, name))
     if tenant is None:
@@ -64,23 +54,17 @@ def get_tenant(transactions: Transactions, name: str) -> int:
 
 
 def create_tenant(transactions: Transactions, name: str) -> int:
-    """Create a tenant; returns its id.
-
-    Raises:
-        InvalidOption: there is one of that name, or it cannot be a name.
-    """
+    """Create a tenant; returns its id. See `Store.create_tenant`."""
     identifier("tenant", name)
     return transactions.write(lambda connection: _insert_tenant(connection, name))
 
 
 def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResources) -> None:
-    """Delete a tenant with everything; again from the start where somebody creates conversations meanwhile.
-
-    Raises:
-        Conflict: somebody does not stop.
-    """
+    """Delete a tenant with everything; again from the start where somebody creates conversations meanwhile."""
+    hide = update(tables.conversations).where(tables.conversations.c.tenant_id == tenant)
+    hide = hide.values(status=DELETED, external_id=None)
     for _ in range(ROUNDS):
-        transactions.write(lambda connection: _hide_conversations(connection, tenant), is_repeatable=True)
+        transactions.write(lambda connection: connection.execute(hide), is_repeatable=True)
         purge_deleted(transactions, Scope(tenant), resources)
         try:
             transactions.write(lambda connection: _delete_rows(connection, tenant), is_repeatable=True)
@@ -93,29 +77,23 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
 
 
 def _find_tenant(connection: Connection, name: str) -> int | None:
-    key: int | None = connection.execute(select(tenants.c.id).where(tenants.c.name == name)).scalar()
+    key: int | None = connection.execute(select(tables.tenants.c.id).where(tables.tenants.c.name == name)).scalar()
     return key
 
 
 def _insert_tenant(connection: Connection, name: str) -> int:
     key = new_key()
     try:
-        connection.execute(insert(tenants), {"id": key, "name": name, "created_at": datetime.now(UTC)})
+        connection.execute(insert(tables.tenants), {"id": key, "name": name, "created_at": datetime.now(UTC)})
     except IntegrityError as error:
         raise InvalidOption(f"There is a tenant {name!r} already.", hint=f"for_tenant({name!r}) opens it.") from error
     return key
 
 
-def _hide_conversations(connection: Connection, tenant: int) -> None:
-    """Take all conversations of a tenant out of sight."""
-    where = conversations.c.tenant_id == tenant
-    connection.execute(update(conversations).where(where).values(status=DELETED, external_id=None))
-
-
 def _delete_rows(connection: Connection, tenant: int) -> None:
     """Remove a tenant whose conversations are purged, with its ledger."""
-    for table in (usage_daily_models, usage_daily, usage_days, tool_sets, tool_definitions, configs, blobs):
+    for table in _TABLES:
         connection.execute(delete(table).where(table.c.tenant_id == tenant))
-    connection.execute(delete(tenants).where(tenants.c.id == tenant))
+    connection.execute(delete(tables.tenants).where(tables.tenants.c.id == tenant))
     # Last, for it has no foreign key: who has begun to append has ended, because the tenant's conversations are gone.
-    connection.execute(delete(usage_records).where(usage_records.c.tenant_id == tenant))
+    connection.execute(delete(tables.usage_records).where(tables.usage_records.c.tenant_id == tenant))

@@ -12,10 +12,10 @@ import random
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -32,10 +32,12 @@ from threadkeep.store.refs import BranchRef
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 60.0  # how long work is repeated after deadlocks and busy databases
-LOST_LIMIT: Final = 5  # how often after a lost connection
-RACE_LIMIT: Final = 5  # how often after a lost race for an idempotency key
-CLASH_LIMIT: Final = 10  # how often after a broken constraint: media that was collected while it was linked, say
-STREAM_LIMIT: Final = 10  # how often after having ended a response in progress
+LIMITS: Final = {
+    "loss": 5,  # how often after a lost connection
+    "race": 5,  # how often after a lost race for an idempotency key
+    "clash": 10,  # how often after a broken constraint: media that was collected while it was linked, say
+    "stream": 10,  # how often after having ended a response in progress
+}
 
 # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
 BEGIN_IMMEDIATE: Final = Statement(text("BEGIN IMMEDIATE"))
@@ -68,7 +70,7 @@ class StreamBlocksWrite(Exception):
 
 
 # Ends the response in progress that blocks a write
-StreamEnder = Callable[[Connection, StreamBlocksWrite], None]
+StreamEnder = Callable[[StreamBlocksWrite, Connection], None]
 
 
 @dataclass(slots=True)
@@ -83,10 +85,7 @@ class Retries:
     is_committing: bool = False
     failed_at: float | None = None  # first
     failures: int = 0
-    losses: int = 0
-    races: int = 0
-    clashes: int = 0
-    streams: int = 0
+    counts: dict[str, int] = field(default_factory=dict)  # by reason, as in LIMITS
 
     def pause(self, error: DBAPIError) -> float:
         """Seconds to wait before the next attempt.
@@ -99,68 +98,40 @@ class Retries:
         if is_transient(error):
             is_over = time.monotonic() - self.failed_at > REPEAT_SECONDS
         elif error.connection_invalidated and (self.is_repeatable or not self.is_committing):
-            self.losses += 1
-            is_over = self.losses > LOST_LIMIT
+            is_over = self._is_too_often("loss")
         else:
-            self.clashes += 1
-            is_over = not isinstance(error, IntegrityError) or self.clashes > CLASH_LIMIT
+            is_over = self._is_too_often("clash") or not isinstance(error, IntegrityError)
         if is_over:
             raise error
         return random.uniform(0, min(0.002 * 2**self.failures, 0.25))  # noqa: S311 - jitter, no secret
 
-    def count_race(self, race: LostRace) -> None:
-        """Count a lost race; the next attempt finds what was done under the key.
+    def count(self, reason: LostRace | StreamBlocksWrite) -> None:
+        """Count a lost race (the next attempt finds what was done under the key), or a response that is ended first.
 
         Raises:
-            Conflict: it cannot be found, because the caller's transaction sees the database as it was before.
+            Conflict: it was the last attempt.
         """
-        self.races += 1
-        if self.races > RACE_LIMIT:
+        if isinstance(reason, StreamBlocksWrite):
+            if self._is_too_often("stream"):
+                raise Conflict(
+                    "Responses in progress were ended, and each time another one had begun meanwhile.",
+                    hint="Try again later.",
+                )
+        elif self._is_too_often("race"):  # the caller's transaction sees the database as it was before
             raise Conflict(
                 "The idempotency key was used meanwhile, in a transaction that this one does not see.",
                 hint="Roll back and try again, or use the isolation level READ COMMITTED.",
-            ) from race.__cause__
+            ) from reason.__cause__
 
-    def count_stream(self) -> None:
-        """Count a response in progress that had to be ended first.
-
-        Raises:
-            Conflict: each time another one had begun meanwhile.
-        """
-        self.streams += 1
-        if self.streams > STREAM_LIMIT:
-            raise Conflict(
-                "Responses in progress were ended, and each time another one had begun meanwhile.",
-                hint="Try again later.",
-            )
-
-
-class Transactions(Protocol):
-    """Runs work in transactions; `keeps_history`: what was read cannot be taken back by the caller."""
-
-    keeps_history: bool
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Run work that only reads."""
-
-    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
-        """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice."""
-
-    def close(self) -> None:
-        """Close the connections that were opened."""
-
-    def check_open(self) -> None:
-        """Refuse to go on after `close`.
-
-        Raises:
-            InvalidOption: it was closed.
-        """
+    def _is_too_often(self, reason: str) -> bool:
+        count = self.counts[reason] = self.counts.get(reason, 0) + 1
+        return count > LIMITS[reason]
 
 
 class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
-    keeps_history = True
+    keeps_history = True  # what was read cannot be taken back by the caller
 
     def __init__(self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder) -> None:
         super().__init__()
@@ -174,7 +145,7 @@ class EngineTransactions(Inheritable):
         self._reading = self._writing if reader is writer else Connections(reader, keeps=keeps)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """See `Transactions.read`."""
+        """Run work that only reads."""
         retries: Retries | None = None
         while True:
             self.check_open()
@@ -186,7 +157,7 @@ class EngineTransactions(Inheritable):
                 sleep(retries.pause(error))
 
     def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
-        """See `Transactions.write`."""
+        """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice."""
         retries = Retries(is_repeatable)
         transaction: Callable[[Connection], T] = partial(_run_in_transaction, work, retries)
         while True:
@@ -195,22 +166,22 @@ class EngineTransactions(Inheritable):
             try:
                 return self._writing.run(transaction)
             except LostRace as race:
-                retries.count_race(race)
+                retries.count(race)
             except StreamBlocksWrite as blocked:
-                retries.count_stream()
-                self.write(partial(_end_stream, self._end_stream, blocked), is_repeatable=True)
+                retries.count(blocked)
+                self.write(partial(self._end_stream, blocked), is_repeatable=True)
             except DBAPIError as error:
                 sleep(retries.pause(error))
 
     def close(self) -> None:
-        """See `Transactions.close`."""
+        """Close the connections that were opened."""
         self._is_closed = True
         self._close_kept()
         if self._is_owned:
             self.engine.dispose()
 
     def check_open(self) -> None:
-        """See `Transactions.check_open`."""
+        """Refuse to go on after `close`."""
         if self._is_closed:
             raise InvalidOption("This store is closed.", hint="Open a new one.")
 
@@ -242,24 +213,24 @@ class HostTransactions:
         self._host, self._end_stream = host, end_stream
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """See `Transactions.read`; the caller's transaction begins with it if it has not yet."""
+        """Run work that only reads; the caller's transaction begins with it if it has not yet."""
         connection = self._connection()
         if not connection.in_transaction():
             connection.begin()
         return work(connection)
 
     def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
-        """See `Transactions.write`."""
+        """Run work whole or not at all, in a savepoint."""
         del is_repeatable  # nothing is repeated that the caller's transaction may have lost
         retries = Retries(is_repeatable=False)
         while True:
             try:
                 return _run_in_savepoint(self._connection(), work)
             except LostRace as race:
-                retries.count_race(race)
+                retries.count(race)
             except StreamBlocksWrite as blocked:
-                retries.count_stream()
-                self.write(partial(_end_stream, self._end_stream, blocked))
+                retries.count(blocked)
+                self.write(partial(self._end_stream, blocked))
 
     def close(self) -> None:
         """The caller's connection is the caller's."""
@@ -275,6 +246,9 @@ class HostTransactions:
                 "The connection that `within` was given is closed.", hint="Open the conversation anew from the store."
             )
         return self._host
+
+
+Transactions = EngineTransactions | HostTransactions
 
 
 def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:
@@ -315,10 +289,6 @@ def _run_in_savepoint(connection: Connection, work: Callable[[Connection], T]) -
         raise
     savepoint.commit()
     return result
-
-
-def _end_stream(end_stream: StreamEnder, blocked: StreamBlocksWrite, connection: Connection) -> None:
-    end_stream(connection, blocked)
 
 
 def _is_autocommitting(connection: Connection) -> bool:

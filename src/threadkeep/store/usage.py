@@ -42,23 +42,10 @@ Row = Sequence[Any]
 
 
 def usage(
-    transactions: Transactions,
-    scope: Scope,
-    *,
-    by: Sequence[str] | str = (),
-    since: date | None = None,
-    until: date | None = None,
-    tz: str = "UTC",
-    order_by: str | None = None,
-    limit: int | None = None,
-    filters: Mapping[str, Any],
-) -> list[UsageRow]:
-    """What was used; see `Store.usage`.
-
-    Raises:
-        InvalidOption: it cannot be grouped, filtered or ordered like that.
-        NotFound: a conversation to filter by is not the id of any.
-    """
+    transactions: Transactions, scope: Scope, by: Sequence[str] | str, filters: Mapping[str, Any], *,
+    since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None,
+) -> list[UsageRow]:  # fmt: skip
+    """What was used; see `Store.usage`."""
     query = UsageQuery(
         by=by if isinstance(by, tuple) else column_names(by),
         since=None if since is None else date_or_moment("since", since),
@@ -72,12 +59,7 @@ def usage(
 
 
 def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
-    """What a conversation used: one row, or with `by` a list of them.
-
-    Raises:
-        InvalidOption: it cannot be grouped like that.
-        NotFound: the conversation does not exist any more.
-    """
+    """What a conversation used: one row, or with `by` a list of them."""
     ref, query = handle.ref, UsageQuery(by=column_names(by), conversation=handle.ref.key)
 
     def read(connection: Connection) -> list[UsageRow]:
@@ -90,11 +72,7 @@ def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> Usage
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """What to sum: grouped by these columns, over this time and these values.
-
-    Raises:
-        InvalidOption: it cannot be grouped or ordered like that.
-    """
+    """What to sum: grouped by these columns, over this time and these values."""
 
     by: tuple[str, ...] = ()
     since: date | datetime | None = None
@@ -136,50 +114,20 @@ class UsageQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class UsageTimes:
-    """Bounds of a query: moments, and the UTC days that lie in them as a whole or in part."""
+def _narrowed(
+    since: datetime | None, until: datetime | None, days: Sequence[date | None]
+) -> tuple[datetime | None, datetime | None]:
+    """The part of some time that lies between some UTC days; all of it where None is one of them, or there are none."""
+    known = [day for day in days if day is not None]
+    if not days or len(known) < len(days):
+        return since, until
+    first, last = moment_of(min(known), UTC), moment_of(min(max(known), LAST) + DAY, UTC)
+    return max(first, since or first), min(last, until or last)
 
-    since: datetime | None
-    until: datetime | None
 
-    def narrowed(self, days: Sequence[date | None] | None) -> UsageTimes:
-        """The part of these times that lies between some UTC days; all of it where None is one of them."""
-        known = [day for day in days or () if day is not None]
-        if not days or len(known) < len(days):
-            return self
-        since, until = moment_of(min(known), UTC), moment_of(min(max(known), LAST) + DAY, UTC)
-        return UsageTimes(max(since, self.since or since), min(until, self.until or until))
-
-    @property
-    def first(self) -> date:
-        """The first day of which a part is included."""
-        return FIRST if self.since is None else self.since.date()
-
-    @property
-    def last(self) -> date:
-        """The last day of which a part is included."""
-        return LAST if self.until is None else (self.until - timedelta.resolution).date()
-
-    @property
-    def first_whole(self) -> date:
-        """The first day that is included as a whole."""
-        return self.first + DAY if self.has_since else self.first
-
-    @property
-    def last_whole(self) -> date:
-        """The last day that is included as a whole."""
-        return self.last - DAY if self.has_until else self.last
-
-    @property
-    def has_since(self) -> bool:
-        """Whether the first bound lies within a day."""
-        return self.since is not None and self.since != moment_of(self.since.date(), UTC)
-
-    @property
-    def has_until(self) -> bool:
-        """Whether the last bound lies within a day."""
-        return self.until is not None and self.until != moment_of(self.until.date(), UTC)
+def is_within_day(bound: datetime | None) -> bool:
+    """Whether a bound cuts a UTC day in two."""
+    return bound is not None and bound != moment_of(bound.date(), UTC)
 
 
 def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
@@ -194,24 +142,19 @@ def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
 
 
 def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:
-    """The sums; figures that no record knows are None.
-
-    Raises:
-        NotFound: a conversation to filter by is not the id of any.
-    """
+    """The sums; figures that no record knows are None."""
     values = dict(query.values)
     if "conversation_id" in values:
         values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
-    times = UsageTimes(moment_of(query.since, query.zone), moment_of(query.until, query.zone))
-    times = times.narrowed(values.get("day"))
-    usage_report = UsageReport(query, scope, times, values)
+    since, until = moment_of(query.since, query.zone), moment_of(query.until, query.zone)
+    report = UsageReport(query, scope, *_narrowed(since, until, values.get("day", ())), values)
     rows: list[UsageRow] | None = None
-    if times.first > times.last:
+    if report.first > report.last:
         rows = []
     elif query.fits_rollups(scope):
-        rows = usage_report.from_rollups(connection)
+        rows = report.from_rollups(connection)
     if rows is None:
-        rows = usage_report.from_ledger(connection)
+        rows = report.from_ledger(connection)
     return rows or ([UsageRow(keys={})] if not query.by else [])
 
 
@@ -221,16 +164,27 @@ class UsageReport:
 
     query: UsageQuery
     scope: Scope
-    times: UsageTimes
+    since: datetime | None
+    until: datetime | None
     values: Mapping[str, Sequence[Any]]  # by column, as it holds them
+
+    @property
+    def first(self) -> date:
+        """The first UTC day of which a part is included."""
+        return FIRST if self.since is None else self.since.date()
+
+    @property
+    def last(self) -> date:
+        """The last UTC day of which a part is included."""
+        return LAST if self.until is None else (self.until - timedelta.resolution).date()
 
     def from_ledger(self, connection: Connection) -> list[UsageRow]:
         """The rows, from the ledger alone."""
         parameters = self._parameters()
         key = self._statement_key(offsets=None if self.query.is_utc else self._offsets(connection, parameters))
-        if self.times.since is not None or self.times.until is not None:
+        if self.since is not None or self.until is not None:
             key = replace(key, ranges=1)
-            parameters |= _range_parameters("day", [(self.times.first, self.times.last)])
+            parameters |= _range_parameters("day", [(self.first, self.last)])
         return self._rows(key, _execute(connection, key, parameters))
 
     def from_rollups(self, connection: Connection) -> list[UsageRow] | None:
@@ -239,12 +193,13 @@ class UsageReport:
         Mostly all days between the first and the last one are rolled up, and a statement can find out these two by
         itself. MySQL needs them as parameters: it uses no index for a bound that is a subquery.
         """
-        days = self.times.first_whole, min(self.times.last_whole, last_day(datetime.now(UTC)))
-        if days[0] > days[1]:
+        first = self.first + DAY * is_within_day(self.since)
+        last = min(self.last - DAY * is_within_day(self.until), last_day(datetime.now(UTC)))
+        if first > last:
             return None
-        parameters = self._parameters() | _range_parameters("rolled_up", [days])
+        parameters = self._parameters() | _range_parameters("rolled_up", [(first, last)])
         if not is_mysql(connection.dialect):
-            ends = _range_parameters("day", [(self.times.first, self.times.last)])
+            ends = _range_parameters("day", [(self.first, self.last)])
             key = self._statement_key(spans=True)
             rows = _execute(connection, key, parameters | ends)
             if rows and rows[0][len(key.by)]:
@@ -252,7 +207,7 @@ class UsageReport:
         ranges = _rolled_up_ranges(connection, parameters)
         if not ranges or len(ranges) > MAX_RANGES:
             return None
-        rest = gaps_of(ranges, self.times.first, self.times.last)
+        rest = gaps_of(ranges, self.first, self.last)
         parameters |= _range_parameters("rolled_up", ranges) | _range_parameters("day", rest)
         parameters["days"] = sum(map(_days_in, ranges))
         return self._from_ranges(connection, self._statement_key(rolled_up=len(ranges), ranges=len(rest)), parameters)
@@ -277,18 +232,19 @@ class UsageReport:
         if key.is_unordered:  # as the database orders them, so before names are read
             rows = _ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
-            rows = _read_column(rows, index, _READERS.get(name, name_from))
+            if (reader := _READERS.get(name, name_from)) is not None:
+                rows = _read_column(rows, index, reader)
         return UsageRow.each(key.by, rows)
 
     def _statement_key(self, **more: Any) -> statements.StatementKey:
-        query, times = self.query, self.times
+        query = self.query
         return statements.StatementKey(
             by=query.by,
             filters=tuple(
                 (name, sum(one is not None for one in values), None in values) for name, values in self.values.items()
             ),
-            since=times.has_since,
-            until=times.has_until,
+            since=is_within_day(self.since),
+            until=is_within_day(self.until),
             is_of_user=self.scope.user is not None,
             is_of_conversation=query.conversation is not None,
             order_by=query.order_by,
@@ -297,9 +253,9 @@ class UsageReport:
         )
 
     def _parameters(self) -> dict[str, Any]:
-        query, times = self.query, self.times
+        query = self.query
         parameters = self.scope.parameters(
-            conversation=query.conversation, since=times.since, until=times.until, limit=query.limit
+            conversation=query.conversation, since=self.since, until=self.until, limit=query.limit
         )
         for name, values in self.values.items():
             known = [value for value in values if value is not None]
@@ -313,8 +269,8 @@ class UsageReport:
             select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
         ).one()
         first, last = ends[0] or FIRST, ends[1] or FIRST
-        since = max(moment_of(first, UTC), self.times.since or moment_of(FIRST, UTC))
-        until = min(moment_of(last + DAY, UTC), self.times.until or moment_of(LAST, UTC))
+        since = max(moment_of(first, UTC), self.since or moment_of(FIRST, UTC))
+        until = min(moment_of(last + DAY, UTC), self.until or moment_of(LAST, UTC))
         changes, offsets = changes_of(self.query.zone, since, max(since, until))
         parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
         return offsets
@@ -386,12 +342,8 @@ def _hex(value: Any) -> str | None:
     return None if value is None else bytes(value).hex()
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-# How the keys of rows are read that are not names
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "hour": _unchanged, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
-    "response": _unchanged,
+# How the keys of rows are read that are not names; None: as they are
+_READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
+    "hour": None, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
+    "response": None,
 }  # fmt: skip

@@ -27,11 +27,7 @@ STRING: Final = (str, (), "a string")
 
 
 def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The values of each column, as it holds them; but conversations by the ids that users see.
-
-    Raises:
-        InvalidOption: a column does not exist, a value is of another type, or there are too many of them.
-    """
+    """The values of each column, as it holds them; but conversations by the ids that users see."""
     for name in filters:
         if name not in COLUMNS:
             raise InvalidOption(f"Usage cannot be filtered by {name!r}.", hint=f"The filters are {', '.join(COLUMNS)}.")

@@ -1,9 +1,8 @@
-"""Checks of arguments, made before any transaction begins."""
+"""Checks of arguments, made before any transaction begins: each raises InvalidOption for what cannot be used."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
 from typing import Any, Final
@@ -20,22 +19,14 @@ MAX_PAGE: Final = 1_000
 
 
 def check_names(options: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse keyword arguments that do not exist.
-
-    Raises:
-        InvalidOption: one of them is unknown.
-    """
+    """Refuse keyword arguments that do not exist."""
     unknown = set(options).difference(known)
     if unknown:
         raise InvalidOption(f"There is no option {min(unknown)!r}.", hint=f"The options are {', '.join(known)}.")
 
 
 def identifier(argument: str, value: object) -> str:
-    """A name or id that fits its column.
-
-    Raises:
-        InvalidOption: it is not a string, empty, or longer than the column.
-    """
+    """A name or id that is not empty and fits its column."""
     if not isinstance(value, str) or not value:
         raise InvalidOption(f"must be a string that is not empty, not {shown(value)}.", argument=argument)
     size = len(escaped(value).encode())
@@ -54,44 +45,28 @@ def optional_identifier(argument: str, value: object) -> str | None:
 
 
 def whole_number(argument: str, value: object, limit: int = MAX_NUMBER) -> int:
-    """A number to look something up by; one beyond its column becomes `limit`, because nothing is there either.
-
-    Raises:
-        InvalidOption: it is not a whole number.
-    """
+    """A number to look something up by; one beyond its column becomes `limit`, because nothing is there either."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidOption(f"must be a whole number, not {shown(value)}.", argument=argument)
     return max(-limit, min(value, limit))
 
 
 def one_of(argument: str, value: object, words: Sequence[str]) -> str:
-    """One of some words.
-
-    Raises:
-        InvalidOption: it is another one, or no word.
-    """
+    """One of some words."""
     if not isinstance(value, str) or value not in words:
         raise InvalidOption(f"must be {' or '.join(map(repr, words))}, not {shown(value)}.", argument=argument)
     return value
 
 
 def page_size(limit: object, argument: str = "limit") -> int:
-    """How many rows a page shows.
-
-    Raises:
-        InvalidOption: it is not a number from 1 to MAX_PAGE.
-    """
+    """How many rows a page shows: from 1 to MAX_PAGE."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
         raise InvalidOption(f"must be a number from 1 to {MAX_PAGE:,}, not {shown(limit)}.", argument=argument)
     return limit
 
 
 def cursor_position(cursor: str | int | None, argument: str = "after") -> int | None:
-    """A position from the `next` of a page of items, responses or branches, or given as a number.
-
-    Raises:
-        InvalidOption: it is neither.
-    """
+    """A position from the `next` of a page of items, responses or branches, or given as a number."""
     if cursor is None:
         return None
     if not isinstance(cursor, str):
@@ -109,11 +84,7 @@ def cursor_after(at: datetime, key: int) -> str:
 
 
 def conversation_cursor(cursor: object) -> tuple[datetime, int] | None:
-    """When the last conversation of a page was active, and its key.
-
-    Raises:
-        InvalidOption: it is not the `next` of a page.
-    """
+    """When the last conversation of a page was active, and its key."""
     if cursor is None:
         return None
     try:
@@ -121,17 +92,13 @@ def conversation_cursor(cursor: object) -> tuple[datetime, int] | None:
         at, key = datetime.fromisoformat(text), int(number)
         if at.tzinfo is not None and 0 <= key <= MAX_KEY:
             return at.astimezone(UTC), key
-    except (ValueError, OverflowError, binascii.Error) as error:
+    except (ValueError, OverflowError) as error:  # binascii.Error is a ValueError, too
         raise _not_a_cursor(cursor) from error
     raise _not_a_cursor(cursor)
 
 
 def search_cursor(cursor: object) -> tuple[int, int] | None:
-    """The score and key of the last result of a page.
-
-    Raises:
-        InvalidOption: it is not the `next` of a page.
-    """
+    """The score and key of the last result of a page."""
     if cursor is None:
         return None
     try:
@@ -148,11 +115,7 @@ def _not_a_cursor(cursor: object) -> InvalidOption:
 
 
 def title_text(title: object) -> str | None:
-    """A title.
-
-    Raises:
-        InvalidOption: it is not a string that can be stored.
-    """
+    """A title that can be stored."""
     if title is None:
         return None
     if not isinstance(title, str) or "\x00" in title:
@@ -167,11 +130,7 @@ def title_text(title: object) -> str | None:
 
 
 def label_texts(labels: object) -> dict[str, str]:
-    """Labels: strings by names.
-
-    Raises:
-        InvalidOption: a name or value is not a string, or too long.
-    """
+    """Labels: strings by names."""
     if labels is None:
         return {}
     if not isinstance(labels, Mapping):
@@ -183,11 +142,7 @@ def label_texts(labels: object) -> dict[str, str]:
 
 
 def column_names(by: object) -> tuple[str, ...]:
-    """The columns that sums of usage are grouped by: one name or several.
-
-    Raises:
-        InvalidOption: it is neither.
-    """
+    """The columns that sums of usage are grouped by: one name or several."""
     if isinstance(by, str):
         return (by,)
     if isinstance(by, Iterable):
@@ -198,11 +153,7 @@ def column_names(by: object) -> tuple[str, ...]:
 
 
 def time_zone(tz: object) -> tzinfo:
-    """The time zone of that name.
-
-    Raises:
-        InvalidOption: there is none.
-    """
+    """The time zone of that name."""
     if tz == "UTC":
         return UTC
     try:
@@ -214,11 +165,7 @@ def time_zone(tz: object) -> tzinfo:
 
 
 def date_or_moment(argument: str, value: Any) -> date | datetime | None:
-    """A bound of a time range: a date, an aware datetime, or None.
-
-    Raises:
-        InvalidOption: it is something else, or a datetime without a time zone.
-    """
+    """A bound of a time range: a date, an aware datetime, or None."""
     if value is None:
         return None
     if isinstance(value, datetime):

@@ -8,8 +8,9 @@ from typer import Argument, Option
 
 from threadkeep.cli.file_io import open_input
 from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
-from threadkeep.cli.output import Column, note, print_json, print_table
+from threadkeep.cli.output import Column, note, print_json, print_table, record
 from threadkeep.cli.target import Target
+from threadkeep.domain.jsontext import loads
 from threadkeep.errors import CannotParse, ProviderError
 
 if TYPE_CHECKING:
@@ -129,8 +130,6 @@ def _event_in(line: bytes) -> bytes:
 
 def _holds_events(body: bytes) -> bool:
     """Whether a body looks like a stream: server-sent events, or several lines of which the first one is JSON."""
-    from threadkeep.domain.jsontext import loads
-
     line, _, others = body.strip().partition(b"\n")
     if _event_in(line) != line.strip():
         return True
@@ -142,14 +141,11 @@ def _holds_events(body: bytes) -> bool:
 
 def _record_of(id: str, response: Response) -> dict[str, Any]:
     """An answer in one row."""
-    usage = None if response.usage is None else response.usage.normalized
-    return {
+    usage = response.usage and response.usage.normalized
+    return record(response, "status", "model", "replayed") | {
         "id": id,
-        "status": response.status,
-        "model": response.model,
         "items": len(response.output),
         "calls": len(response.tool_calls),
-        "input_tokens": None if usage is None else usage.input_tokens,
-        "output_tokens": None if usage is None else usage.output_tokens,
-        "replayed": response.replayed,
+        "input_tokens": usage and usage.input_tokens,
+        "output_tokens": usage and usage.output_tokens,
     }

@@ -12,29 +12,42 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer import Option
 
+from threadkeep.cli.commands.conversations import print_item, print_items
 from threadkeep.cli.commands.render import report_lines
-from threadkeep.cli.commands.show import print_item, print_items
 from threadkeep.cli.commands.usage import record_of
-from threadkeep.cli.demo_data import OTHER_MODELS, PROVIDERS, Script, body_of, load_script
-from threadkeep.cli.json_preview import preview_lines
 from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import is_terminal, note, print_json, print_text
 from threadkeep.cli.target import Target
+from threadkeep.cli.transcript import preview_lines
 from threadkeep.cli.usage_table import print_usage
+from threadkeep.domain.jsontext import dumps, loads
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from threadkeep import Conversation, Rendered
+    from threadkeep import Rendered
 
 BY: Final = ("provider", "model", "format")
+# wire format that a provider answers in -> what is known of the call beside its answer; in the order of the answers
+PROVIDERS: Final[dict[str, dict[str, Any]]] = {
+    "open_responses": {"provider": "openai", "latency_ms": 4_180},
+    "chat_completion": {"provider": "openrouter", "latency_ms": 1_020},
+}
+
+# wire format that no provider answers in -> the model that would be asked
+OTHER_MODELS: Final = {
+    "messages": "claude-sonnet-4-5",
+    "gemini": "gemini-3-pro-preview",
+    "converse": "us.amazon.nova-2-lite-v1:0",
+}
 
 
 @on_target("as_json")
@@ -96,23 +109,17 @@ def _run_first_half(file: Path, *, is_json: bool) -> str:
     with Store(_url_of(file)) as store:
         conversation = store.create_conversation(tools=script["tools"], **script["conversation"])
         conversation.user(script["question"])
-        for wire in PROVIDERS:
-            _add_answer(conversation, wire, script)
+        for wire, call in PROVIDERS.items():
+            conversation.update(model=script["models"][wire])
+            rendered = conversation.render(format_name(wire))
+            response = conversation.add_response(body_of(wire), format_name(wire), rendered=rendered, **call)
+            for tool in response.tool_calls:
+                conversation.add_function_call_output(call_id=tool.call_id, output=script["tool_outputs"][tool.name])
         if not is_json:
             print_text("The providers' answers are recorded ones; nothing is sent anywhere.")
             _print_headline(f"Process {os.getpid()} stores {conversation.id}, “{conversation.title}”, turn by turn")
             print_items(conversation)
     return conversation.id
-
-
-def _add_answer(conversation: Conversation, format: str, script: Script) -> None:
-    """One round: render the request, add the answer that a provider once gave, and run the tools it calls."""
-    conversation.update(model=script["models"][format])
-    wire = format_name(format)
-    rendered = conversation.render(wire)
-    response = conversation.add_response(body_of(format), wire, rendered=rendered, **PROVIDERS[format])
-    for call in response.tool_calls:
-        conversation.add_function_call_output(call_id=call.call_id, output=script["tool_outputs"][call.name])
 
 
 def _start_second_half(file: Path, id: str, *, is_json: bool) -> None:
@@ -151,13 +158,11 @@ def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
     print_item(question)
     for wire in script["models"]:
         _print_headline(f"The next request in {_summary(wire, requests[wire])}")
-        print_text("")
-        print_text("\n".join(f"  {line}" for line in preview_lines(requests[wire].payload)))
+        print_text("".join(f"\n  {line}" for line in preview_lines(requests[wire].payload)))
         _print_report(requests[wire])
     _print_headline("The other formats in short; `threadkeep render` prints the requests")
     for wire in OTHER_MODELS:
-        print_text("")
-        print_text(f"  {_summary(wire, requests[wire])}")
+        print_text(f"\n  {_summary(wire, requests[wire])}")
         _print_report(requests[wire])
     _print_headline("The usage, as `threadkeep usage --by provider,model,format` prints it")
     print_text("")
@@ -179,3 +184,19 @@ def _print_headline(text: str) -> None:
     """Print the title of a section."""
     print_text("")
     print_text(f"── {text}", is_bold=True, colour="blue")
+
+
+def load_script() -> dict[str, Any]:
+    """What all but the providers say: options, tools, tool outputs by function, models by wire format, questions."""
+    script: dict[str, Any] = loads(_read("demo"))
+    script["tool_outputs"] = {name: dumps(output).decode() for name, output in script["tool_outputs"].items()}
+    return script
+
+
+def body_of(format: str) -> bytes:
+    """The body of a provider's answer, byte for byte."""
+    return _read(f"answer_{format}")
+
+
+def _read(name: str) -> bytes:
+    return files("threadkeep.cli").joinpath("data", f"{name}.json").read_bytes()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 from typer import Argument, Option
 
-from threadkeep.cli.error_messages import in_shell_words
+from threadkeep.cli.failures import in_shell_words
 from threadkeep.cli.file_io import STDIN, open_input
 from threadkeep.cli.options import Labels, Text, format_name, labels_of, on_target
 from threadkeep.cli.output import note, print_json, print_text, progress
 from threadkeep.cli.target import Target
+from threadkeep.domain.jsontext import loads
 from threadkeep.errors import CannotParse, IdempotencyConflict, InvalidItem, InvalidOption
 
 if TYPE_CHECKING:
@@ -129,17 +130,19 @@ def _sessions_in(sources: Sequence[Source], parse: Parse) -> Iterator[Session]:
     for name, file in sources:
         file.seek(0)
         for path, value in _json_values(file, name):
-            if isinstance(value, list):
-                for index, element in enumerate(value):
-                    yield _session(element, f"{path}[{index}]", parse)
-            else:
-                yield _session(value, path, parse)
+            is_list = isinstance(value, list)
+            for index, element in enumerate(value if is_list else [value]):
+                try:
+                    session = parse(element)
+                except (CannotParse, InvalidOption, InvalidItem) as error:
+                    kind = next(kind for kind in (CannotParse, InvalidOption, InvalidItem) if isinstance(error, kind))
+                    place = f"{path}[{index}]" if is_list else path
+                    raise kind(f"{place}: {in_shell_words(error, {})}") from error
+                yield session
 
 
 def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     """The values of a JSON document, or of a file with one of them on each line, each with its path."""
-    from threadkeep.domain.jsontext import loads
-
     is_first = True
     for number, line in enumerate(file, 1):
         text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
@@ -158,19 +161,9 @@ def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json_document(text: bytes, name: str) -> Any:
-    from threadkeep.domain.jsontext import loads
-
     try:
         return loads(text)
     except ValueError as error:
         raise CannotParse(
             f"{name} is not JSON: {error}. It must be one JSON document, or one session on each line."
         ) from error
-
-
-def _session(value: Any, path: str, parse: Parse) -> Session:
-    try:
-        return parse(value)
-    except (CannotParse, InvalidOption, InvalidItem) as error:
-        kind = next(kind for kind in (CannotParse, InvalidOption, InvalidItem) if isinstance(error, kind))
-        raise kind(f"{path}: {in_shell_words(error, {})}") from error

@@ -14,6 +14,7 @@ from threadkeep.cli.file_io import open_input
 from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
 from threadkeep.cli.output import note, print_json
 from threadkeep.cli.target import Target
+from threadkeep.domain.jsontext import loads
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -115,8 +116,6 @@ def _dynamic_context_of(text: str | None, at: str | None) -> dict[str, Any]:
 
 def _json_object(text: str) -> dict[str, Any]:
     """The JSON object that the option has, or the file that it names behind an ``@``."""
-    from threadkeep.domain.jsontext import loads
-
     if text.startswith("@"):
         with open_input(text[1:]) as file:
             data = file.read().removeprefix(codecs.BOM_UTF8)

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
+from threadkeep.cli import options
 from threadkeep.cli.formatting import number_of
-from threadkeep.cli.options import After, Labels, Limit, OnlyUser, Status, Text, labels_of, on_target, status_of
+from threadkeep.cli.options import Text, on_target
 from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, print_text, printable, styled
 from threadkeep.cli.target import Target
-from threadkeep.cli.time_options import Since, Until, bounds_of
 
 COLUMNS: Final = (
     Column("conversation", "conversation_id"),
@@ -41,16 +41,16 @@ def search(
     target: Target,
     words: Words,
     *,
-    user: OnlyUser = None,
-    label: Labels = None,
-    status: Status = "active",
+    user: options.OnlyUser = None,
+    label: options.Labels = None,
+    status: options.Status = "active",
     conversation: Conversation = None,
     role: Role = None,
     type: Type = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = 20,
-    after: After = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    limit: options.Limit = 20,
+    after: options.After = None,
 ) -> None:
     """Find messages, tool calls and their outputs, and titles; the best first.
 
@@ -60,14 +60,14 @@ def search(
         page = store.search(
             " ".join(words),
             user_id=user,
-            labels=labels_of(label),
-            status=status_of(status),
+            labels=options.labels_of(label),
+            status=options.status_of(status),
             conversation_id=conversation,
             type=type,
             role=role,
             limit=limit,
             after=after,
-            **bounds_of(since, until),
+            **options.bounds_of(since, until),
         )
     draw = _print_results if is_terminal() else print_table
     records = [asdict(result) | {"created_at": iso(result.created_at)} for result in page]

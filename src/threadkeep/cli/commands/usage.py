@@ -1,25 +1,24 @@
-"""``threadkeep usage``: what was used."""
+"""``threadkeep usage`` and ``threadkeep tools``: what was used, and how often tools were called."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer import Option
 
-from threadkeep.cli.file_io import writing
+from threadkeep.cli import options
 from threadkeep.cli.formatting import key_text
-from threadkeep.cli.options import MaxRows, OnlyUser, Text, format_name, on_target
-from threadkeep.cli.output import is_terminal, note, print_json
+from threadkeep.cli.options import Text, format_name, on_target
+from threadkeep.cli.output import Column, is_terminal, note, print_json
 from threadkeep.cli.target import Target
-from threadkeep.cli.time_options import Since, TimeZone, Until, bounds_of, time_text
-from threadkeep.cli.usage_export import csv_text, write_parquet
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
-from threadkeep.cli.usage_table import print_usage
-from threadkeep.errors import InvalidOption
+from threadkeep.cli.usage_table import csv_text, print_usage, write_parquet
+from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
     from threadkeep import UsageRow
@@ -40,6 +39,12 @@ Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Draw a plot
 FigureName = Annotated[
     Text, Option("--figure", metavar="FIGURE", help="What bars and plots show, such as total_tokens.")
 ]
+TOOLS: Final = (
+    Column("name"),
+    Column("calls", is_number=True),
+    Column("unanswered", is_number=True),
+    Column("failed", is_number=True),
+)
 
 
 @on_target()
@@ -47,17 +52,17 @@ def usage(
     target: Target,
     *,
     by: By = None,
-    since: Since = None,
-    until: Until = None,
-    tz: TimeZone = "UTC",
-    user: OnlyUser = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    tz: options.TimeZone = "UTC",
+    user: options.OnlyUser = None,
     model: Model = None,
     provider: Provider = None,
     format: Format = None,
     conversation: Conversation = None,
     status: Status = None,
     order_by: OrderBy = None,
-    limit: MaxRows = None,
+    limit: options.MaxRows = None,
     figure: FigureName = None,
     as_csv: AsCsv = False,
     parquet: Parquet = None,
@@ -68,60 +73,46 @@ def usage(
     A figure that no provider reported stays empty; it is never zero.
     """
     columns, measure = _columns_of(by), _checked_figure(figure, order_by)
-    _check_forms(columns, plot, is_csv=as_csv, is_json=target.is_json)
-    options = {
-        **bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
-        "format": _checked_format(format), "conversation_id": conversation, "status": status,
+    if as_csv and target.is_json:
+        raise InvalidOption("The output has one form: give either --csv or --json.")
+    check_plot(plot, columns)
+    given = {
+        **options.bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
+        "format": format if format is None else format_name(format), "conversation_id": conversation, "status": status,
     }  # fmt: skip
-    filters: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     is_table = not any((target.is_json, as_csv, parquet, plot))
     with target.store() as store:
         grouping: dict[str, Any] = {"by": columns, "order_by": order_by, "limit": limit}  # the store checks the names
         rows = store.usage(**grouping, **filters)
         total = store.usage(**filters)[0] if columns and is_table and is_terminal() else None
-    if parquet:
-        _write(parquet, write_parquet, columns, rows)
-    if plot:
-        _write(plot, write_plot, columns, rows, measure=measure, about=time_text(since, until))
+    _write(parquet, write_parquet, columns, rows)
+    _write(plot, write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
     if is_table:
-        _print_table(target, columns, rows, total, measure)
+        print_usage(columns, rows, total, figure=measure)
+        if not any(row.attempts for row in rows):
+            note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
     elif target.is_json:
         print_json({"usage": [record_of(row) for row in rows]})
     elif as_csv:
         typer.echo(csv_text(columns, rows), nl=False)
 
 
-def _print_table(
-    target: Target, columns: Sequence[str], rows: Sequence[UsageRow], total: UsageRow | None, measure: str | None
-) -> None:
-    print_usage(columns, rows, total, figure=measure)
-    if not any(row.attempts for row in rows):
-        note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
-
-
-def _write(path: Path, write: Callable[..., None], *args: Any, **options: Any) -> None:
-    """Write a file, and say so on stderr."""
-    with writing(path):
-        write(path, *args, **options)
+def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Write a file, if one is wanted, and say so on stderr."""
+    if path is None:
+        return
+    try:
+        write(path, *args, **kwargs)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ThreadkeepError(f"Cannot write {str(path)!r}: {reason}.") from error
     note(f"threadkeep: wrote {path}")
-
-
-def _check_forms(columns: Sequence[str], plot: Path | None, *, is_csv: bool, is_json: bool) -> None:
-    """Check that a report can be printed and drawn as the options say."""
-    if is_csv and is_json:
-        raise InvalidOption("The output has one form: give either --csv or --json.")
-    if plot is not None:
-        check_plot(plot, columns)
 
 
 def _columns_of(by: Sequence[str] | None) -> list[str]:
     """The columns that --by names, between commas or one by one."""
-    return [name.strip() for text in by or () for name in text.split(",") if name.strip()]
-
-
-def _checked_format(name: str | None) -> str | None:
-    """The name of a wire format."""
-    return None if name is None else format_name(name)
+    return [name for name in map(str.strip, ",".join(by or ()).split(",")) if name]
 
 
 def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
@@ -135,3 +126,23 @@ def record_of(row: UsageRow) -> dict[str, Any]:
     """A row as JSON: keys and figures."""
     values = row.to_dict().items()
     return {name: key_text(value) if isinstance(value, date) else value for name, value in values}
+
+
+@on_target()
+def tools(
+    target: Target,
+    *,
+    since: options.Since = None,
+    until: options.Until = None,
+    tz: options.TimeZone = "UTC",
+    user: options.OnlyUser = None,
+    limit: options.MaxRows = None,
+) -> None:
+    """Print how often tools were called, the most called first.
+
+    A call is unanswered while it has no output, and has failed when its output says so.
+    """
+    bounds = options.bounds_of(since, until, tz)
+    with target.store() as store:
+        records = [tool.to_dict() for tool in store.tool_usage(**bounds, tz=tz, user_id=user, limit=limit)]
+    target.report_list("tools", records, TOOLS, empty="no tool was called")

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -27,26 +27,14 @@ _EVENTS: Final = ("before_cursor_execute", "after_cursor_execute", "before_execu
 _TEXT_OID: Final = 25  # PostgreSQL's number for the type TEXT
 
 
-class Executor(Protocol):
-    """Executes statements."""
+class RowFormat(NamedTuple):
+    """In what form PostgreSQL sends rows (see `Statement`)."""
 
-    @property
-    def paramstyle(self) -> str | None:
-        """How parameters are written; None: as SQLAlchemy writes them for the driver."""
-
-    def execute(self, connection: Connection, text: str, arguments: Any) -> int:
-        """Execute a statement; returns the number of rows it matched."""
-
-    def execute_many(self, connection: Connection, text: str, arguments: Sequence[Any]) -> None:
-        """Execute a statement once for each of several sets of parameters."""
-
-    def fetch_all(
-        self, connection: Connection, text: str, arguments: Any, *, binary: bool, text_as_bytes: bool
-    ) -> Sequence[Row]:
-        """The rows of a statement as the driver returns them; the options are PostgreSQL's (see `Statement`)."""
+    binary: bool
+    text_as_bytes: bool
 
 
-def executor_for(connection: Connection) -> Executor:
+def executor_for(connection: Connection) -> _CoreExecutor | _CursorExecutor | _AsyncPsycopgExecutor:
     """How statements are executed on a connection."""
     if _is_observed(connection):
         return _CORE
@@ -72,31 +60,29 @@ def _is_observed(connection: Connection) -> bool:
 class _CoreExecutor:
     """SQLAlchemy's own execution."""
 
-    paramstyle: None = None
+    paramstyle: None = None  # how parameters are written; None: as SQLAlchemy writes them for the driver
 
-    def execute(self, connection: Connection, text: str, arguments: Any) -> int:
-        return connection.exec_driver_sql(text, arguments).rowcount
+    def run(
+        self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
+    ) -> Any:
+        """Execute a statement, with `many` once for each of several sets of parameters.
 
-    def execute_many(self, connection: Connection, text: str, arguments: Sequence[Any]) -> None:
-        connection.exec_driver_sql(text, arguments)
-
-    def fetch_all(
-        self, connection: Connection, text: str, arguments: Any, *, binary: bool, text_as_bytes: bool
-    ) -> Sequence[Row]:
-        del binary  # the values are the same
+        Returns its rows as the driver returns them, without `rows` the number of rows it matched.
+        """
+        del many  # the arguments say it
         result: Any = connection.exec_driver_sql(text, arguments)
-        if not text_as_bytes or connection.dialect.driver not in PSYCOPG:
+        if rows is None:
+            return result.rowcount
+        if not rows.text_as_bytes or connection.dialect.driver not in PSYCOPG:
             return [tuple(row) for row in result]
-        indexes = [index for index, column in enumerate(result.cursor.description) if column[1] == _TEXT_OID]
-        return [_encode(row, indexes) for row in result]
-
-
-def _encode(row: Any, indexes: Sequence[int]) -> Row:
-    values = list(row)
-    for index in indexes:
-        if values[index] is not None:
-            values[index] = values[index].encode()
-    return tuple(values)
+        texts = [column[1] == _TEXT_OID for column in result.cursor.description]
+        return [
+            tuple(
+                value.encode() if is_text and value is not None else value
+                for value, is_text in zip(row, texts, strict=True)
+            )
+            for row in result
+        ]
 
 
 class _CursorExecutor:
@@ -106,42 +92,18 @@ class _CursorExecutor:
         self.paramstyle = paramstyle
         self._open_cursor = open_cursor
 
-    def execute(self, connection: Connection, text: str, arguments: Any) -> int:
+    def run(
+        self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
+    ) -> Any:
         cursor = self._open_cursor(connection)
         try:
-            _call(connection, text, arguments, partial(cursor.execute, text, arguments))
-            count: int = cursor.rowcount
-            return count
+            if rows is not None and self.paramstyle == NUMBERED:
+                _configure(cursor, rows)
+            execute = cursor.executemany if many else cursor.execute
+            _call(connection, text, arguments, partial(execute, text, arguments))
+            return cursor.rowcount if rows is None else cursor.fetchall()
         finally:
             cursor.close()
-
-    def execute_many(self, connection: Connection, text: str, arguments: Sequence[Any]) -> None:
-        cursor = self._open_cursor(connection)
-        try:
-            _call(connection, text, arguments, partial(cursor.executemany, text, arguments))
-        finally:
-            cursor.close()
-
-    def fetch_all(
-        self, connection: Connection, text: str, arguments: Any, *, binary: bool, text_as_bytes: bool
-    ) -> Sequence[Row]:
-        cursor = self._open_cursor(connection)
-        try:
-            if self.paramstyle == NUMBERED:
-                _configure(cursor, binary=binary, text_as_bytes=text_as_bytes)
-            _call(connection, text, arguments, partial(cursor.execute, text, arguments))
-            rows: Sequence[Row] = cursor.fetchall()
-            return rows
-        finally:
-            cursor.close()
-
-
-def _driver_cursor(connection: Connection) -> Any:
-    return connection.connection.cursor()
-
-
-def _psycopg_cursor(connection: Connection) -> Any:
-    return _psycopg().RawCursor(connection.connection.dbapi_connection)
 
 
 class _AsyncPsycopgExecutor:
@@ -149,55 +111,35 @@ class _AsyncPsycopgExecutor:
 
     paramstyle: str = NUMBERED
 
-    def execute(self, connection: Connection, text: str, arguments: Any) -> int:
-        async def run(cursor: Any) -> int:
-            await cursor.execute(text, arguments)
-            count: int = cursor.rowcount
-            return count
+    def run(
+        self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
+    ) -> Any:
+        async def run(driver_connection: Any) -> Any:
+            async with _psycopg().AsyncRawCursor(driver_connection) as cursor:
+                if rows is not None:
+                    _configure(cursor, rows)
+                await (cursor.executemany if many else cursor.execute)(text, arguments)
+                return cursor.rowcount if rows is None else await cursor.fetchall()
 
-        return _await(connection, text, arguments, run)
+        adapted: Any = connection.connection.dbapi_connection  # awaits in the greenlet in which SQLAlchemy runs
+        return _call(connection, text, arguments, partial(adapted.run_async, run))
 
-    def execute_many(self, connection: Connection, text: str, arguments: Sequence[Any]) -> None:
-        async def run(cursor: Any) -> None:
-            await cursor.executemany(text, arguments)
 
-        _await(connection, text, arguments, run)
-
-    def fetch_all(
-        self, connection: Connection, text: str, arguments: Any, *, binary: bool, text_as_bytes: bool
-    ) -> Sequence[Row]:
-        async def run(cursor: Any) -> Sequence[Row]:
-            _configure(cursor, binary=binary, text_as_bytes=text_as_bytes)
-            await cursor.execute(text, arguments)
-            rows: Sequence[Row] = await cursor.fetchall()
-            return rows
-
-        return _await(connection, text, arguments, run)
+def _psycopg_cursor(connection: Connection) -> Any:
+    return _psycopg().RawCursor(connection.connection.dbapi_connection)
 
 
 _CORE: Final = _CoreExecutor()
-_DRIVER: Final = _CursorExecutor(_driver_cursor)
+_DRIVER: Final = _CursorExecutor(lambda connection: connection.connection.cursor())
 _PSYCOPG: Final = _CursorExecutor(_psycopg_cursor, NUMBERED)
 _ASYNC_PSYCOPG: Final = _AsyncPsycopgExecutor()
 
 
-def _configure(cursor: Any, *, binary: bool, text_as_bytes: bool) -> None:
-    if binary:
+def _configure(cursor: Any, rows: RowFormat) -> None:
+    if rows.binary:
         cursor.format = _psycopg().pq.Format.BINARY
-    if text_as_bytes:
+    if rows.text_as_bytes:
         cursor.adapters.register_loader("text", _bytes_loader())
-
-
-def _await(connection: Connection, text: str, arguments: Any, run: Callable[[Any], Awaitable[T]]) -> T:
-    """The result of a coroutine on a new cursor, awaited from the greenlet in which SQLAlchemy runs."""
-
-    async def run_on_cursor(driver_connection: Any) -> T:
-        async with _psycopg().AsyncRawCursor(driver_connection) as cursor:
-            return await run(cursor)
-
-    adapted: Any = connection.connection.dbapi_connection
-    call: Callable[[], T] = partial(adapted.run_async, run_on_cursor)
-    return _call(connection, text, arguments, call)
 
 
 @cache

@@ -7,17 +7,21 @@ SQLite; docs/performance.md). Parameters and results still pass through the colu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Executable, Insert
+from sqlalchemy import Column, Connection, Executable, Insert, Table, bindparam, insert
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from threadkeep.db.driver.executors import Row, executor_for
+from threadkeep.db.driver.executors import Row, RowFormat, executor_for
 
 Processor = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
+# Rows by table, in the order in which they are written
+TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
+MAX_ROWS: Final = 8  # in one statement: one is cached for each combination of tables
 
 
 class CompiledStatement:
@@ -99,30 +103,28 @@ class Statement:
     ) -> None:
         self.statement = statement
         self._column_names = column_names
-        self._binary = binary or text_as_bytes
-        self._text_as_bytes = text_as_bytes
+        self._rows = RowFormat(binary or text_as_bytes, text_as_bytes)
         self._compiled: dict[tuple[str, str, str | None], CompiledStatement] = {}
 
     def execute(self, connection: Connection, parameters: Parameters) -> int:
         """Execute it; returns the number of rows it matched."""
         executor = executor_for(connection)
         compiled = self.compiled(connection.dialect, executor.paramstyle)
-        return executor.execute(connection, compiled.text, compiled.bind(parameters))
+        count: int = executor.run(connection, compiled.text, compiled.bind(parameters))
+        return count
 
     def execute_many(self, connection: Connection, rows: Sequence[Parameters]) -> None:
         """Execute it once for each of several sets of parameters, which all have the same names."""
         executor = executor_for(connection)
         compiled = self.compiled(connection.dialect, executor.paramstyle)
-        executor.execute_many(connection, compiled.text, compiled.bind_many(rows))
+        executor.run(connection, compiled.text, compiled.bind_many(rows), many=True)
 
     def fetch_all(self, connection: Connection, parameters: Parameters) -> Sequence[Row]:
         """Its rows as the driver returns them; a `RowReader` knows their types."""
         executor = executor_for(connection)
         compiled = self.compiled(connection.dialect, executor.paramstyle)
-        arguments = compiled.bind(parameters)
-        return executor.fetch_all(
-            connection, compiled.text, arguments, binary=self._binary, text_as_bytes=self._text_as_bytes
-        )
+        rows: Sequence[Row] = executor.run(connection, compiled.text, compiled.bind(parameters), self._rows)
+        return rows
 
     def compiled(self, dialect: Dialect, paramstyle: str | None = None) -> CompiledStatement:
         """The statement for a dialect; compiled once."""
@@ -184,3 +186,48 @@ class LazyRow:
             raise AttributeError(name) from None
         value, processor = self._row[index], self._processors[index]
         return value if processor is None or value is None else processor(value)
+
+
+# INSERTs of whole rows
+
+
+@cache
+def insert_statement(table: Table) -> Statement:
+    """An INSERT of whole rows."""
+    return Statement(insert(table), [column.name for column in table.columns])
+
+
+def insert_rows(connection: Connection, table_rows: TableRows) -> None:
+    """Insert whole rows, each into its table; on PostgreSQL one statement writes related rows of several tables.
+
+    Each statement is a round trip to the server, and writers of one conversation wait for each other that long. The
+    other databases take no INSERT within a statement; SQLite has no round trip, either.
+    """
+    if connection.dialect.name == "postgresql" and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
+        each = [(table, row) for table, rows in table_rows for row in rows]
+        statement, names = _combined_insert(tuple(table for table, _ in each))
+        values = {
+            name: row.get(column) for row_names, (_, row) in zip(names, each, strict=True) for name, column in row_names
+        }
+        statement.execute(connection, values)
+        return
+    for table, rows in table_rows:
+        if len(rows) == 1:
+            insert_statement(table).execute(connection, rows[0])
+        elif rows:
+            insert_statement(table).execute_many(connection, rows)
+
+
+@cache
+def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tuple[str, str]]]]:
+    """A statement that inserts a row into each table, and the names of its parameters by row and column."""
+    names = [
+        [(f"{column.name}_{number}", column.name) for column in table.columns] for number, table in enumerate(tables)
+    ]
+    inserts = [
+        insert(table).values({column: bindparam(name) for name, column in row_names})
+        for table, row_names in zip(tables, names, strict=True)
+    ]
+    *others, last = inserts
+    ctes = (other.cte(f"row_{number}") for number, other in enumerate(others))
+    return Statement(last.add_cte(*ctes)), names

@@ -4,97 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Delete, Select, Update, and_, bindparam, delete, false, or_, select, update
 
-from threadkeep.db.clock import from_now
-from threadkeep.db.queries.conversations import visible
+from threadkeep.db.dialects import from_now
+from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant
 from threadkeep.db.tables import context_caches, conversations, responses, usage_records
 
-
-def _named(table: Any) -> list[Any]:
-    return [
-        table.c.tenant_id == bindparam("tenant"),
-        table.c.account == bindparam("cache_account"),
-        table.c.model == bindparam("cache_model"),
-    ]
+# Columns and parameters of one cache, and of one that still belongs to a claim
+_NAMED: Final = {"account": "cache_account", "model": "cache_model"}
+_ONE: Final = {**_NAMED, "hash": "cache_hash"}
+_CLAIMED: Final = {**_ONE, "token": "cache_token"}
 
 
 @cache
 def caches_of() -> Select[Any]:
     """The caches of these hashes, those that are being created included, with the time of the database as `now`."""
     hashes = context_caches.c.hash.in_(bindparam("hashes", expanding=True))
-    return select(context_caches, from_now().label("now")).where(*_named(context_caches), hashes)
+    return select(context_caches, from_now().label("now")).where(*of_tenant(context_caches, **_NAMED), hashes)
 
 
 @cache
 def caches_made_by() -> Select[Any]:
     """The caches that a conversation created for an account, of all models."""
     table = context_caches.c
-    return (
-        select(context_caches)
-        .where(
-            table.tenant_id == bindparam("tenant"),
-            table.conversation_id == bindparam("key"),
-            table.account == bindparam("cache_account"),
-        )
-        .order_by(table.expires_at, table.hash)
-    )
+    made = select(context_caches).where(*of_conversation(context_caches, account="cache_account"))
+    return made.order_by(table.expires_at, table.hash)
 
 
 @cache
 def locked_cache() -> Select[Any]:
     """One cache, locked."""
-    return select(context_caches).where(*_one()).with_for_update()
-
-
-def _one() -> list[Any]:
-    return [*_named(context_caches), context_caches.c.hash == bindparam("cache_hash")]
+    return select(context_caches).where(*of_tenant(context_caches, **_ONE)).with_for_update()
 
 
 @cache
 def cache_change() -> Update:
     """Changes one cache; values come with the execution."""
-    return update(context_caches).where(*_one())
+    return update(context_caches).where(*of_tenant(context_caches, **_ONE))
 
 
 @cache
 def cache_sharing() -> Update:
     """Marks a cache as used by others, if it still belongs to that claim."""
-    return update(context_caches).where(*_one(), *_claimed()).values(is_shared=1)
+    return update(context_caches).where(*of_tenant(context_caches, **_CLAIMED)).values(is_shared=1)
 
 
 @cache
 def cache_removal(*, unshared: bool = False) -> Delete:
     """Removes one cache, if it still belongs to that claim, and with `unshared` only if nobody else uses it."""
     where = [context_caches.c.is_shared == 0] if unshared else []
-    return delete(context_caches).where(*_one(), *_claimed(), *where)
-
-
-def _claimed() -> list[Any]:
-    return [context_caches.c.token == bindparam("cache_token")]
+    return delete(context_caches).where(*of_tenant(context_caches, **_CLAIMED), *where)
 
 
 @cache
 def locked_conversation(*, scoped: bool) -> Select[Any]:
     """A conversation, locked: others who plan caches for it wait."""
-    table = conversations.c
-    where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
-    return select(table.id).where(*where).with_for_update()
+    return select(conversations.c.id).where(*itself(scoped=scoped)).with_for_update()
 
 
 def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
     """The newest answer in one format on these parts of a conversation, as (branch, after, up to), and its usage."""
     answer, used = responses.c, usage_records.c
-    joined = responses.join(
-        usage_records,
-        and_(
-            used.tenant_id == answer.tenant_id,
-            used.conversation_id == answer.conversation_id,
-            used.response == answer.number,
-        ),
-    )
+    same_conversation = and_(used.tenant_id == answer.tenant_id, used.conversation_id == answer.conversation_id)
+    joined = responses.join(usage_records, and_(same_conversation, used.response == answer.number))
     here = [
         and_(answer.branch == branch, answer.to_position > after, answer.to_position <= upto)
         for branch, after, upto in ranges
@@ -103,9 +77,7 @@ def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
         select(answer.number, used.input_tokens, used.cached_tokens)
         .select_from(joined)
         .where(
-            answer.tenant_id == bindparam("tenant"),
-            answer.conversation_id == bindparam("key"),
-            answer.format == bindparam("format"),
+            *of_conversation(responses, format="format"),
             used.input_tokens.is_not(None),
             or_(false(), *here),
         )

@@ -5,20 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Integer,
-    Select,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
@@ -28,42 +16,43 @@ ARCHIVED: Final = "archived"
 DELETED: Final = "deleted"
 
 # What a handle reads of its conversation.
-CONVERSATION_COLUMNS: Final = (
-    conversations.c.id,
-    conversations.c.public_id,
-    conversations.c.external_id,
-    conversations.c.user_id,
-    conversations.c.title,
-    conversations.c.labels,
-    conversations.c.status,
-    conversations.c.config_hash,
-    conversations.c.tool_set_hash,
-    conversations.c.active_branch,
-    conversations.c.next_position,
-    conversations.c.next_response,
-    conversations.c.next_branch,
-    conversations.c.head_position,
-    conversations.c.revision,
-    conversations.c.created_at,
-    conversations.c.last_activity_at,
-)
+CONVERSATION_COLUMNS: Final = tuple(
+    conversations.c[name]
+    for name in (
+        "id", "public_id", "external_id", "user_id", "title", "labels", "status", "config_hash", "tool_set_hash",
+        "active_branch", "next_position", "next_response", "next_branch", "head_position", "revision", "created_at",
+        "last_activity_at",
+    )
+)  # fmt: skip
 
 # What an append needs to know of it after the reservation.
-COUNTER_COLUMNS: Final = (
-    conversations.c.next_position,
-    conversations.c.next_response,
-    conversations.c.next_branch,
-    conversations.c.revision,
-    conversations.c.user_id,
-    conversations.c.config_hash,
-    conversations.c.tool_set_hash,
-)
+COUNTER_COLUMNS: Final = tuple(
+    conversations.c[name]
+    for name in (
+        "next_position", "next_response", "next_branch", "revision", "user_id", "config_hash", "tool_set_hash",
+    )
+)  # fmt: skip
 
 # The first position that the search index lacks, also for a new title.
-_SEARCH_FROM: Final = func.coalesce(conversations.c.search_from, conversations.c.next_position)
+_SEARCH_FROM: Final = sa.func.coalesce(conversations.c.search_from, conversations.c.next_position)
 
 CONVERSATION_READER: Final = RowReader(CONVERSATION_COLUMNS)
 COUNTER_READER: Final = RowReader(COUNTER_COLUMNS)
+
+
+def of_tenant(table: Table, **equal: str) -> list[ColumnElement[bool]]:
+    """Conditions for rows of the parameter `tenant`, whose columns `equal` the parameters of these names."""
+    return [table.c[column] == bindparam(name) for column, name in {"tenant_id": "tenant", **equal}.items()]
+
+
+def of_conversation(table: Table, **equal: str) -> list[ColumnElement[bool]]:
+    """The same for rows that belong to the conversation `key`."""
+    return of_tenant(table, conversation_id="key", **equal)
+
+
+def itself(*, scoped: bool) -> list[ColumnElement[bool]]:
+    """Conditions for the conversation `key`, where it is visible."""
+    return [*of_tenant(conversations, id="key"), *visible(scoped=scoped)]
 
 
 @cache
@@ -73,16 +62,15 @@ def conversation_by(column: str, *, scoped: bool, locked: bool = False) -> State
     `locked`: it is neither changed nor hidden before the end of the transaction.
     """
     value = bindparam("value", type_=conversations.c[column].type)
-    where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c[column] == value]
-    statement = select(*CONVERSATION_COLUMNS).where(*where, *visible(scoped=scoped))
+    where = [*of_tenant(conversations), conversations.c[column] == value, *visible(scoped=scoped)]
+    statement = select(*CONVERSATION_COLUMNS).where(*where)
     return Statement(statement.with_for_update(read=True) if locked else statement)
 
 
 @cache
 def owner_of() -> Select[Any]:
     """The user of a conversation, even of a deleted one."""
-    table = conversations.c
-    return select(table.user_id).where(table.tenant_id == bindparam("tenant"), table.id == bindparam("key"))
+    return select(conversations.c.user_id).where(*of_tenant(conversations, id="key"))
 
 
 @cache
@@ -96,46 +84,43 @@ def reservation(
     `free` does not match a conversation with a response in progress; `streams` adds the parameter of that name to their
     number.
     """
-    table = conversations
-    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
+    table, where = conversations.c, itself(scoped=scoped)
     if expected:
-        where.append(table.c.head_position == bindparam("head"))
+        where.append(table.head_position == bindparam("head"))
     if free:
-        where.append(table.c.streams.is_(None))
+        where.append(table.streams.is_(None))
     values: list[tuple[Any, Any]] = [
-        (table.c.next_position, table.c.next_position + bindparam("items")),
-        (table.c.next_response, table.c.next_response + bindparam("responses")),
-        (table.c.next_branch, table.c.next_branch + bindparam("branches")),
-        (table.c.last_activity_at, bindparam("now", type_=table.c.last_activity_at.type)),
+        (table.search_from, _SEARCH_FROM),
+        (table.next_position, table.next_position + bindparam("items")),
+        (table.next_response, table.next_response + bindparam("responses")),
+        (table.next_branch, table.next_branch + bindparam("branches")),
+        (table.last_activity_at, bindparam("now", type_=table.last_activity_at.type)),
     ]
-    if streams:
-        zero: ColumnElement[int] = literal_column("0", Integer)
-        count = func.coalesce(table.c.streams, zero) + bindparam("streams")
-        values.append((table.c.streams, func.nullif(count, zero)))
-    values.insert(0, (table.c.search_from, _SEARCH_FROM))
     if root:
-        values.insert(0, (table.c.head_position, table.c.next_position + bindparam("items") - 1))
-    statement = update(table).where(*where).ordered_values(*values)
+        values.insert(0, (table.head_position, table.next_position + bindparam("items") - 1))
+    if streams:
+        zero: ColumnElement[int] = sa.literal_column("0", sa.Integer)
+        count = sa.func.coalesce(table.streams, zero) + bindparam("streams")
+        values.append((table.streams, sa.func.nullif(count, zero)))
+    statement = sa.update(conversations).where(*where).ordered_values(*values)
     return Statement(statement.returning(*COUNTER_COLUMNS) if returning else statement)
 
 
 @cache
 def conversation_update(*columns: str, scoped: bool, returning: bool) -> Statement:
     """An UPDATE that is not an append: sets the columns, and the revision grows."""
-    table = conversations
-    where = [table.c.tenant_id == bindparam("tenant"), table.c.id == bindparam("key"), *visible(scoped=scoped)]
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
     if "title" in columns:
         values["search_from"] = _SEARCH_FROM
-    statement = update(table).where(*where).values(revision=table.c.revision + 1, **values)
+    values["revision"] = conversations.c.revision + 1
+    statement = sa.update(conversations).where(*itself(scoped=scoped)).values(values)
     return Statement(statement.returning(*CONVERSATION_COLUMNS) if returning else statement)
 
 
 @cache
 def counters_of(*, scoped: bool) -> Statement:
     """What the reservation returns, for databases without RETURNING."""
-    where = [conversations.c.tenant_id == bindparam("tenant"), conversations.c.id == bindparam("key")]
-    return Statement(select(*COUNTER_COLUMNS).where(*where, *visible(scoped=scoped)))
+    return Statement(select(*COUNTER_COLUMNS).where(*itself(scoped=scoped)))
 
 
 @cache
@@ -145,104 +130,81 @@ def conversation_page(*, user: bool, statuses: bool, labels: int, after: bool) -
     Parameters: tenant, limit; user; status; key_0, value_0 …; after_at, after_id. The condition for a page is written
     so that all three databases start in the middle of the index.
     """
-    table = conversations
-    where = [table.c.tenant_id == bindparam("tenant")]
-    if user:
-        where.append(table.c.user_id == bindparam("user"))
-    where.append(
-        table.c.status == bindparam("status") if statuses else or_(table.c.status == ACTIVE, table.c.status == ARCHIVED)
-    )
+    table = conversations.c
+    where = of_tenant(conversations, **({"user_id": "user"} if user else {}))
+    if statuses:
+        where.append(table.status == bindparam("status"))
+    else:
+        where.append(sa.or_(table.status == ACTIVE, table.status == ARCHIVED))
     where += [
-        table.c.id.in_(with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}")))
+        table.id.in_(with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}")))
         for number in range(labels)
     ]
     if after:
-        at, key = table.c.last_activity_at, table.c.id
-        where.append(and_(at <= bindparam("after_at"), or_(at < bindparam("after_at"), key < bindparam("after_id"))))
-    order = (table.c.last_activity_at.desc(), table.c.id.desc())
+        at, key = table.last_activity_at, table.id
+        where += [at <= bindparam("after_at"), sa.or_(at < bindparam("after_at"), key < bindparam("after_id"))]
+    order = (table.last_activity_at.desc(), table.id.desc())
     return Statement(select(*CONVERSATION_COLUMNS).where(*where).order_by(*order).limit(bindparam("limit")))
 
 
 @cache
 def config_of() -> Select[Any]:
     """The options of a hash."""
-    return select(configs.c.config).where(
-        configs.c.tenant_id == bindparam("tenant"), configs.c.hash == bindparam("hash")
-    )
+    return select(configs.c.config).where(*of_tenant(configs, hash="hash"))
 
 
 @cache
 def configs_of() -> Select[Any]:
     """The options of several hashes."""
-    return select(configs.c.hash, configs.c.config).where(
-        configs.c.tenant_id == bindparam("tenant"), configs.c.hash.in_(bindparam("hashes", expanding=True))
-    )
+    return select(configs.c.hash, configs.c.config).where(*_of_hashes(configs))
 
 
 @cache
 def tool_set_of() -> Select[Any]:
     """The definitions of a tool set."""
-    return select(tool_sets.c.definitions).where(
-        tool_sets.c.tenant_id == bindparam("tenant"), tool_sets.c.hash == bindparam("hash")
-    )
+    return select(tool_sets.c.definitions).where(*of_tenant(tool_sets, hash="hash"))
 
 
 @cache
 def tool_definitions_of() -> Select[Any]:
     """The tools of several hashes."""
-    return select(tool_definitions.c.hash, tool_definitions.c.definition).where(
-        tool_definitions.c.tenant_id == bindparam("tenant"),
-        tool_definitions.c.hash.in_(bindparam("hashes", expanding=True)),
-    )
+    table = tool_definitions.c
+    return select(table.hash, table.definition).where(*_of_hashes(tool_definitions))
 
 
 @cache
 def locked_definitions() -> Select[Any]:
     """The hashes that exist, locked so that their rows stay until the end of the transaction."""
-    table = tool_definitions.c
-    where = [table.tenant_id == bindparam("tenant"), table.hash.in_(bindparam("hashes", expanding=True))]
-    return select(table.hash).where(*where).order_by(table.hash).with_for_update(read=True, key_share=True)
+    key = tool_definitions.c.hash
+    found = select(key).where(*_of_hashes(tool_definitions))
+    return found.order_by(key).with_for_update(read=True, key_share=True)
+
+
+def _of_hashes(table: Table) -> list[ColumnElement[bool]]:
+    return [*of_tenant(table), table.c.hash.in_(bindparam("hashes", expanding=True))]
 
 
 @cache
 def branch_of() -> Select[Any]:
     """A forked branch by its number."""
-    return select(branches).where(
-        branches.c.tenant_id == bindparam("tenant"),
-        branches.c.conversation_id == bindparam("key"),
-        branches.c.number == bindparam("number"),
-    )
+    return select(branches).where(*of_conversation(branches, number="number"))
 
 
 @cache
 def branches_of() -> Select[Any]:
     """A page of forked branches."""
-    return (
-        select(branches)
-        .where(
-            branches.c.tenant_id == bindparam("tenant"),
-            branches.c.conversation_id == bindparam("key"),
-            branches.c.number > bindparam("after"),
-        )
-        .order_by(branches.c.number)
-        .limit(bindparam("limit"))
-    )
+    found = select(branches).where(*of_conversation(branches), branches.c.number > bindparam("after"))
+    return found.order_by(branches.c.number).limit(bindparam("limit"))
 
 
 @cache
 def branch_head(*, expected: bool) -> Statement:
     """Move the head of a forked branch to `last` when `count` items were added; where expected, only from `head`."""
-    where = [
-        branches.c.tenant_id == bindparam("tenant"),
-        branches.c.conversation_id == bindparam("key"),
-        branches.c.number == bindparam("branch"),
-    ]
-    if expected:
-        where.append(branches.c.head_position == bindparam("head"))
-    moved = case(
-        (bindparam("count", type_=Integer) > 0, bindparam("last", type_=BigInteger)), else_=branches.c.head_position
-    )
-    return Statement(update(branches).where(*where).values(head_position=moved))
+    head = branches.c.head_position
+    where = of_conversation(branches, number="branch", **({"head_position": "head"} if expected else {}))
+    last = bindparam("last", type_=sa.BigInteger)
+    moved = sa.case((bindparam("count", type_=sa.Integer) > 0, last), else_=head)
+    return Statement(sa.update(branches).where(*where).values(head_position=moved))
 
 
 def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, and_, bindparam, func, literal_column, select
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, select
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.queries.conversations import visible
+from threadkeep.db.queries.conversations import itself, of_conversation
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
@@ -39,14 +39,6 @@ def _entry_columns(dialect: str) -> list[Any]:
     return [_column(name, dialect) for name in _ENTRY]
 
 
-def _of_branch() -> list[Any]:
-    return [
-        items.c.tenant_id == bindparam("tenant"),
-        items.c.conversation_id == bindparam("key"),
-        items.c.branch == bindparam("branch"),
-    ]
-
-
 def _latest(statement: Select[Any], dialect: str) -> Select[Any]:
     """Read what is committed now, in a transaction that has locked the conversation.
 
@@ -72,51 +64,43 @@ def history_after(dialect: str, *, scoped: bool, latest: bool = False) -> Statem
             items.c.position > bindparam("after"),
         ),
     )
-    where = [table.tenant_id == bindparam("tenant"), table.id == bindparam("key"), *visible(scoped=scoped)]
     columns = [*_entry_columns(dialect), table.revision, table.next_position]
-    statement = select(*columns).select_from(joined).where(*where).order_by(items.c.position)
+    statement = select(*columns).select_from(joined).where(*itself(scoped=scoped)).order_by(items.c.position)
     return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)
 
 
 @cache
 def entries_of(dialect: str, *, latest: bool = False) -> Statement:
     """The items of one branch after one position and up to another, as the formats read them."""
-    where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
-    statement = select(*_entry_columns(dialect)).where(*where).order_by(items.c.position)
+    statement = select(*_entry_columns(dialect)).where(*_between(items, branch="branch")).order_by(items.c.position)
     return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)
 
 
 @cache
 def stored_items_of(dialect: str, *, descending: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
-    where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*_entry_columns(dialect), *_STORED).where(*where)
+    chosen = select(*_entry_columns(dialect), *_STORED).where(*_between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
 def stored_item_of(dialect: str) -> Statement:
     """One item by its position."""
-    where = [
-        items.c.tenant_id == bindparam("tenant"),
-        items.c.conversation_id == bindparam("key"),
-        items.c.position == bindparam("position"),
-    ]
-    return Statement(select(*_entry_columns(dialect), *_STORED).where(*where), text_as_bytes=True)
+    chosen = select(*_entry_columns(dialect), *_STORED)
+    return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
 
 
 @cache
 def position_of() -> Select[Any]:
     """An item of a branch itself at a position, if there is one."""
-    return select(items.c.position).where(*_of_branch(), items.c.position == bindparam("position"))
+    return select(items.c.position).where(*of_conversation(items, branch="branch", position="position"))
 
 
 @cache
 def last_position() -> Select[Any]:
     """The last position of a branch itself between two positions (exclusive, inclusive)."""
-    where = [*_of_branch(), items.c.position > bindparam("after"), items.c.position <= bindparam("upto")]
-    return select(func.max(items.c.position)).where(*where)
+    return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
 
 
 @cache
@@ -126,12 +110,13 @@ def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
     statement = (
         select(item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, blobs.c.content)
         .select_from(joined)
-        .where(
-            item_blobs.c.tenant_id == bindparam("tenant"),
-            item_blobs.c.conversation_id == bindparam("key"),
-            item_blobs.c.position > bindparam("after"),
-            item_blobs.c.position <= bindparam("upto"),
-        )
+        .where(*_between(item_blobs))
         .order_by(item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
     )
     return _latest(statement, dialect) if latest else statement
+
+
+def _between(table: Table, **equal: str) -> list[ColumnElement[bool]]:
+    """Conditions for rows of a conversation after one position and up to another."""
+    position = table.c.position
+    return [*of_conversation(table, **equal), position > bindparam("after"), position <= bindparam("upto")]

@@ -9,35 +9,13 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    BindParameter,
-    ColumnElement,
-    Delete,
-    Double,
-    FromClause,
-    Select,
-    Update,
-    and_,
-    bindparam,
-    cast,
-    column,
-    delete,
-    func,
-    literal,
-    literal_column,
-    not_,
-    or_,
-    select,
-    table,
-    text,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import TSQUERY
 
 from threadkeep.db.base import PREFIX
-from threadkeep.db.queries.conversations import ACTIVE, DELETED, with_label
+from threadkeep.db.queries.conversations import ACTIVE, DELETED, of_conversation, of_tenant, with_label
 from threadkeep.db.tables import conversations, items, search_documents
 from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term, respelled, words_of
 
@@ -65,28 +43,28 @@ class SearchQuery:
 
 # SQLite's index is a table of its own. It stores no text, so a deletion has to state the words to remove.
 INDEX: Final = f"{PREFIX}search_index"
-CREATE_INDEX: Final = text(
+CREATE_INDEX: Final = sa.text(
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} "
     "USING fts5(words, content='', tokenize='unicode61 remove_diacritics 2')"
 )
-DROP_INDEX: Final = text(f"DROP TABLE IF EXISTS {INDEX}")
+DROP_INDEX: Final = sa.text(f"DROP TABLE IF EXISTS {INDEX}")
 # For an index that is too damaged to be opened: without its entry, the tables of FTS5 are plain tables.
 FORGET_INDEX: Final = [
-    text("PRAGMA writable_schema=ON"),
-    text(f"DELETE FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'"),  # noqa: S608 - a constant
-    text("PRAGMA writable_schema=RESET"),
-    *(text(f"DROP TABLE IF EXISTS {INDEX}_{part}") for part in ("data", "idx", "docsize", "config")),
+    sa.text("PRAGMA writable_schema=ON"),
+    sa.text(f"DELETE FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'"),  # noqa: S608 - a constant
+    sa.text("PRAGMA writable_schema=RESET"),
+    *(sa.text(f"DROP TABLE IF EXISTS {INDEX}_{part}") for part in ("data", "idx", "docsize", "config")),
 ]
-HAS_INDEX: Final = text(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'")  # noqa: S608 - a constant
+HAS_INDEX: Final = sa.text(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'")  # noqa: S608 - a constant
 _DOCUMENTS: Final = f"FROM {search_documents.name} WHERE tenant_id = :tenant AND id IN :ids"
-_IDS: Final[BindParameter[Any]] = bindparam("ids", expanding=True)
-INDEX_DOCUMENTS: Final = text(
+_IDS: Final[sa.BindParameter[Any]] = bindparam("ids", expanding=True)
+INDEX_DOCUMENTS: Final = sa.text(
     f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) {_DOCUMENTS}"
 ).bindparams(_IDS)
-UNINDEX_DOCUMENTS: Final = text(
+UNINDEX_DOCUMENTS: Final = sa.text(
     f"INSERT INTO {INDEX} ({INDEX}, rowid, words) SELECT 'delete', id, coalesce(words, text) {_DOCUMENTS}"
 ).bindparams(_IDS)
-INDEX_ALL: Final = text(
+INDEX_ALL: Final = sa.text(
     f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) FROM {search_documents.name}"  # noqa: S608 - constants
 )
 
@@ -160,7 +138,7 @@ def matching_documents(dialect: str, tenant: int, scope_user: str | None, query:
     page = select(ranked)
     if query.after is not None:
         score, key = query.after
-        page = page.where(ranked.c.score <= score, or_(ranked.c.score < score, ranked.c.id < key))
+        page = page.where(ranked.c.score <= score, sa.or_(ranked.c.score < score, ranked.c.id < key))
     best = page.order_by(ranked.c.score.desc(), ranked.c.id.desc()).limit(query.limit).subquery("best")
     documents, talks = search_documents.c, conversations.c
     return (
@@ -169,8 +147,8 @@ def matching_documents(dialect: str, tenant: int, scope_user: str | None, query:
             documents.created_at, documents.text, talks.public_id, talks.title, talks.user_id,
         )
         .select_from(best)
-        .join(search_documents, and_(documents.tenant_id == tenant, documents.id == best.c.id))
-        .join(conversations, and_(talks.tenant_id == tenant, talks.id == documents.conversation_id))
+        .join(search_documents, sa.and_(documents.tenant_id == tenant, documents.id == best.c.id))
+        .join(conversations, sa.and_(talks.tenant_id == tenant, talks.id == documents.conversation_id))
         .order_by(best.c.score.desc(), best.c.id.desc())
     )  # fmt: skip
 
@@ -179,31 +157,34 @@ def _ranked(dialect: str, tenant: int, scope_user: str | None, query: SearchQuer
     """All documents that match, with their scores."""
     documents, talks = search_documents.c, conversations.c
     source, match, score = _MATCHES.get(dialect, _mysql_match)(query.terms)
-    source = source.join(
-        conversations, and_(talks.tenant_id == documents.tenant_id, talks.id == documents.conversation_id)
-    )
+    source = source.join(conversations, _belongs_to_conversation(search_documents))
     where = [documents.tenant_id == tenant, match, talks.status != DELETED, *_filters(tenant, query)]
     if scope_user is not None:
         where.append(talks.user_id == scope_user)
-    parts = cast(func.round(score * SCORE_PARTS), BigInteger).label("score")
+    parts = sa.cast(func.round(score * SCORE_PARTS), sa.BigInteger).label("score")
     return select(documents.id, parts).select_from(source).where(*where)
 
 
+def _belongs_to_conversation(table: sa.Table) -> ColumnElement[bool]:
+    """The condition of a join."""
+    return sa.and_(table.c.tenant_id == conversations.c.tenant_id, table.c.conversation_id == conversations.c.id)
+
+
 # the tables, the condition, and the score
-Match = tuple[FromClause, ColumnElement[bool], ColumnElement[Any]]
+Match = tuple[sa.FromClause, ColumnElement[bool], ColumnElement[Any]]
 
 
 def _fts5_match(terms: Sequence[Term]) -> Match:
-    name: ColumnElement[Any] = literal_column(INDEX)
-    index = table(INDEX, column("rowid", BigInteger))
+    name: ColumnElement[Any] = sa.literal_column(INDEX)
+    index = sa.table(INDEX, sa.column("rowid", sa.BigInteger))
     source = index.join(search_documents, search_documents.c.id == index.c.rowid)
-    return source, name.op("MATCH", is_comparison=True)(literal(_fts5(terms))), -func.bm25(name)
+    return source, name.op("MATCH", is_comparison=True)(sa.literal(_fts5(terms))), -func.bm25(name)
 
 
 def _tsvector_match(terms: Sequence[Term]) -> Match:
-    words, query = search_documents.c.words, cast(literal(_tsquery(terms)), TSQUERY)
+    words, query = search_documents.c.words, sa.cast(sa.literal(_tsquery(terms)), TSQUERY)
     wanted, _ = _parted(terms)  # ts_rank has no score for excluded terms
-    rank = cast(func.ts_rank(words, cast(literal(_tsquery(wanted)), TSQUERY), _BY_LENGTH), Double)
+    rank = sa.cast(func.ts_rank(words, sa.cast(sa.literal(_tsquery(wanted)), TSQUERY), _BY_LENGTH), sa.Double)
     return search_documents, words.op("@@", is_comparison=True)(query), rank
 
 
@@ -213,10 +194,10 @@ def _mysql_match(terms: Sequence[Term]) -> Match:
     wanted, excluded = _parted(terms)
     score = mysql.match(words, against=" ".join(map(_boolean, wanted))).in_boolean_mode()
     others = [
-        not_(and_(mysql.match(words, against=_boolean(term)).in_boolean_mode(), *_side_by_side([term])))
+        sa.not_(sa.and_(mysql.match(words, against=_boolean(term)).in_boolean_mode(), *_side_by_side([term])))
         for term in excluded
     ]
-    return search_documents, and_(score, *_side_by_side(wanted), *others), score
+    return search_documents, sa.and_(score, *_side_by_side(wanted), *others), score
 
 
 def _side_by_side(terms: Sequence[Term]) -> list[ColumnElement[bool]]:
@@ -259,7 +240,7 @@ def unindexed_conversations() -> Select[Any]:
     talks = conversations.c
     return (
         select(talks.id, talks.title, talks.created_at, talks.search_from)
-        .where(talks.tenant_id == bindparam("tenant"), talks.search_from >= 0, talks.status != DELETED)
+        .where(*_is_unindexed())
         .order_by(talks.search_from, talks.id)
         .limit(bindparam("limit"))
         .with_for_update(skip_locked=True)
@@ -269,12 +250,15 @@ def unindexed_conversations() -> Select[Any]:
 @cache
 def any_unindexed() -> Select[Any]:
     """One such conversation, without a lock."""
-    talks = conversations.c
-    return (
-        select(talks.id)
-        .where(talks.tenant_id == bindparam("tenant"), talks.search_from >= 0, talks.status != DELETED)
-        .limit(1)
-    )
+    return select(conversations.c.id).where(*_is_unindexed()).limit(1)
+
+
+def _is_unindexed() -> list[ColumnElement[bool]]:
+    return [*of_tenant(conversations), conversations.c.search_from >= 0, conversations.c.status != DELETED]
+
+
+def _among_keys() -> list[ColumnElement[bool]]:
+    return [*of_tenant(conversations), conversations.c.id.in_(bindparam("keys", expanding=True))]
 
 
 @cache
@@ -286,18 +270,12 @@ def unindexed_items(*, current: bool) -> Select[Any]:
     REPEATABLE READ): the conversations are read like that, because they are locked.
     """
     talks, rows = conversations.c, items.c
+    joined = conversations.join(items, _belongs_to_conversation(items))
     json = func.substr(func.coalesce(rows.payload, rows.rest), 1, JSON_LIMIT).label("json")
     statement = (
         select(rows.conversation_id, rows.position, rows.branch, rows.type, rows.role, rows.created_at, json)
-        .select_from(
-            conversations.join(items, and_(rows.tenant_id == talks.tenant_id, rows.conversation_id == talks.id))
-        )
-        .where(
-            talks.tenant_id == bindparam("tenant"),
-            talks.id.in_(bindparam("keys", expanding=True)),
-            rows.position >= talks.search_from,
-            rows.position >= bindparam("lowest"),
-        )
+        .select_from(joined)
+        .where(*_among_keys(), rows.position >= talks.search_from, rows.position >= bindparam("lowest"))
         .order_by(talks.id, rows.position)
         .limit(bindparam("limit"))
     )
@@ -308,53 +286,37 @@ def unindexed_items(*, current: bool) -> Select[Any]:
 def existing_documents() -> Select[Any]:
     """Documents of some conversations: titles, and items that are not marked as indexed (mostly none)."""
     talks, documents = conversations.c, search_documents.c
-    joined = conversations.join(
-        search_documents, and_(documents.tenant_id == talks.tenant_id, documents.conversation_id == talks.id)
-    )
-    is_new = or_(documents.position == TITLE_POSITION, documents.position >= talks.search_from)
+    joined = conversations.join(search_documents, _belongs_to_conversation(search_documents))
+    is_new = sa.or_(documents.position == TITLE_POSITION, documents.position >= talks.search_from)
     return (
         select(documents.conversation_id, documents.position, documents.id, documents.text)
         .select_from(joined)
-        .where(talks.tenant_id == bindparam("tenant"), talks.id.in_(bindparam("keys", expanding=True)), is_new)
+        .where(*_among_keys(), is_new)
     )
 
 
 @cache
-def index_progress() -> Update:
+def index_progress() -> sa.Update:
     """Mark how far some conversations are indexed; NULL: to their ends."""
-    talks = conversations.c
-    return (
-        update(conversations)
-        .where(talks.tenant_id == bindparam("tenant"), talks.id.in_(bindparam("keys", expanding=True)))
-        .values(search_from=bindparam("next", type_=BigInteger))
-    )
+    return sa.update(conversations).where(*_among_keys()).values(search_from=bindparam("next", type_=sa.BigInteger))
 
 
 @cache
-def index_reset() -> Update:
+def index_reset() -> sa.Update:
     """Mark all conversations of a tenant as not indexed."""
-    talks = conversations.c
-    return (
-        update(conversations)
-        .where(talks.tenant_id == bindparam("tenant"), talks.status != DELETED)
-        .values(search_from=0)
-    )
+    where = [*of_tenant(conversations), conversations.c.status != DELETED]
+    return sa.update(conversations).where(*where).values(search_from=0)
 
 
 @cache
 def documents_of(*, conversation: bool) -> Select[Any]:
     """Some documents of a tenant, or of one of its conversations."""
-    documents = search_documents.c
-    where = [documents.tenant_id == bindparam("tenant")]
-    if conversation:
-        where.append(documents.conversation_id == bindparam("key"))
-    return select(documents.id).where(*where).limit(bindparam("limit"))
+    where = (of_conversation if conversation else of_tenant)(search_documents)
+    return select(search_documents.c.id).where(*where).limit(bindparam("limit"))
 
 
 @cache
-def documents_removal() -> Delete:
+def documents_removal() -> sa.Delete:
     """Remove documents by their ids."""
-    documents = search_documents.c
-    return delete(search_documents).where(
-        documents.tenant_id == bindparam("tenant"), documents.id.in_(bindparam("ids", expanding=True))
-    )
+    is_removed = search_documents.c.id.in_(bindparam("ids", expanding=True))
+    return sa.delete(search_documents).where(*of_tenant(search_documents), is_removed)

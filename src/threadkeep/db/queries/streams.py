@@ -7,14 +7,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, insert, select, update
 
-from threadkeep.db.clock import from_now, seconds
+from threadkeep.db.dialects import from_now, seconds
 from threadkeep.db.driver import Parameters, Statement
+from threadkeep.db.queries.conversations import of_conversation
 from threadkeep.db.tables import responses, stream_parts
-
-
-def _of(table: Any) -> list[ColumnElement[bool]]:
-    return [table.c.tenant_id == bindparam("tenant"), table.c.conversation_id == bindparam("key")]
-
 
 _NEW = "new_"  # before the names of parameters that are values of a new row
 
@@ -36,14 +32,14 @@ def open_response_of() -> Select[Any]:
     """The response that is in progress on a branch, and the time by which its lease runs."""
     table = responses.c
     columns = (table.number, table.lease_until, from_now().label("now"))
-    return select(*columns).where(*_of(responses), table.open_branch == bindparam("branch"))
+    return select(*columns).where(*of_conversation(responses, open_branch="branch"))
 
 
 @cache
 def stream_by_token() -> Select[Any]:
     """The response in progress of whoever holds this token."""
     table = responses.c
-    where = [*_of(responses), table.lease_token == bindparam("token"), table.open_branch.is_not(None)]
+    where = [*of_conversation(responses), table.lease_token == bindparam("token"), table.open_branch.is_not(None)]
     return select(table.number, table.branch).where(*where)
 
 
@@ -55,40 +51,37 @@ def stream_of() -> Select[Any]:
         table.format, table.input_to, table.from_position, table.tool_set_hash, table.lease_until, table.lease_token,
         table.open_branch, from_now().label("now"),
     )  # fmt: skip
-    return select(*columns).where(*_of(responses), table.number == bindparam("number"))
+    return select(*columns).where(*of_conversation(responses, number="number"))
 
 
 @cache
 def lease_renewal() -> Statement:
     """Extends a lease, for its holder."""
-    table = responses.c
-    where = [
-        *_of(responses), table.number == bindparam("response"), table.lease_token == bindparam("token"),
-        table.open_branch.is_not(None),
-    ]  # fmt: skip
-    return Statement(update(responses).where(*where).values(lease_until=from_now(seconds("lease"))))
+    renewed = update(responses).where(*_held(), responses.c.open_branch.is_not(None))
+    return Statement(renewed.values(lease_until=from_now(seconds("lease"))))
 
 
 @cache
 def ended() -> Update:
     """Finalizes a response in progress, for the holder of its lease; values come with the execution."""
-    table = responses.c
-    where = [*_of(responses), table.number == bindparam("response"), table.lease_token == bindparam("token")]
-    return update(responses).where(*where)
+    return update(responses).where(*_held())
+
+
+def _held() -> list[ColumnElement[bool]]:
+    return [*of_conversation(responses, number="response"), responses.c.lease_token == bindparam("token")]
 
 
 @cache
 def parts_of() -> Select[Any]:
     """The parts of a response in progress."""
     table = stream_parts.c
-    where = [*_of(stream_parts), table.number == bindparam("number")]
-    return select(table.content).where(*where).order_by(table.part)
+    return select(table.content).where(*of_conversation(stream_parts, number="number")).order_by(table.part)
 
 
 @cache
 def parts_removal() -> Delete:
     """Removes the parts of a response whose items are written."""
-    return delete(stream_parts).where(*_of(stream_parts), stream_parts.c.number == bindparam("number"))
+    return delete(stream_parts).where(*of_conversation(stream_parts, number="number"))
 
 
 @cache
@@ -96,4 +89,4 @@ def unfinished_of() -> Select[Any]:
     """The responses in progress of a conversation."""
     table = responses.c
     columns = (table.number, table.format, table.tool_set_hash, table.lease_token)
-    return select(*columns).where(*_of(responses), table.open_branch.is_not(None)).with_for_update()
+    return select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None)).with_for_update()

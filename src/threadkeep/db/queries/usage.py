@@ -10,28 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    CompoundSelect,
-    Date,
-    Integer,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    case,
-    cast,
-    collate,
-    false,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
+from sqlalchemy import Select, Table, bindparam, func, select
 
 from threadkeep.db.driver import Statement
-from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.queries.conversations import DELETED, of_tenant
 from threadkeep.db.queries.usage_times import TIMES, has_changes, time_keys
 from threadkeep.db.tables import conversations, usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.types import MYSQL, Identifier
@@ -52,33 +35,19 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StatementKey:
-    """What kind of report it is, apart from values.
+    """What kind of report it is, apart from values."""
 
-    Attributes:
-        by: what it is grouped by.
-        filters: by column: the number of values, and whether NULL is one of them.
-        ranges: the number of ranges of days of the ledger; None: all days.
-        rolled_up: the number of ranges of rolled-up days.
-        spans: whether the statement itself finds their range: all of them, where there are no other days between.
-        since: whether the bound lies within a day, likewise `until`.
-        is_of_user: whether the store is for one user.
-        is_of_conversation: whether it is about one conversation.
-        offsets: seconds by which local time is ahead of UTC, one more than there are changes; None: times are UTC.
-        order_by: the sum to order by, largest first.
-        is_limited: whether the number of rows is limited.
-    """
-
-    by: tuple[str, ...]
-    filters: tuple[tuple[str, int, bool], ...] = ()
-    ranges: int | None = None
-    rolled_up: int = 0
-    spans: bool = False
-    since: bool = False
+    by: tuple[str, ...]  # what it is grouped by
+    filters: tuple[tuple[str, int, bool], ...] = ()  # column, number of values, whether NULL is one of them
+    ranges: int | None = None  # number of ranges of days of the ledger; None: all days
+    rolled_up: int = 0  # number of ranges of rolled-up days
+    spans: bool = False  # the statement itself finds their range: all of them, where there are no other days between
+    since: bool = False  # the bound lies within a day, likewise `until`
     until: bool = False
-    is_of_user: bool = False
+    is_of_user: bool = False  # the store is for one user
     is_of_conversation: bool = False
-    offsets: tuple[int, ...] | None = None
-    order_by: str | None = None
+    offsets: tuple[int, ...] | None = None  # by which local time is ahead (see `time_keys`); None: times are UTC
+    order_by: str | None = None  # the sum to order by, largest first
     is_limited: bool = False
 
     @property
@@ -109,7 +78,7 @@ def ledger_sums(dialect: str) -> list[Any]:
         "attempts": func.count(),
         "costs": func.count(columns.cost_nano),
         "latencies": func.count(columns.latency_ms),
-        "cache_known_tokens": _sum(case((columns.cached_tokens.is_not(None), columns.input_tokens)), dialect),
+        "cache_known_tokens": _sum(sa.case((columns.cached_tokens.is_not(None), columns.input_tokens)), dialect),
     }
     return [(counted[name] if name in counted else _sum(columns[name], dialect)).label(name) for name in SUMS]
 
@@ -117,8 +86,8 @@ def ledger_sums(dialect: str) -> list[Any]:
 def _sum(column: Any, dialect: str) -> Any:
     """A sum as a 64-bit integer: servers sum to decimals, which take longer to compute and to read."""
     if dialect == "postgresql":
-        return func.threadkeep_sum(column, type_=BigInteger)  # created by the first revision
-    return cast(func.sum(column), BigInteger) if dialect in MYSQL else func.sum(column)
+        return func.threadkeep_sum(column, type_=sa.BigInteger)  # created by the first revision
+    return sa.cast(func.sum(column), sa.BigInteger) if dialect in MYSQL else func.sum(column)
 
 
 def report_statement(key: StatementKey, dialect: str) -> Statement:
@@ -155,11 +124,8 @@ def rolled_up_days() -> Statement:
 
 
 def _are_rolled_up(ranges: int) -> list[Any]:
-    return [
-        usage_days.c.tenant_id == bindparam("tenant"),
-        usage_days.c.filled_at.is_not(None),
-        _in_ranges(usage_days.c.day, "rolled_up", ranges),
-    ]
+    days = usage_days.c
+    return [*of_tenant(usage_days), days.filled_at.is_not(None), _in_ranges(days.day, "rolled_up", ranges)]
 
 
 def key_width(key: StatementKey) -> int:
@@ -173,19 +139,19 @@ def _of_ledger(key: StatementKey, dialect: str) -> Select[Any]:
     return select(*groups, *ledger_sums(dialect)).where(*_ledger_conditions(key)).group_by(*_group_names(groups))
 
 
-def _with_rolled_up(key: StatementKey, dialect: str) -> Select[Any] | CompoundSelect[Any]:
+def _with_rolled_up(key: StatementKey, dialect: str) -> Select[Any] | sa.CompoundSelect[Any]:
     """Rolled-up days from their sums, and other days from the ledger, in one statement."""
     table = _sums_table(key)
     days = _span(table, dialect) if key.spans else _scattered(table, key)
     others = [_of_ledger(replace(key, ranges=None), dialect).where(condition) for condition in days.others]
     groups = _group_columns(key, table, dialect)
-    rolled_up = select(*groups).where(table.c.tenant_id == bindparam("tenant"), days.rolled_up, *_filters(key, table))
+    rolled_up = select(*groups).where(*of_tenant(table), days.rolled_up, *_filters(key, table))
     sums = [table.c[name] for name in SUMS]
     if "day" in key.by and key.is_unordered:  # a day is rolled up or not, so no group is in both parts
         if table is usage_daily_models and set(MODEL_KEYS) <= set(key.by):
-            return union_all(rolled_up.add_columns(*sums), *others)
-        return union_all(rolled_up.add_columns(*sums_of(table.c, dialect)).group_by(*_group_names(groups)), *others)
-    parts = union_all(rolled_up.add_columns(*sums), *others).subquery("parts")
+            return sa.union_all(rolled_up.add_columns(*sums), *others)
+        return sa.union_all(rolled_up.add_columns(*sums_of(table.c, dialect)).group_by(*_group_names(groups)), *others)
+    parts = sa.union_all(rolled_up.add_columns(*sums), *others).subquery("parts")
     groups = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(key.by))]
     statement = select(*groups, *sums_of(parts.c, dialect)).group_by(*(group.element for group in groups))
     if not key.by and days.are_unchanged is not None:
@@ -213,29 +179,29 @@ def _span(table: Table, dialect: str) -> _Days:
     first, last = func.min(day), func.max(day)
     between: Any = func.julianday(last) - func.julianday(first)
     if dialect == "postgresql":
-        between = last.op("-", return_type=Integer)(first)
+        between = last.op("-", return_type=sa.Integer)(first)
     span = (
         select(first.label("first"), last.label("last"))
         .where(*_are_rolled_up(1))
         .group_by(usage_days.c.tenant_id)
-        .having(func.count() == between + literal_column("1"))
+        .having(func.count() == between + sa.literal_column("1"))
         .cte("span")
     )
     start, end = (select(column).scalar_subquery() for column in span.c)
     day = usage_records.c.day
-    before = and_(day >= bindparam("day_from_0", type_=Date), day < start)
-    after = and_(day > end, day <= bindparam("day_to_0", type_=Date))
-    return _Days(and_(table.c.day >= start, table.c.day <= end), [before, after])
+    before = sa.and_(day >= bindparam("day_from_0", type_=sa.Date), day < start)
+    after = sa.and_(day > end, day <= bindparam("day_to_0", type_=sa.Date))
+    return _Days(sa.and_(table.c.day >= start, table.c.day <= end), [before, after])
 
 
 def _scattered(table: Table, key: StatementKey) -> _Days:
     """Ranges of rolled-up days."""
     count = select(func.count()).select_from(usage_days).where(*_are_rolled_up(key.rolled_up)).scalar_subquery()
-    are_unchanged = count == bindparam("days", type_=Integer)
-    flag = case((are_unchanged, literal_column("1")), else_=literal_column("0"))
+    are_unchanged = count == bindparam("days", type_=sa.Integer)
+    flag = sa.case((are_unchanged, sa.literal_column("1")), else_=sa.literal_column("0"))
     within = _in_ranges(table.c.day, "rolled_up", key.rolled_up)
     outside = _in_ranges(usage_records.c.day, "day", key.ranges or 0)
-    return _Days(and_(within, are_unchanged), [and_(outside, are_unchanged)], flag)
+    return _Days(sa.and_(within, are_unchanged), [sa.and_(outside, are_unchanged)], flag)
 
 
 def _sums_table(key: StatementKey) -> Table:
@@ -248,7 +214,7 @@ def _by_conversation(key: StatementKey, dialect: str) -> Select[Any]:
     """By the public id: deleted conversations have none and count together."""
     inner = _of_ledger(key, dialect).subquery("ledger")
     index = key_width(replace(key, by=key.by[: key.by.index("conversation_id")]))
-    joined = inner.outerjoin(conversations, and_(*_has_key(inner.c[f"key_{index}"])))
+    joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{index}"])))
     renamed = {f"key_{index}": conversations.c.public_id}
     names = [f"key_{number}" for number in range(key_width(key))]
     groups = [renamed.get(name, inner.c[name]).label(name) for name in names]
@@ -259,8 +225,7 @@ def _by_conversation(key: StatementKey, dialect: str) -> Select[Any]:
 
 def _has_key(column: Any) -> list[Any]:
     """Conditions for a conversation that is not deleted, by its key."""
-    table = conversations.c
-    return [table.tenant_id == bindparam("tenant"), table.id == column, table.status != DELETED]
+    return [*of_tenant(conversations), conversations.c.id == column, conversations.c.status != DELETED]
 
 
 def _is_deleted(column: Any) -> Any:
@@ -280,7 +245,7 @@ def _group_columns(key: StatementKey, table: Table, dialect: str) -> list[Any]:
 
 def _group_names(groups: Sequence[Any]) -> list[Any]:
     """Labels for GROUP BY: the same expression with parameters would count as another one."""
-    return [literal_column(f"key_{number}") for number in range(len(groups))]
+    return [sa.literal_column(f"key_{number}") for number in range(len(groups))]
 
 
 def _ordered(statement: Select[Any], key: StatementKey, dialect: str) -> Select[Any]:
@@ -289,7 +254,7 @@ def _ordered(statement: Select[Any], key: StatementKey, dialect: str) -> Select[
         return statement
     order: list[Any] = []
     if key.order_by is not None:
-        largest: Any = literal_column(key.order_by).desc()
+        largest: Any = sa.literal_column(key.order_by).desc()
         order.append(largest if dialect in MYSQL else largest.nulls_last())
     names = list(key.by)
     if key_width(key) > len(names):
@@ -298,25 +263,24 @@ def _ordered(statement: Select[Any], key: StatementKey, dialect: str) -> Select[
     for name, group in zip(names, groups, strict=True):
         order += _order_of(name, group, dialect)
     statement = statement.order_by(*order)
-    return statement.limit(bindparam("limit", type_=Integer)) if key.is_limited else statement
+    return statement.limit(bindparam("limit", type_=sa.Integer)) if key.is_limited else statement
 
 
 def _order_of(name: str, group: Any, dialect: str) -> list[Any]:
     column: Any = group.element
     if name == "offset":  # when clocks are set back, the hour that was further ahead came first
-        return [literal_column(group.name).desc()]
+        return [sa.literal_column(group.name).desc()]
     if name in TIMES:  # named, as in GROUP BY
-        return [literal_column(group.name)]
+        return [sa.literal_column(group.name)]
     if dialect == "postgresql" and isinstance(column.type, Identifier):
-        column = collate(column, "C")
+        column = sa.collate(column, "C")
     if name in NEVER_NULL:
         return [column]
     return [column.is_(None), column] if dialect in MYSQL else [column.asc().nulls_last()]
 
 
 def _ledger_conditions(key: StatementKey) -> list[Any]:
-    table = usage_records.c
-    where: list[Any] = [table.tenant_id == bindparam("tenant")]
+    table, where = usage_records.c, of_tenant(usage_records)
     if key.is_of_user:
         where.append(table.user_id == bindparam("user"))
     if key.is_of_conversation:
@@ -338,7 +302,7 @@ def _filters(key: StatementKey, table: Table) -> list[Any]:
         alternatives: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
         if has_null:
             alternatives.append(_is_deleted(column) if name == "conversation_id" else column.is_(None))
-        where.append(or_(*alternatives) if alternatives else false())
+        where.append(sa.or_(*alternatives) if alternatives else sa.false())
     return where
 
 
@@ -349,13 +313,5 @@ def filter_parameter(name: str, number: int) -> str:
 
 def _in_ranges(column: Any, name: str, count: int) -> Any:
     """Days within one of some ranges, both ends included."""
-    return or_(
-        false(),
-        *(
-            and_(
-                column >= bindparam(f"{name}_from_{number}", type_=Date),
-                column <= bindparam(f"{name}_to_{number}", type_=Date),
-            )
-            for number in range(count)
-        ),
-    )
+    days = [[bindparam(f"{name}_{end}_{number}", type_=sa.Date) for end in ("from", "to")] for number in range(count)]
+    return sa.or_(sa.false(), *(sa.and_(column >= first, column <= last) for first, last in days))

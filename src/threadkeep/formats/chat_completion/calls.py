@@ -12,21 +12,13 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.chat_completion.assistant import is_blank_value, with_native
+from threadkeep.formats.chat_completion import spelling as spellings
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
 from threadkeep.formats.chat_completion.parts import PARTS, merged, wire_parts
-from threadkeep.formats.chat_completion.spelling import (
-    ABSENT,
-    NULL,
-    as_one_text,
-    is_lone_text,
-    item_spelling,
-    spell_nothing,
-)
 from threadkeep.formats.shared.arguments import arguments_text
 from threadkeep.formats.shared.pairing import MISSING_OUTPUT
-from threadkeep.formats.shared.parts import Mapper, block
+from threadkeep.formats.shared.parts import Mapper, block, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
 # keys of a call; its index is the order, and its type is the same for all functions
@@ -35,17 +27,6 @@ _FUNCTION_KEYS: Final = frozenset({"name", "arguments"})
 
 
 # Reading
-
-
-def call_of_response(call: Any) -> JsonObject:
-    """A call of a response, which may lack keys; empty keys are left out."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or call.get("type") not in (None, "function"):
-        return _block(call)
-    native = {key: value for key, value in call.items() if key not in _CALL_KEYS and not is_blank_value(value)}
-    if inner := {k: value for k, value in function.items() if k not in _FUNCTION_KEYS and not is_blank_value(value)}:
-        native["function"] = inner
-    return _item(str(call.get("id") or ""), str(function.get("name") or ""), function.get("arguments"), native)
 
 
 def is_call(call: Any) -> bool:
@@ -58,38 +39,41 @@ def is_call(call: Any) -> bool:
     return True
 
 
-def call_of_request(call: JsonObject) -> JsonObject:
-    """A call of a request, which is sent back as it came: what only this format has of it is native."""
-    if call.get("type") not in (None, "function"):
-        return _block(call)
-    function = call["function"]
+def read_call(call: Any, *, is_sent: bool = False) -> JsonObject:
+    """A call as an item: one of a response, which may lack keys, or one that a request sent and that goes back so."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or call.get("type") not in (None, "function"):
+        return {**block(call, NAME), "origin": NAME, "spelling": {"call": True}}
     arguments = function.get("arguments")
-    native = {key: value for key, value in call.items() if key not in _CALL_KEYS}
-    inner = {key: value for key, value in function.items() if key not in _FUNCTION_KEYS}
-    if arguments is not None and not isinstance(arguments, str):
+    native = _strange(call, _CALL_KEYS, is_sent=is_sent)
+    inner = _strange(function, _FUNCTION_KEYS, is_sent=is_sent)
+    if is_sent and not isinstance(arguments, str | None):
         inner["arguments"] = arguments
-    item = _item(call["id"], function["name"], arguments, native | ({"function": inner} if inner else {}))
-    if spelling := _spelling_of(call):
-        item["spelling"] = spelling
-    return item
+    item = {
+        "type": "function_call",
+        "call_id": str(call.get("id") or ""),
+        "name": str(function.get("name") or ""),
+        "arguments": arguments_text(arguments),
+        "origin": NAME,
+    }
+    item = with_native_keys(item, {**native, "function": inner} if inner else native, NAME)
+    spelling = _spelling_of(call) if is_sent else {}
+    return {**item, "spelling": spelling} if spelling else item
 
 
-def _item(call_id: str, name: str, arguments: Any, native: JsonObject) -> JsonObject:
-    item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments_text(arguments)}
-    return {**item, "origin": NAME, "native": {NAME: native}} if native else {**item, "origin": NAME}
-
-
-def _block(call: Any) -> JsonObject:
-    return {**block(call, NAME), "origin": NAME, "spelling": {"call": True}}
+def _strange(thing: JsonObject, known: frozenset[str], *, is_sent: bool) -> JsonObject:
+    """The keys that have no canonical name; empty ones of a response say nothing."""
+    strange = {key: value for key, value in thing.items() if key not in known}
+    return strange if is_sent else {k: value for k, value in strange.items() if not spellings.is_blank_value(value)}
 
 
 def _spelling_of(call: JsonObject) -> JsonObject:
     function = call["function"]
     spelling = {"index": call["index"]} if call.get("index") is not None else {}
     if function.get("arguments") is None:
-        spelling["arguments"] = NULL if "arguments" in function else ABSENT
+        spelling["arguments"] = spellings.NULL if "arguments" in function else spellings.ABSENT
     if call.get("type") is None:
-        spelling["type"] = ABSENT
+        spelling["type"] = spellings.ABSENT
     return spelling
 
 
@@ -101,11 +85,11 @@ def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> Js
     sent: JsonObject = merged(call, keys)
     if "index" in spelling:
         sent["index"] = spelling["index"]
-    if spelling.get("type") == ABSENT:
+    if spelling.get("type") == spellings.ABSENT:
         sent.pop("type", None)
-    if spelling.get("arguments") == NULL:
+    if spelling.get("arguments") == spellings.NULL:
         sent["function"]["arguments"] = None
-    elif spelling.get("arguments") == ABSENT:
+    elif spelling.get("arguments") == spellings.ABSENT:
         sent["function"].pop("arguments", None)
     return sent
 
@@ -121,8 +105,9 @@ def tool_message(call_id: str, output: Entry, context: Context, results: str = "
     message = {"role": "tool", "tool_call_id": call_id, "content": content}
     if is_own:
         message |= {"name": item["name"]} if item.get("name") is not None else {}
-        spell_nothing(message, item_spelling(item, output))
-    return with_native(item, message, output, context) if "native" in item else message
+        if not content:
+            spellings.spell_nothing(message, spellings.item_spelling(item, output).get("content"))
+    return spellings.with_native(item, message, output, context) if "native" in item else message
 
 
 def missing_message(call_id: str, results: str) -> JsonObject:
@@ -139,8 +124,7 @@ def _output_content(output: Any, mappers: dict[str, Mapper], context: Context) -
         return ""
     if not isinstance(output, list):
         return dumps(output).decode()
-    parts = wire_parts(output, mappers, context, "output")
-    return parts or "[the output cannot be shown here]"
+    return wire_parts(output, mappers, context, "output") or "[the output cannot be shown here]"
 
 
 def _for_vendor(content: str | list[Any], results: str) -> str | list[Any]:
@@ -149,5 +133,5 @@ def _for_vendor(content: str | list[Any], results: str) -> str | list[Any]:
         return content
     if results == "json":
         return dumps(content).decode()
-    text = as_one_text(content)
-    return text[0]["text"] if is_lone_text(text) else content
+    joined: str | list[Any] = spellings.spelled(content, {}, as_string=True, is_joined=True)
+    return joined

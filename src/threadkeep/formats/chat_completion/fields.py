@@ -8,18 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.shared.fields import (
-    Field,
-    FieldGroup,
-    NoField,
-    Row,
-    SpecialField,
-    metadata,
-    other_keys,
-    service_tier,
-    with_some_name,
-    with_valid_name,
-)
+from threadkeep.formats.shared import fields
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField
 from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "chat_completion"
@@ -29,9 +19,8 @@ ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 EXTRAS: Final = (
     "stop", "seed", "logit_bias", "n", "prediction", "web_search_options", "modalities", "audio",
 )  # fmt: skip
+LIMIT: Final = "max_completion_tokens"
 STREAM_OPTIONS: Final = ("include_usage", "include_obfuscation")
-_LONG: Final = "12h"
-_FASTEST: Final = "ultrafast"
 TIERS: Final = ("auto", "default", "flex", "scale", "priority", "fast")
 SCHEMA_KEYS: Final = ("name", "schema", "strict", "description")
 CHOICES: Final = {"auto": "auto", "none": "none", "required": "required"}
@@ -39,41 +28,27 @@ CHOICES: Final = {"auto": "auto", "none": "none", "required": "required"}
 MESSAGE_KEYS: Final = frozenset({"role", "content", "refusal", "tool_calls", "annotations", "audio", "function_call"})
 # keys under which servers put reasoning next to the content
 REASONING_KEYS: Final = ("reasoning_content", "reasoning", "reasoning_details")
-
 # keys of content parts of the API itself, where null is the same as no key
 PART_KEYS: Final = frozenset(
     {"type", "text", "image_url", "file", "input_audio", "refusal", "video_url", "prompt_cache_breakpoint"}
 )
 
-# finish_reason -> canonical status
+# finish_reason -> canonical status; the words of Mistral, DeepSeek, Z.ai and OpenRouter among them
 STATUSES: Final = {
-    "stop": "completed",
-    "tool_calls": "completed",
-    "function_call": "completed",
-    "length": "incomplete",
-    "model_length": "incomplete",  # Mistral
-    "insufficient_system_resource": "incomplete",  # DeepSeek
-    "content_filter": "failed",
-    "sensitive": "failed",  # Z.ai
-    "error": "failed",  # OpenRouter, Mistral
-    "network_error": "failed",  # Z.ai
+    **dict.fromkeys(("stop", "tool_calls", "function_call"), "completed"),
+    **dict.fromkeys(("length", "model_length", "insufficient_system_resource"), "incomplete"),
+    **dict.fromkeys(("content_filter", "sensitive", "error", "network_error"), "failed"),
 }
 # finish_reason -> why a response is incomplete, in canonical words
 INCOMPLETE: Final = {
-    "length": "max_output_tokens",
-    "model_length": "max_output_tokens",
-    "content_filter": "content_filter",
-    "sensitive": "content_filter",
+    **dict.fromkeys(("length", "model_length"), "max_output_tokens"),
+    **dict.fromkeys(("content_filter", "sensitive"), "content_filter"),
 }
 
 
 def top_logprobs(value: Any, _context: Context) -> JsonObject:
     """Log probabilities are asked for by two keys."""
     return {"logprobs": True, "top_logprobs": value}
-
-
-def _read_logprobs(keys: JsonObject) -> Any:
-    return keys.get("top_logprobs")
 
 
 def reasoning_effort(value: Any, context: Context) -> Any:
@@ -89,10 +64,6 @@ def reasoning_object(value: Any, context: Context) -> JsonObject:
         if reasoning.pop("effort", None) is not None:
             context.loss("option", "reasoning.effort", "The effort was left out: there is a budget.")
     return {"reasoning": reasoning} if reasoning else {}
-
-
-def _read_effort(value: Any) -> JsonObject:
-    return {"effort": value}
 
 
 def text(value: Any, context: Context) -> JsonObject:
@@ -123,9 +94,9 @@ def _response_format(form: Any, context: Context) -> Any:
         return form
     nested = form.get("json_schema")
     if isinstance(nested, dict):
-        return {**form, "json_schema": with_valid_name(nested, context)}
+        return {**form, "json_schema": fields.with_valid_name(nested, context)}
     flat = {key: form[key] for key in SCHEMA_KEYS if form.get(key) is not None}
-    return {"type": "json_schema", "json_schema": with_valid_name(flat, context)}
+    return {"type": "json_schema", "json_schema": fields.with_valid_name(flat, context)}
 
 
 def prompt_cache_options(value: Any, context: Context) -> Any:
@@ -133,8 +104,8 @@ def prompt_cache_options(value: Any, context: Context) -> Any:
     if not isinstance(value, dict):
         return value
     options = _only("prompt_cache_options", ("mode", "ttl"), value, context)
-    if options.get("ttl") == _LONG:
-        context.loss("option", "prompt_cache_options.ttl", f"Chat Completions keeps nothing for {_LONG}.")
+    if options.get("ttl") == "12h":
+        context.loss("option", "prompt_cache_options.ttl", "Chat Completions keeps nothing for 12h.")
         del options["ttl"]
     return options or None
 
@@ -142,14 +113,14 @@ def prompt_cache_options(value: Any, context: Context) -> Any:
 def with_schema_name(form: Any, context: Context) -> Any:
     """The response format with a name for its schema, which the service needs and other formats do not."""
     schema = form.get("json_schema") if isinstance(form, dict) else None
-    return {**form, "json_schema": with_some_name(schema, context)} if isinstance(schema, dict) else form
+    return {**form, "json_schema": fields.with_some_name(schema, context)} if isinstance(schema, dict) else form
 
 
 def _tier(value: Any, context: Context) -> Any:
-    if value == _FASTEST:
+    if value == "ultrafast":
         context.loss("option", "service_tier", f"The format has no service tier {value!r}.")
         return None
-    return service_tier(value, context)
+    return fields.service_tier(value, context)
 
 
 def _read_tier(tier: Any) -> Any:
@@ -160,7 +131,7 @@ def _read_tier(tier: Any) -> Any:
 def _only(option: str, keys: tuple[str, ...], value: Any, context: Context) -> JsonObject:
     if not isinstance(value, dict):
         return {}
-    other_keys(option, keys, value, context, "Chat Completions")
+    fields.other_keys(option, keys, value, context, "Chat Completions")
     return {key: value[key] for key in keys if value.get(key) is not None}
 
 
@@ -172,8 +143,8 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("top_p", "top_p"),
     Field("presence_penalty", "presence_penalty"),
     Field("frequency_penalty", "frequency_penalty"),
-    Field("max_output_tokens", "max_completion_tokens"),
-    FieldGroup("top_logprobs", ("logprobs", "top_logprobs"), top_logprobs, _read_logprobs),
+    Field("max_output_tokens", LIMIT),
+    FieldGroup("top_logprobs", ("logprobs", "top_logprobs"), top_logprobs, lambda keys: keys.get("top_logprobs")),
     SpecialField("parallel_tool_calls", "parallel_tool_calls, when there are tools"),
     Field("stream", "stream"),
     SpecialField("stream_options", "stream_options, when stream is on"),
@@ -185,9 +156,9 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("prompt_cache_options", "prompt_cache_options", prompt_cache_options),
     Field("moderation", "moderation"),
     Field("user", "user"),
-    Field("metadata", "metadata", metadata),
+    Field("metadata", "metadata", fields.metadata),
     FieldGroup("text", ("response_format", "verbosity"), text, _read_text),
-    Field("reasoning", "reasoning_effort", reasoning_effort, _read_effort),
+    Field("reasoning", "reasoning_effort", reasoning_effort, lambda effort: {"effort": effort}),
     SpecialField("tool_choice", "tool_choice, when there are tools"),
     SpecialField("dialect", "which vendor's Chat Completions it is"),
     SpecialField("extra", f"{', '.join(EXTRAS)}, and extra.chat_completion verbatim"),

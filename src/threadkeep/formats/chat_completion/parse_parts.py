@@ -19,7 +19,7 @@ from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.chat_completion.fields import NAME, PART_KEYS
 from threadkeep.formats.chat_completion.parts import ANYWHERE
 from threadkeep.formats.chat_completion.spelling import BARE, DOCUMENT, FILE, LIST, PART, STRING, UNTYPED
-from threadkeep.formats.shared.parts import Mapper, block
+from threadkeep.formats.shared.parts import Mapper, block, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
 _BREAKPOINT: Final = "prompt_cache_breakpoint"
@@ -49,42 +49,32 @@ def _read_part(wire: Any, text_type: str) -> JsonObject:
         return {"type": text_type, "text": wire, "spelling": BARE}
     kind = wire.get("type") if isinstance(wire, dict) else None
     if kind in (None, "text") and isinstance(wire, dict) and isinstance(wire.get("text"), str):
-        return _read_text(wire, text_type)
+        word = {"spelling": UNTYPED} if kind is None else {}
+        return _with_rest({"type": text_type, "text": wire["text"], **word}, wire, "text")
     readers = _ASSISTANTS if text_type == "output_text" else _READERS
     reader = readers.get(kind) if isinstance(kind, str) else None
     return (None if reader is None else reader(wire)) or block(wire, NAME)
 
 
-def _read_text(wire: JsonObject, text_type: str) -> JsonObject:
-    part: JsonObject = {"type": text_type, "text": wire["text"]}
-    if wire.get("type") is None:
-        part["spelling"] = UNTYPED
-    return _with_rest(part, wire, ("type", "text"))
-
-
-def _read_image(wire: JsonObject) -> JsonObject | None:
-    image = wire.get("image_url")
-    if isinstance(image, str):
-        return _with_rest({"type": "input_image", "image_url": image, "spelling": STRING}, wire, ("type", "image_url"))
-    if not isinstance(image, dict) or not isinstance(image.get("url"), str):
+def _read_url(wire: JsonObject, key: str, part_type: str, more: str = "") -> JsonObject | None:
+    """A picture or video, by its URL; `more` is another key that it may have."""
+    thing = wire.get(key)
+    if isinstance(thing, str):
+        return _with_rest({"type": part_type, key: thing, "spelling": STRING}, wire, key)
+    if not isinstance(thing, dict) or not isinstance(thing.get("url"), str):
         return None
-    known = {key: image[key] for key in ("detail",) if isinstance(image.get(key), str)}
-    part = {"type": "input_image", "image_url": image["url"], **known}
-    return _with_rest(part, wire, ("type", "image_url"), {"image_url": _beside(image, ("url", *known))})
+    known = {more: thing[more]} if isinstance(thing.get(more), str) and more else {}
+    return _with_rest({"type": part_type, key: thing["url"], **known}, wire, key, ("url", *known))
 
 
 def _read_file(wire: JsonObject) -> JsonObject | None:
     file = wire.get("file")
-    if not isinstance(file, dict):
-        return None
-    known = {key: file[key] for key in _FILE_KEYS if isinstance(file.get(key), str)}
+    known = {key: file[key] for key in _FILE_KEYS if isinstance(file.get(key), str)} if isinstance(file, dict) else {}
     if not known:
         return None
     media_type = base64_media_type(known.get("file_data")) or ""
     word = {"spelling": FILE} if media_type.startswith("audio/") else {}
-    return _with_rest(
-        {"type": "input_file", **known, **word}, wire, ("type", "file"), {"file": _beside(file, tuple(known))}
-    )
+    return _with_rest({"type": "input_file", **known, **word}, wire, "file", known)
 
 
 def _read_sound(wire: JsonObject) -> JsonObject | None:
@@ -94,28 +84,15 @@ def _read_sound(wire: JsonObject) -> JsonObject | None:
     data, name = sound.get("data"), sound.get("format")
     if not isinstance(data, str) or not isinstance(name, str) or not _FORMAT.fullmatch(name):
         return None
-    if _format(_media_type(name)) != name:  # it would come back under another name
+    media_type = _SOUNDS.get(name, f"audio/{name}")
+    if _format(media_type) != name:  # it would come back under another name
         return None
-    part = {"type": "input_file", "file_data": f"data:{_media_type(name)};base64,{data}"}
-    return _with_rest(part, wire, ("type", "input_audio"), {"input_audio": _beside(sound, ("data", "format"))})
-
-
-def _media_type(name: str) -> str:
-    return _SOUNDS.get(name, f"audio/{name}")
+    part = {"type": "input_file", "file_data": f"data:{media_type};base64,{data}"}
+    return _with_rest(part, wire, "input_audio", ("data", "format"))
 
 
 def _format(media_type: str) -> str:
     return _FORMATS.get(media_type, media_type.removeprefix("audio/"))
-
-
-def _read_video(wire: JsonObject) -> JsonObject | None:
-    video = wire.get("video_url")
-    if isinstance(video, str):
-        return _with_rest({"type": "input_video", "video_url": video, "spelling": STRING}, wire, ("type", "video_url"))
-    if not isinstance(video, dict) or not isinstance(video.get("url"), str):
-        return None
-    inner = {"video_url": _beside(video, ("url",))}
-    return _with_rest({"type": "input_video", "video_url": video["url"]}, wire, ("type", "video_url"), inner)
 
 
 def _read_document(wire: JsonObject) -> JsonObject | None:
@@ -123,39 +100,37 @@ def _read_document(wire: JsonObject) -> JsonObject | None:
     if not isinstance(url, str):
         return None
     source = "file_data" if base64_media_type(url) else "file_url"
-    return _with_rest({"type": "input_file", source: url, "spelling": DOCUMENT}, wire, ("type", "document_url"))
+    return _with_rest({"type": "input_file", source: url, "spelling": DOCUMENT}, wire, "document_url")
 
 
 def _read_refusal(wire: JsonObject) -> JsonObject | None:
     if not isinstance(wire.get("refusal"), str):
         return None
-    return _with_rest({"type": "refusal", "refusal": wire["refusal"], "spelling": PART}, wire, ("type", "refusal"))
+    return _with_rest({"type": "refusal", "refusal": wire["refusal"], "spelling": PART}, wire, "refusal")
 
 
-def _beside(thing: JsonObject, known: Collection[str]) -> JsonObject:
-    return {key: value for key, value in thing.items() if key not in known and value is not None}
+def _with_rest(part: JsonObject, wire: JsonObject, key: str, known: Collection[str] | None = None) -> JsonObject:
+    """A part with the keys that its wire has beside `key`, and those that the object there has beside the known ones.
 
-
-def _with_rest(
-    part: JsonObject, wire: JsonObject, known: Collection[str], inner: JsonObject | None = None
-) -> JsonObject:
-    """A part with the keys that it has beyond the known ones; a cache breakpoint has a name of its own."""
-    strange = {k: v for k, v in wire.items() if k not in known and not (v is None and k in PART_KEYS)}
+    A cache breakpoint has a name of its own.
+    """
+    strange = {k: v for k, v in wire.items() if k not in ("type", key) and not (v is None and k in PART_KEYS)}
     if isinstance(strange.get(_BREAKPOINT), dict) and part["type"] in _MARKED:
         part[_BREAKPOINT] = strange.pop(_BREAKPOINT)
-    strange |= {key: value for key, value in (inner or {}).items() if value}
-    return {**part, "native": {NAME: strange}} if strange else part
+    if known is not None and (inner := {k: v for k, v in wire[key].items() if k not in known and v is not None}):
+        strange[key] = inner
+    return with_native_keys(part, strange, NAME)
 
 
-_ASSISTANTS: Final[dict[str, Callable[[JsonObject], JsonObject | None]]] = {"refusal": _read_refusal}
+_ASSISTANTS: Final = {"refusal": _read_refusal}
 # type of a part -> what reads it; texts are read apart
 _READERS: Final[dict[str, Callable[[JsonObject], JsonObject | None]]] = {
-    "image_url": _read_image,
+    "image_url": lambda wire: _read_url(wire, "image_url", "input_image", "detail"),
     "file": _read_file,
     "input_audio": _read_sound,
-    "video_url": _read_video,
+    "video_url": lambda wire: _read_url(wire, "video_url", "input_video"),
     "document_url": _read_document,
-    "refusal": _read_refusal,
+    **_ASSISTANTS,
 }
 
 
@@ -170,11 +145,9 @@ def _text(part: JsonObject, _context: Context, _path: str) -> Any:
 
 
 def _image(part: JsonObject, _context: Context, _path: str) -> JsonObject:
-    url = part.get("image_url")
-    if part.get("spelling") == STRING:
-        return {"type": "image_url", "image_url": url}
     detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
-    return {"type": "image_url", "image_url": {"url": url, **detail}}
+    url = part.get("image_url")
+    return {"type": "image_url", "image_url": url if part.get("spelling") == STRING else {"url": url, **detail}}
 
 
 def _file(part: JsonObject, _context: Context, _path: str) -> JsonObject:

@@ -1,6 +1,10 @@
 """Reading requests of Chat Completions.
 
-* Each message is a turn. A leading system message of nothing but text is the instructions, if more follows.
+* A leading system message of nothing but text is the instructions, if more follows.
+* Each other message is a turn. An assistant message is reasoning, then what it says, then its calls; keys without an
+  item are a block of keys.
+* A message whose keys are not of the types that the API has is a block as a whole, and so are those of the old role
+  function, which name no call.
 * Keys that are not options, or whose value no option can say, are `extra.chat_completion`.
 * `max_tokens`, `functions` with `function_call`, and Mistral's choice `any` are older or other names of options; the
   request keeps them.
@@ -11,7 +15,7 @@ Source: OpenAI's API reference, "Chat Completions", create; recorded requests to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.formats import OpenCall
@@ -19,33 +23,34 @@ from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
-from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS
-from threadkeep.formats.chat_completion.parse_turns import turns_of
-from threadkeep.formats.chat_completion.spelling import KEPT, LIST, MAX_TOKENS, STRING, is_lone_text
+from threadkeep.formats.chat_completion import fields
+from threadkeep.formats.chat_completion import spelling as spellings
+from threadkeep.formats.chat_completion.calls import is_call, read_call
+from threadkeep.formats.chat_completion.fields import FIELDS, LIMIT, NAME
+from threadkeep.formats.chat_completion.parse_parts import read_content
 from threadkeep.formats.chat_completion.tools import read_choice, read_tools
 from threadkeep.formats.shared.fields import Field, FieldGroup, read_fields
 from threadkeep.formats.shared.parsing import SENT_REQUEST, items_of_turns, parser, request_object, session_of, turns_in
+from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.provider_errors import shortened
 
-_MAX: Final = "max_completion_tokens"
 # keys of requests that have a meaning in the API, so that null is the same as none
 _API_KEYS: Final = frozenset(
     {
-        *EXTRAS,
+        *fields.EXTRAS,
         *(row.target for row in FIELDS if isinstance(row, Field)),
         *(target for row in FIELDS if isinstance(row, FieldGroup) for target in row.targets),
         "max_tokens", "tools", "tool_choice", "parallel_tool_calls", "stream_options", "functions", "function_call",
     }
 )  # fmt: skip
+# the same of messages
+_NULLABLE: Final = fields.MESSAGE_KEYS | {"name", "tool_call_id"}
+_COMMON: Final = frozenset({"role", "content"})  # keys that are the same in all messages
 
 
 @parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-    """Read a Chat Completions request; `model` and `stream` say what the payload does not.
-
-    Raises:
-        CannotParse: it is not a JSON object, or its messages are not a list of objects.
-    """
+    """Read a Chat Completions request; `model` and `stream` say what the payload does not."""
     body = request_object(payload, NAME, "messages")
     messages = _messages(body.get("messages"))
     settings, native, spelling = _settings({key: value for key, value in body.items() if key != "messages"})
@@ -61,21 +66,17 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     if instructions is not None:
         settings["instructions"] = instructions
         messages = messages[1:]
-    turns = turns_of(messages)
+    turns = list(map(_items_of, messages))
     spelling |= {**({"instructions": word} if word else {}), **_usual_content(turns)}
     if not _is_ordered(messages):
-        spelling["order"] = KEPT
+        spelling["order"] = spellings.KEPT
     return session_of(NAME, turns, settings=settings, tools=tools, native=native, spelling=spelling)
 
 
 @parser(f"{NAME} turns")
 def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-    """The items of messages, one turn each.
-
-    Raises:
-        CannotParse: they are not messages.
-    """
-    return items_of_turns(turns_of(_messages(turns_in(turns, NAME))))
+    """The items of messages, one turn each."""
+    return items_of_turns(map(_items_of, _messages(turns_in(turns, NAME))))
 
 
 def _messages(value: Any) -> list[JsonObject]:
@@ -92,51 +93,49 @@ def _messages(value: Any) -> list[JsonObject]:
 def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject, JsonObject]:
     """The options that a request sets, the keys that say something else, and the spelling of the options."""
     keys = dict(body)
-    is_old = keys.get("max_tokens") is not None and keys.get(_MAX) is None
+    is_old = keys.get("max_tokens") is not None and keys.get(LIMIT) is None
     if is_old:
-        keys[_MAX] = keys.pop("max_tokens")
+        keys[LIMIT] = keys.pop("max_tokens")
     settings, native = read_fields(FIELDS, keys)
     native |= {key: None for key, value in body.items() if value is None and key not in _API_KEYS}
-    if is_old and _MAX in native:
-        native["max_tokens"] = native.pop(_MAX)
+    if is_old and LIMIT in native:
+        native["max_tokens"] = native.pop(LIMIT)
         is_old = False
-    return settings, native, {"max_output_tokens": MAX_TOKENS} if is_old else {}
+    return settings, native, {"max_output_tokens": spellings.MAX_TOKENS} if is_old else {}
 
 
 def _read_stream_options(settings: JsonObject, native: JsonObject) -> None:
     options = native.get("stream_options")
     if not isinstance(options, dict) or not options or settings.get("stream") is not True:
         return
-    if options.keys() <= {*STREAM_OPTIONS} and None not in options.values():
+    if options.keys() <= {*fields.STREAM_OPTIONS} and None not in options.values():
         settings["stream_options"] = native.pop("stream_options")
 
 
 def _instructions(messages: list[JsonObject]) -> tuple[str | None, str | None]:
     """The text of a leading system message, and a word for its spelling if it was not a string."""
-    if len(messages) < 2 or messages[0].get("role") != "system":  # noqa: PLR2004 - the first and another one
-        return None, None
-    first = messages[0]
-    if any(value is not None and key not in ("role", "content") for key, value in first.items()):
-        return None, None
-    content = first.get("content")
-    if isinstance(content, str):
-        return content, None
-    if is_lone_text(content) and isinstance(content[0]["text"], str):
-        return content[0]["text"], LIST
+    match {key: value for key, value in messages[0].items() if value is not None} if len(messages) > 1 else {}:
+        case {"role": "system", "content": str(content), **others} if not others:
+            return content, None
+        case {"role": "system", "content": [{"type": "text", "text": str(text), **more}], **others} if (
+            not more | others
+        ):
+            return text, spellings.LIST
     return None, None
 
 
 def _usual_content(turns: list[list[JsonObject]]) -> JsonObject:
     """How most lone texts are spelled, said for the whole request and no longer for each item."""
-    items = [item for turn in turns for item in turn if item.get("spelling", {}).get("content") in (STRING, LIST)]
+    string, in_list = spellings.STRING, spellings.LIST
+    items = [item for turn in turns for item in turn if item.get("spelling", {}).get("content") in (string, in_list)]
     counts = Counter(item["spelling"]["content"] for item in items)
-    usual = STRING if counts[STRING] and counts[STRING] >= counts[LIST] else LIST
+    usual = string if items and counts[string] >= counts[in_list] else in_list
     for item in items:
         if item["spelling"]["content"] == usual:
             del item["spelling"]["content"]
             if not item["spelling"]:
                 del item["spelling"]
-    return {"content": STRING} if usual == STRING else {}
+    return {"content": string} if usual == string else {}
 
 
 def _is_ordered(messages: list[JsonObject]) -> bool:
@@ -151,9 +150,145 @@ def _is_ordered(messages: list[JsonObject]) -> bool:
             continue
         called |= here
         calls = message.get("tool_calls")
-        here = {
-            call["id"]
-            for call in (calls if isinstance(calls, list) else ())
-            if isinstance(call, dict) and isinstance(call.get("id"), str)
-        }
+        ids = [call.get("id") for call in (calls if isinstance(calls, list) else ()) if isinstance(call, dict)]
+        here = {call_id for call_id in ids if isinstance(call_id, str)}
     return True
+
+
+# Messages
+
+
+def _items_of(message: JsonObject) -> list[JsonObject]:
+    """The item objects of a message; they say how they were spelled where that is not the usual way."""
+    role = message.get("role")
+    return _READERS.get(role, _message)(message) if isinstance(role, str) else _whole(message)
+
+
+def _whole(message: JsonObject) -> list[JsonObject]:
+    """A message that goes back as it is."""
+    return [{**block(message, NAME), "origin": NAME, "spelling": {"whole": True}}]
+
+
+def _message(message: JsonObject) -> list[JsonObject]:
+    """A message of the user, the system or the developer, or of a role that only one server has."""
+    content = message.get("content")
+    if (not content and content != "") or not _is_content(content):
+        return _whole(message)
+    parts, word = read_content(content)
+    item = {"type": "message", "role": message["role"], "content": parts, "origin": NAME}
+    return [_noted(item, _strange(message, _COMMON), {"content": word} if word else {})]
+
+
+def _is_content(content: Any) -> bool:
+    return isinstance(content, str | None) or (isinstance(content, list) and None not in content)
+
+
+def _output(message: JsonObject) -> list[JsonObject]:
+    """What a tool returned."""
+    call_id, content, name = (message.get(key) for key in ("tool_call_id", "content", "name"))
+    if not isinstance(call_id, str) or not _is_content(content):
+        return _whole(message)
+    output: Any = content if isinstance(content, str) else read_content(content)[0] or ""
+    item = {"type": "function_call_output", "call_id": call_id, "output": output, "origin": NAME}
+    known = {"tool_call_id", *_COMMON}
+    if isinstance(name, str):
+        known.add("name")
+        item["name"] = name
+    word = None if content else _word_for_nothing(message)
+    return [_noted(item, _strange(message, known), {"content": word} if word not in (None, spellings.EMPTY) else {})]
+
+
+def _noted(item: JsonObject, native: JsonObject, spelling: JsonObject) -> JsonObject:
+    """An item with its native keys and its spelling, where it has any."""
+    if native:
+        item["native"] = {NAME: native}
+    if spelling:
+        item["spelling"] = spelling
+    return item
+
+
+def _strange(thing: JsonObject, known: Collection[str]) -> JsonObject:
+    return {k: v for k, v in thing.items() if k not in known and not (v is None and k in _NULLABLE)}
+
+
+def _assistant(message: JsonObject) -> list[JsonObject]:
+    """An assistant message: its reasoning, what it says, and its calls."""
+    calls = message.get("tool_calls") or []
+    if not _is_regular(message) or not all(map(is_call, calls)):
+        return _whole(message)
+    items = spellings.reasoning_of(message)
+    rest = _rest(message)
+    empty = {key: value for key, value in rest.items() if spellings.is_blank_value(value)}
+    native = {key: value for key, value in rest.items() if key not in empty}
+    items += _answer(message, native, is_needed=not items and not calls)
+    items += [read_call(call, is_sent=True) for call in calls]
+    word = _content_word(message)
+    if spelling := {**({"content": word} if word else {}), **({"keys": empty} if empty else {})}:
+        items[-1]["spelling"] = {**spelling, **items[-1].get("spelling", {})}
+    return items
+
+
+def _is_regular(message: JsonObject) -> bool:
+    """Whether the keys that become items are of the types that the API has."""
+    annotations = message.get("annotations")
+    return (
+        _is_content(message.get("content"))
+        and isinstance(message.get("refusal"), str | None)
+        and isinstance(message.get("tool_calls"), list | None)
+        and isinstance(annotations, list | None)
+        and all(isinstance(annotation, dict) for annotation in annotations or ())
+    )
+
+
+def _answer(message: JsonObject, native: JsonObject, *, is_needed: bool) -> list[JsonObject]:
+    """What an assistant message has besides reasoning and calls; `is_needed`: it is all that there is."""
+    content, refusal = message.get("content"), message.get("refusal")
+    is_text = bool(content) or (content == "" and is_needed and not native and not refusal)
+    parts, word = read_content(content, "assistant") if is_text else ([], None)
+    if refusal:
+        parts.append({"type": "refusal", "refusal": refusal, "spelling": spellings.KEY})
+    first = next((part for part in parts if part["type"] == "output_text"), None)
+    if first is not None and "annotations" in native:
+        first["annotations"] = native.pop("annotations")
+    spelling = {key: value for key, value in {"content": word, "audio": "audio" in native}.items() if value}
+    if parts:
+        item = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
+        return [_noted(item, native, spelling)]
+    if native or is_needed:
+        return [_noted({**block({"role": "assistant", **native}, NAME), "origin": NAME}, {}, spelling)]
+    return []
+
+
+def _rest(message: JsonObject) -> JsonObject:
+    """The keys of an assistant message that no item stands for, annotations among them."""
+    rest = _strange(message, ("role", "content", "tool_calls"))
+    if rest.get("refusal"):
+        del rest["refusal"]
+    if rest.get("annotations") == []:
+        del rest["annotations"]
+    return {k: v for k, v in rest.items() if k not in fields.REASONING_KEYS or (v is not None and not v)}
+
+
+def _content_word(message: JsonObject) -> str | None:
+    """How empty content is spelled, where it is not null next to calls or otherwise an empty text."""
+    if message.get("content"):
+        return None
+    word = _word_for_nothing(message)
+    has_calls = bool(message.get("tool_calls") or message.get("function_call"))
+    is_usual = word == spellings.usual_nothing(message) or (has_calls and word == spellings.EMPTY_LIST)
+    return None if is_usual else word
+
+
+def _word_for_nothing(message: JsonObject) -> str:
+    if "content" not in message:
+        return spellings.ABSENT
+    content = message["content"]
+    return spellings.NULL if content is None else spellings.EMPTY_LIST if content == [] else spellings.EMPTY
+
+
+# role -> what reads its messages
+_READERS: Final[dict[str, Callable[[JsonObject], list[JsonObject]]]] = {
+    "assistant": _assistant,
+    "tool": _output,
+    "function": _whole,
+}

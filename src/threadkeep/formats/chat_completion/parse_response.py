@@ -18,52 +18,40 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
-from threadkeep.formats.chat_completion.assistant import is_blank_value, reasoning_of
-from threadkeep.formats.chat_completion.calls import call_of_response
+from threadkeep.formats.chat_completion.calls import read_call
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, MESSAGE_KEYS, NAME, REASONING_KEYS, STATUSES
+from threadkeep.formats.chat_completion.spelling import is_blank_value, reasoning_of
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
-from threadkeep.formats.shared.parts import block, split_native
+from threadkeep.formats.shared.parts import block, split_native, with_native_keys
 from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage, positive_at
 
 CHUNK: Final = "chat.completion.chunk"
 # key of the body -> field of a response
-ECHOED: Final = {
-    "id": "id",
-    "object": "object",
-    "created": "created_at",
-    "model": "model",
-    "service_tier": "service_tier",
-    "metadata": "metadata",
-}
+ECHOED: Final = {key: key for key in ("id", "object", "model", "service_tier", "metadata")} | {"created": "created_at"}
 _OTHERS: Final = frozenset({"choices", "usage", *ECHOED})
 _CHOICE_KEYS: Final = frozenset({"index", "message", "finish_reason", "error"})
-_TEXT_KEYS: Final = frozenset({"type", "text"})
-_REASONING: Final = frozenset(REASONING_KEYS)
-_KNOWN_KEYS: Final = MESSAGE_KEYS | _REASONING
+_KNOWN_KEYS: Final = MESSAGE_KEYS | {*REASONING_KEYS}
 # keys of a message that are kept as they came
 _KEPT: Final = ("audio", "function_call")
 
 
 @parser(f"{NAME} body")
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
-    """Read a Chat Completions body.
-
-    Raises:
-        ProviderError: it is an error envelope.
-        CannotParse: there are no choices.
-    """
+    """Read a Chat Completions body."""
     body = response_object(body)
     if body.get("object") == CHUNK:
         raise StreamChunk(NAME, CHUNK)
     choice, others = _choices(body)
     usage, output = body.get("usage"), [] if choice is None else _items_of(choice)
+    extra = {key: value for key, value in body.items() if key not in _OTHERS}
+    extra |= {"choices": others or None, "choice": _choice_data(choice or {}, output) or None}
     return Response(
         **{field: body[key] for key, field in ECHOED.items() if key in body},
         **_ending(choice),
         output=output,
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
-        extra=_provider_data(body, _choice_data(choice or {}, output), others),
+        extra={key: value for key, value in extra.items() if value is not None},
         format=NAME,
     )
 
@@ -94,15 +82,6 @@ def _ending(choice: JsonObject | None) -> JsonObject:
     return {"status": status, "finish_reason": word, "incomplete_details": details, "error": error}
 
 
-def _provider_data(body: JsonObject, choice_data: JsonObject, others: list[Any]) -> JsonObject:
-    data = {key: value for key, value in body.items() if key not in _OTHERS and value is not None}
-    if others:
-        data["choices"] = others
-    if choice_data:
-        data["choice"] = choice_data
-    return data
-
-
 def _choice_data(choice: JsonObject, output: list[JsonObject]) -> JsonObject:
     """What the choice has besides message and ending; log probabilities of its content are on a first text."""
     data = {key: value for key, value in choice.items() if key not in _CHOICE_KEYS}
@@ -121,7 +100,7 @@ def _items_of(choice: JsonObject) -> list[JsonObject]:
     message = choice.get("message")
     if not isinstance(message, dict):
         return []
-    items = [] if _REASONING.isdisjoint(message) else reasoning_of(message)
+    items = reasoning_of(message)
     parts = _parts(message)
     first = next((part for part in parts if part["type"] == "output_text"), None)
     if first is not None:
@@ -129,11 +108,11 @@ def _items_of(choice: JsonObject) -> list[JsonObject]:
     native = _native(message, has_text=first is not None)
     if parts:
         item = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
-        items.append({**item, "native": {NAME: native}} if native else item)
+        items.append(with_native_keys(item, native, NAME))
     elif native:
         items.append({**block({"role": "assistant", **native}, NAME), "origin": NAME})
     calls = message.get("tool_calls")
-    return items + [call_of_response(call) for call in (calls if isinstance(calls, list) else ())]
+    return items + [read_call(call) for call in (calls if isinstance(calls, list) else ())]
 
 
 def _parts(message: JsonObject) -> list[JsonObject]:
@@ -154,7 +133,7 @@ def _part(wire: Any) -> JsonObject | None:
         return {"type": "output_text", "text": wire} if wire else None
     kind = wire.get("type") if isinstance(wire, dict) else None
     if kind in (None, "text") and isinstance(wire, dict) and isinstance(wire.get("text"), str):
-        return {**split_native(wire, _TEXT_KEYS, NAME), "type": "output_text"} if wire["text"] else None
+        return {**split_native(wire, ("type", "text"), NAME), "type": "output_text"} if wire["text"] else None
     if kind == "refusal" and isinstance(wire.get("refusal"), str):
         return split_native(wire, ("type", "refusal"), NAME)
     return block(wire, NAME)

@@ -16,39 +16,29 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.chat_completion.fields import NAME
+from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.media import decoded_text, file_name, in_base64, is_broken, is_textual, note
-from threadkeep.formats.shared.parts import (
-    NOT_SENT,
-    TEXT_KEYS,
-    TEXTS,
-    Mapper,
-    native_keys,
-    no_media,
-    own_block,
-    report_foreign,
-    unknown_part,
-)
+from threadkeep.formats.shared.parts import Mapper
 from threadkeep.formats.shared.reports import Context
 
 # media type -> format of an audio part
 AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 CARRIED: Final = ("prompt_cache_breakpoint",)
-_NO_FILES: Final = ("audio/", "video/")
 
 
 def wire_parts(
     parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str, carried: Sequence[str] = CARRIED
 ) -> list[Any]:
     """The parts of a message or tool output, by the mappers of its role; `carried` are keys that each may have."""
-    if len(parts) == 1 and len(part := parts[0]) == TEXT_KEYS and part["type"] in TEXTS:
+    if len(parts) == 1 and len(part := parts[0]) == shared.TEXT_KEYS and part["type"] in shared.TEXTS:
         return [{"type": "text", "text": part["text"]}]
     wire = []
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
-        sent = mappers.get(part["type"], unknown_part)(part, context, part_path)
+        sent = mappers.get(part["type"], shared.unknown_part)(part, context, part_path)
         if "native" in part:
-            report_foreign(part, NAME, context, part_path)
-            sent = merged(sent, native_keys(part, NAME))
+            shared.report_foreign(part, NAME, context, part_path)
+            sent = merged(sent, shared.native_keys(part, NAME))
         if isinstance(sent, dict):
             sent = sent | {key: part[key] for key in carried if part.get(key) is not None}
         if sent is not None:
@@ -73,14 +63,14 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 
 def _block(part: JsonObject, context: Context, path: str) -> Any:
-    return own_block(part, NAME, context, path)
+    return shared.own_block(part, NAME, context, path)
 
 
 def _image(part: JsonObject, context: Context, path: str) -> JsonObject | None:
     url = in_base64((part.get("image_url") or "").strip())
     if not url:
         if part.get("file_id"):
-            no_media(part, context, path)
+            shared.no_media(part, context, path)
             return None
         return _noted(part, context, path, "image_source", "The image has no URL.")
     if is_broken(url):
@@ -103,11 +93,10 @@ def _file(part: JsonObject, context: Context, path: str) -> JsonObject | None:
 
 
 def _file_without_data(part: JsonObject, url: str, context: Context, path: str) -> JsonObject | None:
-    if file_id := part.get("file_id"):
-        name = part.get("filename")
-        return {"type": "file", "file": {"file_id": file_id} | ({"filename": name} if name else {})}
+    if part.get("file_id"):
+        return {"type": "file", "file": {key: part[key] for key in ("file_id", "filename") if part.get(key)}}
     if url:
-        no_media(part, context, path)
+        shared.no_media(part, context, path)
         return None
     return _noted(part, context, path, "file_source", "The file has neither file_id nor inline data.")
 
@@ -118,8 +107,8 @@ def _file_with_data(part: JsonObject, media_type: str, data: str, context: Conte
     if media_type.startswith("image/"):
         context.repair("file_as_image", path, f"A file of type {media_type} was sent as an image.")
         return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}
-    if media_type.startswith(_NO_FILES):
-        no_media(part, context, path)
+    if media_type.startswith(("audio/", "video/")):
+        shared.no_media(part, context, path)
         return None
     name = part.get("filename")
     if not name:
@@ -135,7 +124,7 @@ def _noted(part: JsonObject, context: Context, path: str, code: str, why: str) -
 
 
 ANYWHERE: Final[dict[str, Mapper]] = {
-    **NOT_SENT,
+    **shared.NOT_SENT,
     "input_text": _text,
     "output_text": _text,
     "text": _text,

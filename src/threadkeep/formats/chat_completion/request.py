@@ -10,19 +10,18 @@ Source: OpenAI's API reference, "Chat Completions", create.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS, with_schema_name
-from threadkeep.formats.chat_completion.spelling import LIST, spell_body
-from threadkeep.formats.chat_completion.tools import tool_choice, wire_tools
+from threadkeep.formats.chat_completion.fields import EXTRAS, LIMIT, NAME, STREAM_OPTIONS, with_schema_name
+from threadkeep.formats.chat_completion.spelling import LIST, MAX_TOKENS
+from threadkeep.formats.chat_completion.tools import spell_tools, tool_keys
 from threadkeep.formats.chat_completion.turns import Writer
 from threadkeep.formats.chat_completion.vendors import rows_of, vendor_body, vendor_messages, with_marks
 from threadkeep.formats.shared.cache_marks import MARK
-from threadkeep.formats.shared.dialects import CHAT, STANDARD, Dialect, dialect_of
+from threadkeep.formats.shared.dialects import CHAT, Dialect, dialect_of
 from threadkeep.formats.shared.fields import render_fields
 from threadkeep.formats.shared.pairing import left_alone, paired
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
@@ -34,17 +33,11 @@ if TYPE_CHECKING:
 
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
-    """Render a session as the body of a Chat Completions request.
-
-    Raises:
-        CannotRender: there is no model, or nothing to send.
-        LossError: `options.strict` is set and the request is not exact.
-    """
+    """Render a session as the body of a Chat Completions request."""
     rendering = begin(session, options, NAME, Context())
     context, snapshot = rendering.context, rendering.snapshot
     settings = snapshot.settings
-    has_dialect = options.dialect is not None or "dialect" in settings
-    dialect = dialect_of(CHAT, snapshot, options) if has_dialect else STANDARD
+    dialect = dialect_of(CHAT, snapshot, options)
     body = _body(rendering, dialect)
     if body.get("model") is None:
         raise no_model()
@@ -56,8 +49,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         raise nothing_to_send("message")
     if snapshot.imported is not None:
         _check_json_mode(body, messages, rendering)
-    if dialect is not STANDARD:
-        vendor_messages(messages, dialect, settings, context)
+    vendor_messages(messages, dialect, settings, context)
     body["messages"] = messages
     stable = writer.stable()
     if options.cache is not None:
@@ -94,19 +86,18 @@ def _texts(message: JsonObject) -> list[str]:
 
 def _body(rendering: Rendering, dialect: Dialect) -> JsonObject:
     """The keys that the options and tools set."""
-    settings, context = rendering.snapshot.settings, rendering.context
-    rows = FIELDS if dialect is STANDARD else rows_of(dialect, settings.get("model"))
-    body = render_fields(rows, settings, context)
+    settings, context, spelling = rendering.snapshot.settings, rendering.context, rendering.spelling
+    body = render_fields(rows_of(dialect, settings.get("model")), settings, context)
     if options := _stream_options(settings, context):
         body["stream_options"] = options
-    body |= _tool_keys(rendering.snapshot, context, (MARK,) if dialect.marks != "none" else ())
-    if rendering.spelling:
-        body = spell_body(body, rendering.spelling)
+    body |= tool_keys(rendering.snapshot.tools, settings, context, (MARK,) if dialect.marks != "none" else ())
+    if spelling:
+        spell_tools(body, spelling)
+        if spelling.get("max_output_tokens") == MAX_TOKENS and LIMIT in body:
+            body[MAX_TOKENS] = body.pop(LIMIT)
     extra = settings.get("extra") or {}
-    body |= {key: extra[key] for key in EXTRAS if key in extra}
-    if dialect is not STANDARD:
-        body = vendor_body(body, dialect, context)
-    if "response_format" in body and rendering.spelling is None:
+    body = vendor_body(body | {key: extra[key] for key in EXTRAS if key in extra}, dialect, context)
+    if "response_format" in body and spelling is None:
         body["response_format"] = with_schema_name(body["response_format"], context)
     native = extra.get(NAME)
     body |= {key: value for key, value in native.items() if key != "messages"} if isinstance(native, dict) else {}
@@ -120,19 +111,3 @@ def _stream_options(settings: JsonObject, context: Context) -> JsonObject | None
     for key in sorted(options.keys() - STREAM_OPTIONS):
         context.loss("option", f"stream_options.{key}", f"Chat Completions has no stream option {key}.")
     return {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
-
-
-def _tool_keys(snapshot: Snapshot, context: Context, carried: Sequence[str]) -> JsonObject:
-    """Tools, and the two settings that the service takes only with them; `carried` are further keys of tools."""
-    keys: JsonObject = {}
-    if snapshot.tools and (tools := wire_tools(snapshot.tools, context, carried)):
-        keys["tools"] = tools
-    option = snapshot.settings.get("tool_choice")
-    if option is not None and (choice := tool_choice(option, context, has_tools="tools" in keys)) is not None:
-        keys["tool_choice"] = choice
-    parallel = snapshot.settings.get("parallel_tool_calls")
-    if parallel is not None and "tools" in keys:
-        keys["parallel_tool_calls"] = parallel
-    elif parallel is not None:
-        context.repair("option", "parallel_tool_calls", "parallel_tool_calls was left out: there are no tools.")
-    return keys

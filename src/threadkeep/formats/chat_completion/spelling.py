@@ -1,4 +1,4 @@
-"""How requests spell what Chat Completions lets them say in several ways, so that each goes back as it came.
+"""How messages spell what Chat Completions lets them say in several ways, so that each goes back as it came.
 
 What a request does throughout stands in `ImportInfo.spelling`:
 
@@ -10,6 +10,11 @@ What a request does throughout stands in `ImportInfo.spelling`:
 What one message or part does differently is its own `spelling`. Of items: `content` (one of the words below), `index`
 of a call, `type` and `arguments` of a call that lacks them, `audio` that is sent whole, `call` (a block that is a
 call), `whole` (a block that is a whole message), `keys` that are empty. Of parts: one word.
+
+An assistant message has reasoning, refusals and keys of servers next to its content. Reasoning stands under keys that
+servers name in their own ways; an item keeps the keys that it had. Keys without a canonical form are `native`.
+
+Source: OpenAI's API reference, "Chat Completions", messages; recorded responses of other servers.
 """
 
 from __future__ import annotations
@@ -19,7 +24,9 @@ from typing import Any, Final, TypeGuard
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.chat_completion.fields import NAME
+from threadkeep.formats.chat_completion.fields import NAME, REASONING_KEYS
+from threadkeep.formats.shared.parts import native_keys, report_foreign
+from threadkeep.formats.shared.reports import Context
 
 # of a request
 ANY: Final = "any"
@@ -49,6 +56,9 @@ def item_spelling(item: JsonObject, entry: Entry) -> JsonObject:
     return spelling if isinstance(spelling, dict) and entry.origin == NAME else {}
 
 
+# Content
+
+
 def is_lone_text(content: Any) -> TypeGuard[list[JsonObject]]:
     """Whether content is a list of one text and nothing else."""
     return isinstance(content, list) and len(content) == 1 and _is_plain(content[0])
@@ -58,59 +68,103 @@ def _is_plain(part: Any) -> bool:
     return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
 
 
-def as_one_text(content: Any) -> Any:
-    """Several texts as one, line by line, for vendors that take only strings; other content stays."""
-    if not isinstance(content, list) or len(content) < 2 or not all(map(_is_plain, content)):  # noqa: PLR2004 - one is one
-        return content
-    return [{"type": "text", "text": "\n".join(part["text"] for part in content)}]
+def spelled(content: Any, spelling: JsonObject, *, as_string: bool, is_joined: bool = False) -> Any:
+    """Content as a string where it was one, or where this request has lone texts as strings.
 
-
-def spelled(content: list[Any], spelling: JsonObject, *, as_string: bool) -> list[Any] | str:
-    """Content as a string where it was one, or where this request has lone texts as strings."""
+    `is_joined`: several texts are one, line by line, for vendors that take only strings.
+    """
+    if is_joined and isinstance(content, list) and len(content) > 1 and all(map(_is_plain, content)):
+        content = [{"type": "text", "text": "\n".join(part["text"] for part in content)}]
     word = spelling.get("content")
-    if (word == STRING or (as_string and word != LIST)) and is_lone_text(content):
-        text: str = content[0]["text"]
-        return text
-    return content
+    is_string = word == STRING or (word != LIST and (as_string or is_joined))
+    return content[0]["text"] if is_string and is_lone_text(content) else content
 
 
-def spell_nothing(message: JsonObject, spelling: JsonObject) -> None:
-    """Give an empty tool message its content as it was."""
-    word = spelling.get("content")
-    if message["content"] or word not in (ABSENT, NULL, EMPTY_LIST):
-        return
-    message["content"] = [] if word == EMPTY_LIST else None
+def spell_nothing(message: JsonObject, word: str | None) -> None:
+    """Give a message without content one of that word, else an empty text."""
     if word == ABSENT:
         del message["content"]
+    else:
+        message["content"] = {NULL: None, EMPTY_LIST: []}.get(word or EMPTY, "")
 
 
-def spell_body(body: JsonObject, spelling: JsonObject) -> JsonObject:
-    """A request under the names that the imported one used."""
-    if spelling.get("max_output_tokens") == MAX_TOKENS and "max_completion_tokens" in body:
-        body["max_tokens"] = body.pop("max_completion_tokens")
-    if spelling.get("tool_choice") == ANY and body.get("tool_choice") == "required":
-        body["tool_choice"] = ANY
-    tools = body.get("tools") or ()
-    if spelling.get("tools") == UNTYPED:
-        body["tools"] = [_untyped(tool) for tool in tools]
-    elif spelling.get("tools") == FUNCTIONS and tools:
-        return _with_functions(body, tools)
-    return body
+def usual_nothing(message: JsonObject) -> str:
+    """The word for content that an assistant message does not need: some keys let it go without."""
+    others = ("tool_calls", "function_call", "refusal", "audio")
+    return NULL if any(message.get(key) for key in others) else EMPTY
 
 
-def _with_functions(body: JsonObject, tools: Sequence[Any]) -> JsonObject:
-    """A request with its tools as `functions`, where all of them are plain functions."""
-    if all(isinstance(tool, dict) and tool.keys() == {"type", "function"} for tool in tools):
-        body["functions"] = [tool["function"] for tool in body.pop("tools")]
-        if (choice := body.pop("tool_choice", None)) is not None:
-            body["function_call"] = choice["function"] if isinstance(choice, dict) else choice
-    return body
+# Assistant messages
 
 
-def is_function(tool: Any) -> bool:
-    """Whether a tool on the wire is a function, with or without its type."""
-    return isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+def reasoning_of(message: JsonObject) -> list[JsonObject]:
+    """The reasoning next to the content as an item, if there is any; its keys go back as they came."""
+    keys = {key: message[key] for key in REASONING_KEYS if message.get(key)}
+    if not keys:
+        return []
+    text = next((text for value in keys.values() if (text := _readable(value))), "")
+    content = [{"type": "reasoning_text", "text": text}] if text else []
+    return [{"type": "reasoning", "summary": [], "content": content, "origin": NAME, "native": {NAME: keys}}]
 
 
-def _untyped(tool: Any) -> Any:
-    return {key: value for key, value in tool.items() if key != "type"} if is_function(tool) else tool
+def _readable(value: Any) -> str:
+    """The readable text of a reasoning key: a string, or the texts of a list of details."""
+    if isinstance(value, str):
+        return value
+    details = [detail for detail in (value if isinstance(value, list) else [value]) if isinstance(detail, dict)]
+    texts = [detail.get("text") or detail.get("summary") or detail.get("content") for detail in details]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def is_blank_value(value: Any) -> bool:
+    """Whether a value holds nothing but empty values, which some servers send for keys that they do not use."""
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, dict):
+            pending.extend(current.values())
+        elif current:
+            return False
+    return True
+
+
+def message_keys(keys: JsonObject, *, is_whole: bool = False) -> JsonObject:
+    """Keys of an assistant message as they are sent; of audio the service takes the id alone."""
+    sent = {key: value for key, value in keys.items() if key != "role"}
+    audio = sent.get("audio")
+    if isinstance(audio, dict) and "id" in audio and not is_whole:
+        sent["audio"] = {"id": audio["id"]}
+    return sent
+
+
+def with_native(item: JsonObject, message: JsonObject, entry: Entry, context: Context) -> JsonObject:
+    """A message with the keys that it came with; a response has no role yet."""
+    report_foreign(item, NAME, context, "native")
+    is_whole = "role" in message or "audio" in item_spelling(item, entry)
+    return message | message_keys(native_keys(item, NAME), is_whole=is_whole)
+
+
+def own_keys(parts: Sequence[JsonObject]) -> tuple[Sequence[JsonObject], JsonObject]:
+    """The content of a message that came from this format, and its annotations and refusal: these are keys next to it.
+
+    A refusal that stands alone is one, too.
+    """
+    annotations = [annotation for part in parts for annotation in part.get("annotations") or ()]
+    keys: JsonObject = {"annotations": annotations} if annotations else {}
+    words = (KEY, None) if len(parts) == 1 else (KEY,)
+    apart = [part for part in parts if part["type"] == "refusal" and part.get("spelling") in words]
+    if apart:
+        keys["refusal"] = apart[0]["refusal"]
+        parts = [part for part in parts if part is not apart[0]]
+    return parts, keys
+
+
+def spell_assistant(message: JsonObject, spelling: JsonObject, *, as_string: bool, is_joined: bool) -> None:
+    """Give an assistant message its content as it was, and its empty keys."""
+    if isinstance(keys := spelling.get("keys"), dict):
+        message.update(keys)
+    if message["content"]:
+        message["content"] = spelled(message["content"], spelling, as_string=as_string, is_joined=is_joined)
+        return
+    word = spelling.get("content")
+    spell_nothing(message, word if word in (ABSENT, NULL, EMPTY, EMPTY_LIST) else usual_nothing(message))

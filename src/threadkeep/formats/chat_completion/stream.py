@@ -6,34 +6,62 @@
 * OpenAI's SDK has a `stream` of its own, whose events hold the chunks; the others hold nothing new.
 * Groq's usage may lie under `x_groq`. An error is a chunk of its own, or stands next to the choices (OpenRouter).
 
+Deltas:
+
+* Texts grow piece by piece, but names and their kind are repeated: the last one counts.
+* Elements of lists belong together by their index, or by standing next to each other with one type; what is only
+  repeated is kept once.
+* A call has its index or its id; servers that give neither send calls whole. An id that differs begins a new call,
+  whatever its index.
+* Content that comes as text and as parts is parts.
+
 Source: OpenAI's API reference, "Chat Completions", the chunk object; recorded streams of other servers.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
 from threadkeep.domain.response import Response
-from threadkeep.errors import CannotParse, InvalidItem
-from threadkeep.formats.chat_completion.deltas import add_delta, add_message
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_response
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.streams import StreamAssembler
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})
 _HOLDS_CHUNK: Final = "chunk"
 _TOLD_AGAIN: Final = (".delta", ".done")  # `content.delta`, `tool_calls.function.arguments.done` …
-# keys of a choice whose lists grow chunk by chunk
-_GROWING: Final = frozenset({"logprobs", "token_ids"})
+_LISTS: Final = frozenset({"logprobs", "token_ids"})  # keys of a choice whose lists grow chunk by chunk
+# texts that always grow; of those that are not listed an equal one is a repetition
+_GROWING: Final = frozenset(
+    {"text", "content", "refusal", "arguments", "input", "transcript", "reasoning", "reasoning_content", "thinking",
+     "summary"}
+)  # fmt: skip
+# texts that are repeated
+_TOLD: Final = frozenset({"role", "channel", "id", "type", "name", "format", "signature", "status", "url", "phase"})
+# types of parts of which neighbours are one
+_ONE_PIECE: Final = frozenset({"text", "thinking", "reasoning", "reasoning.text", "reasoning.summary"})
 
 
 def assembler(headers: Mapping[str, str] | None = None) -> ChunkAssembler:
     """An assembler for the chunks of one answer."""
     return ChunkAssembler(NAME, _parse, headers)
+
+
+def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
+    """The response; a choice without a finish reason is not reported as one with an unknown word."""
+    choices = body.get("choices")
+    if not choices or choices[0]["finish_reason"] or choices[0].get("error"):
+        return parse_response(body, headers)
+    first = {**choices[0], "finish_reason": "stop"}
+    response = parse_response({**body, "choices": [first, *choices[1:]]}, headers)
+    return response.model_copy(update={"finish_reason": None})
 
 
 class ChunkAssembler(StreamAssembler):
@@ -63,25 +91,18 @@ class ChunkAssembler(StreamAssembler):
         return event.get("error") or (event if is_error else None)
 
     def add(self, event: JsonObject) -> None:
-        """Take in a chunk.
-
-        Raises:
-            CannotParse: it is nested too deeply.
-        """
+        """Take in a chunk."""
         if event.get("type") == _HOLDS_CHUNK and isinstance(event.get(_HOLDS_CHUNK), dict):
             event = event[_HOLDS_CHUNK]
         elif "choices" not in event and str(event.get("type")).endswith(_TOLD_AGAIN):
             return
-        try:
-            self._add_top(event)
-            choices = event.get("choices")
-            if isinstance(choices, list):
-                self._has_chunks = True
-                for index, choice in enumerate(choices):
-                    if isinstance(choice, dict):
-                        self._add_choice(choice, index)
-        except InvalidItem as error:
-            raise CannotParse(f"The {NAME} event cannot be kept: {error}") from error
+        self._add_top(event)
+        choices = event.get("choices")
+        if isinstance(choices, list):
+            self._has_chunks = True
+            for index, choice in enumerate(choices):
+                if isinstance(choice, dict):
+                    self._add_choice(choice, index)
 
     def _add_top(self, event: JsonObject) -> None:
         for key, value in event.items():
@@ -95,14 +116,14 @@ class ChunkAssembler(StreamAssembler):
         index = stated if type(stated) is int else usual
         known = self._choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
         for key, value in choice.items():
-            if key in _GROWING:
+            if key in _LISTS:
                 _grow(known, key, value)
             elif key not in _OF_CHOICES:
                 _set(known, key, value)
         if isinstance(choice.get("delta"), dict):
-            add_delta(known["message"], choice["delta"])
+            _add_delta(known["message"], choice["delta"])
         if isinstance(choice.get("message"), dict):
-            add_message(known["message"], choice["message"])
+            _add_message(known["message"], choice["message"])
         self.is_ended = self.is_ended or bool(known["finish_reason"])
 
 
@@ -127,11 +148,140 @@ def _grow(holder: JsonObject, key: str, value: Any) -> None:
         holder[key] = json_copy(value, key)
 
 
-def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
-    """The response; a choice without a finish reason is not reported as one with an unknown word."""
-    choices = body.get("choices")
-    if not choices or choices[0]["finish_reason"] or choices[0].get("error"):
-        return parse_response(body, headers)
-    first = {**choices[0], "finish_reason": "stop"}
-    response = parse_response({**body, "choices": [first, *choices[1:]]}, headers)
-    return response.model_copy(update={"finish_reason": None})
+# Deltas
+
+
+def _add_delta(message: JsonObject, delta: JsonObject) -> None:
+    for key, value in delta.items():
+        if key == "content":
+            _add_content(message, value)
+        elif key == "tool_calls" and isinstance(value, list):
+            _add_calls(message, value)
+        elif key == "audio" and isinstance(value, dict) and isinstance(message.get(key), dict):
+            _add_audio(message[key], value)
+        else:
+            _add(message, key, value)
+
+
+def _add_message(message: JsonObject, other: JsonObject) -> None:
+    """Take in the whole message so far, which some chunks hold, where that is more than the deltas."""
+    for key, value in other.items():
+        known = message.get(key)
+        is_less = isinstance(value, str) and isinstance(known, str) and len(value) < len(known)
+        if value and not is_less:
+            message[key] = json_copy(value, key)
+
+
+def _add(holder: JsonObject, key: str, value: Any) -> None:
+    known = holder.get(key)
+    if value is None:
+        return
+    if isinstance(known, str) and isinstance(value, str):
+        holder[key] = _text(key, known, value)
+    elif isinstance(known, list) and isinstance(value, list):
+        _add_elements(known, value)
+    elif isinstance(known, dict) and isinstance(value, dict):
+        _add_object(known, value)
+    else:
+        holder[key] = json_copy(value, key)
+
+
+def _add_object(known: JsonObject, added: JsonObject) -> None:
+    for key, value in added.items():
+        _add(known, key, value)
+
+
+def _text(key: str, known: str, value: str) -> str:
+    if key in _GROWING:
+        return known + value
+    if key in _TOLD:
+        return value or known
+    return known if value == known else known + value
+
+
+def _add_elements(known: list[Any], added: list[Any]) -> None:
+    for element in added:
+        if not isinstance(element, dict):
+            known.append(json_copy(element, "list"))
+        elif (partner := _partner(known, element)) is not None:
+            _add_object(partner, element)
+        elif element not in known:
+            known.append(json_copy(element, "list"))
+
+
+def _partner(known: list[Any], element: JsonObject) -> JsonObject | None:
+    """The element that this one goes on with."""
+    index, kind = element.get("index"), element.get("type")
+    if type(index) is int:
+        others = [element for element in known if isinstance(element, dict) and element.get("index") == index]
+    else:
+        is_one_piece = isinstance(kind, str) and kind in _ONE_PIECE
+        others = [element for element in known[-1:] if isinstance(element, dict) and is_one_piece]
+    partner = others[-1] if others else None
+    return None if partner is None or _is_apart(partner, element) else partner
+
+
+def _is_apart(known: JsonObject, new: JsonObject) -> bool:
+    """Whether two elements cannot be pieces of one; what is encrypted comes whole."""
+    is_encrypted = bool(known.get("data")) and bool(new.get("data"))
+    return known.get("type") != new.get("type") or _differ(known, new, "id") or is_encrypted
+
+
+def _differ(known: JsonObject, new: JsonObject, key: str) -> bool:
+    return bool(known.get(key)) and bool(new.get(key)) and known[key] != new[key]
+
+
+def _add_content(message: JsonObject, value: Any) -> None:
+    known = message.get("content")
+    if isinstance(known, list) and isinstance(value, str):
+        value = [{"type": "text", "text": value}] if value else []
+    elif isinstance(known, str) and isinstance(value, list):
+        message["content"] = [{"type": "text", "text": known}] if known else []
+    if isinstance(value, list):
+        message.setdefault("content", [])
+        value = [{"type": "text", "text": part} if isinstance(part, str) else part for part in value]
+    _add(message, "content", value)
+
+
+def _add_audio(known: JsonObject, value: JsonObject) -> None:
+    """Sound comes in pieces of base64, each padded on its own."""
+    for key, inner in value.items():
+        if key == "data" and isinstance(inner, str) and isinstance(known.get(key), str):
+            known[key] = _joined_base64(known[key], inner)
+        else:
+            _add(known, key, inner)
+
+
+def _joined_base64(left: str, right: str) -> str:
+    if not left.endswith("="):
+        return left + right
+    try:
+        data = base64.b64decode(left, validate=True) + base64.b64decode(right, validate=True)
+    except (binascii.Error, ValueError):
+        return left + right
+    return base64.b64encode(data).decode("ascii")
+
+
+def _add_calls(message: JsonObject, pieces: list[Any]) -> None:
+    if not isinstance(message.get("tool_calls"), list):
+        message["tool_calls"] = []
+    calls = message["tool_calls"]
+    for piece in pieces:
+        call = _call_of(calls, piece) if isinstance(piece, dict) else None
+        if call is None:
+            calls.append(json_copy(piece, "tool_calls"))
+        else:
+            _add_object(call, piece)
+
+
+def _call_of(calls: list[Any], piece: JsonObject) -> JsonObject | None:
+    """The call that a piece belongs to; None when it begins one."""
+    candidates = [call for call in calls if isinstance(call, dict)]
+    index, call_id = piece.get("index"), piece.get("id")
+    if type(index) is int:
+        candidates = [call for call in candidates if call.get("index") == index]
+    elif call_id:
+        candidates = [call for call in candidates if call.get("id") == call_id]
+    elif candidates and value_at(piece, "function.name") and value_at(candidates[-1], "function.name"):
+        return None
+    return None if not candidates or _differ(candidates[-1], piece, "id") else candidates[-1]

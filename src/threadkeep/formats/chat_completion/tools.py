@@ -7,31 +7,44 @@ Source: OpenAI's API reference, "Chat Completions", tools and tool_choice; recor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
 from threadkeep.formats.chat_completion.fields import CHOICES, NAME
 from threadkeep.formats.chat_completion.parts import merged
-from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, UNTYPED, is_function
+from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, UNTYPED
 from threadkeep.formats.shared.names import is_valid_name
-from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
-FUNCTION_KEYS: Final = ("description", "parameters", "strict")
+# key of a function -> the type of its value
+FUNCTION_KEYS: Final[dict[str, type]] = {"description": str, "parameters": dict, "strict": bool}
 
 
 # Writing
 
 
-def wire_tools(tools: Sequence[JsonObject], context: Context, carried: Sequence[str] = ()) -> list[Any]:
-    """The tool definitions as the format sends them; `carried` are keys of functions that the vendor takes, too."""
-    sent = [_wire_tool(tool, context, f"tools[{index}]", carried) for index, tool in enumerate(tools)]
-    return [tool for tool in sent if tool is not None]
+def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Context, more: Sequence[str]) -> JsonObject:
+    """Tools, and the two settings that are sent only with them; `more` are keys of tools that the vendor takes.
+
+    Raises:
+        CannotRender: a function is to be chosen, but the choice does not name it.
+    """
+    wire = [_wire_tool(tool, context, f"tools[{index}]", more) for index, tool in enumerate(tools)]
+    wire = [tool for tool in wire if tool is not None]
+    keys = {name: settings[name] for name in ("tool_choice", "parallel_tool_calls") if settings.get(name) is not None}
+    if not wire:
+        for name in keys:
+            context.repair("option", name, f"{name} was left out: there are no tools.")
+        return {}
+    if "tool_choice" in keys:
+        keys["tool_choice"] = _wire_choice(keys["tool_choice"], context)
+    return {"tools": wire, **{key: value for key, value in keys.items() if value is not None}}
 
 
-def _wire_tool(tool: JsonObject, context: Context, path: str, carried: Sequence[str]) -> Any:
+def _wire_tool(tool: JsonObject, context: Context, path: str, more: Sequence[str]) -> Any:
     kind = tool.get("type", "function")
     if kind == "provider_tool":
         return own_block(tool, NAME, context, path)
@@ -39,25 +52,41 @@ def _wire_tool(tool: JsonObject, context: Context, path: str, carried: Sequence[
         context.loss("tool", path, f"Chat Completions has no tool of type {kind!r}.")
         return None
     report_foreign(tool, NAME, context, path)
-    own = native_keys(tool, NAME).get("function")
+    native = native_keys(tool, NAME)
+    own = native.get("function")
     is_kept = isinstance(own, dict) and "name" in own
     function = {"name": tool.get("name") if is_kept else context.name(tool.get("name"), f"{path}.name")}
     function |= {key: tool[key] for key in FUNCTION_KEYS if tool.get(key) is not None}
-    more = {key: tool[key] for key in carried if tool.get(key) is not None}
-    sent: JsonObject = merged({"type": "function", "function": function, **more}, native_keys(tool, NAME))
-    return sent
+    others = {key: tool[key] for key in more if tool.get(key) is not None}
+    return merged({"type": "function", "function": function, **others}, native)
 
 
-def tool_choice(choice: Any, context: Context, *, has_tools: bool) -> Any:
-    """The tool choice; without tools there is none.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
-    if not has_tools:
-        context.repair("option", "tool_choice", "tool_choice was left out: there are no tools.")
-        return None
+def _wire_choice(choice: Any, context: Context) -> Any:
     return context.tool_choice(choice, CHOICES, lambda name: {"type": "function", "function": {"name": name}})
+
+
+def spell_tools(body: JsonObject, spelling: JsonObject) -> None:
+    """Give the tools of a request, and the choice among them, the names that the imported one used."""
+    tools, word = body.get("tools"), spelling.get("tools")
+    if not tools:
+        return
+    if spelling.get("tool_choice") == ANY and body.get("tool_choice") == "required":
+        body["tool_choice"] = ANY
+    if word == UNTYPED:
+        body["tools"] = [_without(tool, ("type",)) if _is_function(tool) else tool for tool in tools]
+    elif word == FUNCTIONS and all(_is_function(tool) and tool.keys() == {"type", "function"} for tool in tools):
+        body["functions"] = [tool["function"] for tool in body.pop("tools")]
+        if (choice := body.pop("tool_choice", None)) is not None:
+            body["function_call"] = choice["function"] if isinstance(choice, dict) else choice
+
+
+def _is_function(tool: Any) -> bool:
+    """Whether a tool on the wire is a function, with or without its type."""
+    return isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+
+
+def _without(thing: JsonObject, known: Collection[str]) -> JsonObject:
+    return {key: value for key, value in thing.items() if key not in known}
 
 
 # Reading
@@ -69,7 +98,7 @@ def read_tools(native: JsonObject, spelling: JsonObject) -> list[JsonObject]:
     if tools == []:
         del native["tools"]
     elif isinstance(tools, list) and None not in tools:
-        if all(is_function(tool) and tool.get("type") is None for tool in tools):
+        if all(_is_function(tool) and tool.get("type") is None for tool in tools):
             spelling["tools"] = UNTYPED
         return [_read_tool(tool) for tool in native.pop("tools")]
     elif tools is None and isinstance(functions, list) and functions:
@@ -84,26 +113,19 @@ def read_tools(native: JsonObject, spelling: JsonObject) -> list[JsonObject]:
 def _read_tool(tool: Any) -> JsonObject:
     """A function with the keys that have no canonical name; every other tool as it is."""
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") in (None, "function") else None
-    if not isinstance(function, dict) or not _is_regular(function):
+    name = function.get("name") if isinstance(function, dict) and _has_types(function) else None
+    if not isinstance(function, dict) or not isinstance(name, str) or not name:
         return {"type": "provider_tool", "format": NAME, "payload": tool}
-    native = {key: value for key, value in tool.items() if key not in ("type", "function")}
-    inner = {key: value for key, value in function.items() if key not in ("name", *FUNCTION_KEYS)}
-    if not is_valid_name(function["name"]):
-        inner["name"] = function["name"]  # servers differ in the names that they take
-    native |= {"function": inner} if inner else {}
+    inner = _without(function, ("name", *FUNCTION_KEYS))
+    if not is_valid_name(name):
+        inner["name"] = name  # servers differ in the names that they take
+    native = _without(tool, ("type", "function")) | ({"function": inner} if inner else {})
     known = {key: function[key] for key in ("name", *FUNCTION_KEYS) if function.get(key) is not None}
-    return {"type": "function", **known} | ({"native": {NAME: native}} if native else {})
+    return with_native_keys({"type": "function", **known}, native, NAME)
 
 
-def _is_regular(function: JsonObject) -> bool:
-    match function:
-        case {"name": str(name)} if name:
-            return (
-                isinstance(function.get("description"), str | None)
-                and isinstance(function.get("parameters"), dict | None)
-                and isinstance(function.get("strict"), bool | None)
-            )
-    return False
+def _has_types(function: JsonObject) -> bool:
+    return all(isinstance(function.get(key), kind | None) for key, kind in FUNCTION_KEYS.items())
 
 
 def read_choice(native: JsonObject, tools: Sequence[JsonObject], spelling: JsonObject) -> JsonObject:
@@ -142,6 +164,6 @@ def _choice_option(choice: Any, *, is_old: bool) -> Any:
 def _is_offered(option: Any, tools: Sequence[JsonObject]) -> bool:
     context = Context(tools)
     try:
-        return tool_choice(option, context, has_tools=True) is not None and not context.repairs
+        return _wire_choice(option, context) is not None and not context.repairs
     except CannotRender:
         return False

@@ -17,12 +17,11 @@ from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.chat_completion.assistant import message_keys, own_keys, spell_assistant, with_native
+from threadkeep.formats.chat_completion import spelling as spellings
 from threadkeep.formats.chat_completion.calls import missing_message, spelled_call, tool_message
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
 from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
 from threadkeep.formats.chat_completion.parts import CARRIED, PARTS, wire_parts
-from threadkeep.formats.chat_completion.spelling import KEPT, STRING, as_one_text, item_spelling, spelled
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
@@ -41,8 +40,8 @@ class Writer:
         self._pairing, self._context, self._dialect = pairing, rendering.context, dialect
         self._imported = rendering.imported  # items before that go back as they came
         self._carried = (*CARRIED, MARK) if dialect.marks == "parts" else CARRIED
-        self._as_string = spelling.get("content") == STRING
-        self._keeps_order = spelling.get("order") == KEPT
+        self._as_string = spelling.get("content") == spellings.STRING
+        self._keeps_order = spelling.get("order") == spellings.KEPT
         self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
         self._pending = pairing.pending() | {position for position in pairing.alone if position > pairing.sent}
         self._unsettled: int | None = None  # index of the first message that a later output may change
@@ -65,7 +64,7 @@ class Writer:
             item = entry.item()
             WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
             if "spelling" in item and self._open is not None and self._turn == entry.turn:
-                self._spelling = self._spelling | item_spelling(item, entry)
+                self._spelling = self._spelling | spellings.item_spelling(item, entry)
         self._close()
         context.position = None
 
@@ -109,10 +108,8 @@ class Writer:
         message, calls = self._open, self._calls
         if message is None:
             return
-        if self._is_text:
-            message["content"] = as_one_text(message["content"])
         if self._spelling or self._as_string or self._is_text or not message["content"]:
-            spell_assistant(message, self._spelling, as_string=self._as_string or self._is_text)
+            spellings.spell_assistant(message, self._spelling, as_string=self._as_string, is_joined=self._is_text)
             self._spelling = {}
         self._open = self._turn = None
         if calls:
@@ -139,26 +136,28 @@ class Writer:
         self._close()
         if self._unsettled is None and entry.turn == LAYER:
             self._unsettled = len(self.messages)
-        if is_text := self._takes_one_text(entry):
-            message["content"] = as_one_text(message["content"])
-        if is_text or self._as_string or "spelling" in item:
-            as_string = is_text or self._as_string
-            message["content"] = spelled(message["content"], item_spelling(item, entry), as_string=as_string)
-        self.messages.append(with_native(item, message, entry, self._context) if "native" in item else message)
+        is_joined = self._takes_one_text(entry)
+        if is_joined or self._as_string or "spelling" in item:
+            spelling = spellings.item_spelling(item, entry)
+            content = spellings.spelled(message["content"], spelling, as_string=self._as_string, is_joined=is_joined)
+            message["content"] = content
+        if "native" in item:
+            message = spellings.with_native(item, message, entry, self._context)
+        self.messages.append(message)
 
     def _assistant(self, item: JsonObject, entry: Entry) -> None:
         is_own = entry.origin == NAME
         parts = item.get("content") or ()
         keys: JsonObject = {"content": None}
         if is_own:
-            parts, own = own_keys(parts)
+            parts, own = spellings.own_keys(parts)
             keys.update(own)
         mappers = OWN_PARTS if is_own else PARTS["assistant"]
         if content := wire_parts(parts, mappers, self._context, "content", self._carried):
             keys["content"] = content
         elif len(keys) == 1 and not native_keys(item, NAME):
             return
-        self._join(with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
+        self._join(spellings.with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
@@ -173,14 +172,14 @@ class Writer:
         payload = own_block(item, NAME, self._context, "")
         if not isinstance(payload, dict):
             return
-        spelling = item_spelling(item, entry)
+        spelling = spellings.item_spelling(item, entry)
         if "whole" in spelling:
             self._close()
             self.messages.append(dict(payload))
         elif entry.call_id is not None or "call" in spelling:
             self._add_call(dict(payload), item, entry)
         elif "role" in payload:
-            self._join(message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
+            self._join(spellings.message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
         else:
             self._join({"content": [payload]}, entry)
 
@@ -210,7 +209,7 @@ class Writer:
             self._join({}, entry, is_text=False)
         if "native" in item or "spelling" in item:
             report_foreign(item, NAME, self._context, "native")
-            call = spelled_call(call, native_keys(item, NAME), item_spelling(item, entry))
+            call = spelled_call(call, native_keys(item, NAME), spellings.item_spelling(item, entry))
         self.messages[-1].setdefault("tool_calls", []).append(call)
         if entry.call_id is not None or entry.type != "provider_item":  # else no output can name it
             self._expect_output(call, entry)

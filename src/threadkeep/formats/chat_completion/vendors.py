@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.chat_completion.fields import FIELDS, reasoning_effort, reasoning_object
+from threadkeep.formats.chat_completion.fields import FIELDS, LIMIT, reasoning_effort, reasoning_object
 from threadkeep.formats.shared.cache_marks import MARK, mark_request
 from threadkeep.formats.shared.dialects import OFF, STANDARD, Dialect, Family, family_of
 from threadkeep.formats.shared.fields import FieldGroup, How, Row
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.reports import Context
 
-LIMIT: Final = "max_completion_tokens"
 ELLIPSIS: Final = "..."
 _TEXT_KEYS: Final = frozenset({"type", "text", MARK})
 _REFUSED: Final = re.compile("[^A-Za-z0-9]")
@@ -166,8 +165,7 @@ def with_marks(body: JsonObject, dialect: Dialect, end: int | None) -> JsonObjec
     if dialect.marks == "none" or not (isinstance(model, str) and dialect.marked_models.search(model)):
         return body
     if dialect.marks == "tools":
-        marked = mark_request({"tools": body["tools"]}) if "tools" in body else {}
-        return {**body, **marked, "messages": body["messages"]}
+        return {**body, **mark_request({"tools": body["tools"]})} if "tools" in body else body
     first, *others = body["messages"]
     is_system = first.get("role") in ("system", "developer")
     system = {"system": first.get("content")} if is_system else {}
@@ -175,4 +173,4 @@ def with_marks(body: JsonObject, dialect: Dialect, end: int | None) -> JsonObjec
     marked = mark_request({**body, **system, "messages": others if is_system else [first, *others]}, end)
     if is_system:
         marked["messages"] = [{**first, "content": marked.pop("system")}, *marked["messages"]]
-    return {**{key: value for key, value in marked.items() if key != "messages"}, "messages": marked["messages"]}
+    return marked

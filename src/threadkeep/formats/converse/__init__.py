@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+import base64
+from typing import Any, Final
 
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.base import ErrorKeys, Format, Signs
-from threadkeep.formats.converse.boto3 import boto3_arguments
 
 __all__ = ["FORMAT", "boto3_arguments"]
 
@@ -15,3 +16,24 @@ FORMAT: Final = Format(
     signs=Signs(turns="messages", body={"output": dict}, events={"messageStart": dict, "contentBlockDelta": dict}),
     error_keys=ErrorKeys(holders=("Output", "Error"), type="__type", code="Code", messages=("message", "Message")),
 )
+
+# keys of a request that hold bytes in boto3
+_BYTES: Final = frozenset({"bytes", "redactedContent"})
+# keys below which everything belongs to users and models
+_OPAQUE: Final = frozenset({"input", "json", "additionalModelRequestFields"})
+
+
+def boto3_arguments(payload: JsonObject) -> JsonObject:
+    """A request as boto3 takes it: ``client.converse(**boto3_arguments(payload))``, with bytes where JSON has text."""
+    arguments: JsonObject = _in_bytes(payload, "")
+    return arguments
+
+
+def _in_bytes(value: Any, key: str) -> Any:
+    if key in _OPAQUE:
+        return value
+    if isinstance(value, dict):
+        return {name: _in_bytes(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_in_bytes(inner, "") for inner in value]
+    return base64.b64decode(value) if key in _BYTES and isinstance(value, str) else value

@@ -11,16 +11,24 @@ Source: Amazon Bedrock's user guide, "Prompt caching for faster model inference"
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.converse.fields import ROLES
-from threadkeep.formats.converse.models import MESSAGES, SYSTEM, TOOLS, cached_places
 
 POINT: Final = "cachePoint"
 MOST: Final = 4
 _UNMARKED: Final = frozenset({POINT, "reasoningContent"})  # no point may stand behind these
+_EVERYWHERE: Final = frozenset({"tools", "system", "messages"})
+# model id (the first match counts) -> where it takes cache points; models of no row take them everywhere
+CACHED: Final[tuple[tuple[re.Pattern[str], frozenset[str]], ...]] = (
+    (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v2|instant)"), frozenset()),
+    (re.compile(r"nova-(canvas|reel|sonic)"), frozenset()),
+    (re.compile(r"nova"), frozenset({"system", "messages"})),
+    (re.compile(r"titan|llama|mistral|mixtral|cohere|ai21|deepseek|qwen|gpt-oss|writer|kimi|minimax"), frozenset()),
+)
 
 Path = tuple[str | int, ...]  # keys and indexes that lead to a list
 
@@ -30,7 +38,8 @@ def with_points(body: JsonObject, model: object, end: int | None) -> JsonObject:
 
     `end` is how many of its messages the next request repeats, where these are not all.
     """
-    places = cached_places(model)
+    name = model.lower() if isinstance(model, str) else ""
+    places = next((places for pattern, places in CACHED if pattern.search(name)), _EVERYWHERE)
     room = MOST - len([block for path in _paths(body) for block in _at(body, path) if _is_point(block)])
     for path in [path for path in _wanted(body, places, end) if _takes_point(_at(body, path))][: max(room, 0)]:
         body = _extended(body, path, _point(body, path))
@@ -39,14 +48,11 @@ def with_points(body: JsonObject, model: object, end: int | None) -> JsonObject:
 
 def _wanted(body: JsonObject, places: frozenset[str], end: int | None) -> list[Path]:
     """The lists that are to end with a point, the most useful first."""
-    ends: list[Path] = [("messages", index, "content") for index in _last_two(body["messages"][:end])]
+    messages = [index for index, message in enumerate(body["messages"][:end]) if message["role"] in ROLES]
+    ends: list[Path] = [("messages", index, "content") for index in messages[:-3:-1]]
     last, before = ends[:1], ends[1:]
-    leading: list[Path] = [("system",)] * (SYSTEM in places) + [("toolConfig", "tools")] * (TOOLS in places)
-    return [*last, *leading, *before] if MESSAGES in places else leading
-
-
-def _last_two(messages: Sequence[JsonObject]) -> list[int]:
-    return [index for index, message in enumerate(messages) if message["role"] in ROLES][:-3:-1]
+    leading: list[Path] = [("system",)] * ("system" in places) + [("toolConfig", "tools")] * ("tools" in places)
+    return [*last, *leading, *before] if "messages" in places else leading
 
 
 def _paths(body: JsonObject) -> list[Path]:
@@ -71,14 +77,10 @@ def _takes_point(blocks: Sequence[Any]) -> bool:
 
 def _point(body: JsonObject, path: Path) -> JsonObject:
     """A point at the end of a list, which those behind it may follow."""
-    is_long = any(point.get("ttl") == "1h" for point in _behind(body, path))
-    return {POINT: {"type": "default", **({"ttl": "1h"} if is_long else {})}}
-
-
-def _behind(body: JsonObject, path: Path) -> Iterator[JsonObject]:
     paths = _paths(body)
-    for later in paths[paths.index(path) + 1 :]:
-        yield from (block[POINT] for block in _at(body, later) if _is_point(block) and isinstance(block[POINT], dict))
+    behind = [block for later in paths[paths.index(path) + 1 :] for block in _at(body, later) if _is_point(block)]
+    is_long = any(isinstance(block[POINT], dict) and block[POINT].get("ttl") == "1h" for block in behind)
+    return {POINT: {"type": "default", **({"ttl": "1h"} if is_long else {})}}
 
 
 def _extended(thing: Any, path: Path, last: JsonObject) -> Any:

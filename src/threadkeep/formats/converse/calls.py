@@ -8,27 +8,43 @@ Source: Amazon Bedrock's API reference, "ToolUseBlock", "ToolResultBlock", "Reas
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from typing import Any, Final
 
-import orjson
-
-from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps
-from threadkeep.errors import InvalidItem
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
+from threadkeep.formats.shared.arguments import object_of
+from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.parts import native_keys
 
+_VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_.:-]")
 _READERS: Final = (NAME, "messages")  # formats whose reasoning this service can read
-_LONG_NUMBER: Final = re.compile(r"\d{19}")  # orjson rounds longer ones
+
+
+def wire_id(call: Entry, used: set[str], context: WriteContext) -> str:
+    """The id of a call as it is sent: one that the service takes, and that was not used before."""
+    original = call_id = call.call_id or ""
+    if context.is_as_came:
+        return original
+    if not _VALID_ID.fullmatch(original):
+        call_id = _REFUSED.sub("_", original)
+        if not call_id.strip("_") or not _VALID_ID.fullmatch(call_id) or call_id in used:
+            call_id = f"call_{hashed(original)}"
+        context.repair("call_id", "call_id", f"The call id {original!r} was sent as {call_id!r}.")
+    if call_id in used:
+        while call_id in used:
+            call_id = f"call_{hashed(call_id, call.position)}"
+        context.repair("duplicate_call_id", "call_id", f"The call id {original!r} was sent before.")
+    return call_id
 
 
 def tool_use(item: JsonObject, name: Any, call_id: str, context: WriteContext) -> JsonObject:
     """The block of a call."""
-    text = item.get("input") if item["type"] == "custom_tool_call" else None
-    value = {"input": text or ""} if item["type"] == "custom_tool_call" else call_input(item, context)
+    is_custom = item["type"] == "custom_tool_call"
+    value = {"input": item.get("input") or ""} if is_custom else call_input(item, context)
     return {"toolUse": {"toolUseId": call_id, "name": name, "input": value, **native_keys(item, NAME)}}
 
 
@@ -37,46 +53,12 @@ def call_input(item: JsonObject, context: WriteContext) -> Any:
     arguments = item.get("arguments")
     if "input" in native_keys(item, NAME) or arguments is None:
         return {}
-    value = _read(arguments) if isinstance(arguments, str) else arguments
+    value = object_of(arguments) if isinstance(arguments, str) else arguments
     if isinstance(value, dict):
         return value
     detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
     context.repair("malformed_arguments", "arguments", detail)
     return {}
-
-
-def _read(text: str) -> Any:
-    """The value of a JSON text; None when it is none, or cannot be sent as JSON."""
-    try:
-        value = _read_exactly(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
-    except orjson.JSONDecodeError:
-        value = _read_exactly(text)
-    if text.count("[") + text.count("{") > MAX_DEPTH and not _is_flat(value):
-        return None
-    return value
-
-
-def _read_exactly(text: str) -> Any:
-    """The value of what orjson refuses or rounds: lone surrogates and long integers are JSON, infinities are not."""
-    try:
-        return json.loads(text, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
-
-
-def _is_flat(value: Any) -> bool:
-    try:
-        check_depth(value)
-    except InvalidItem:
-        return False
-    return True
 
 
 def tool_result(item: JsonObject, call_id: str, context: WriteContext) -> JsonObject:
@@ -125,6 +107,5 @@ def _thinking(part: JsonObject, *, is_own: bool) -> JsonObject | None:
     signature = part.get("signature")
     if part.get("type") != "thinking" or not (isinstance(signature, str) or is_own):
         return None
-    return {
-        "reasoningText": {"text": part.get("thinking") or ""} | ({} if signature is None else {"signature": signature})
-    }
+    signed = {} if signature is None else {"signature": signature}
+    return {"reasoningText": {"text": part.get("thinking") or "", **signed}}

@@ -1,16 +1,21 @@
-"""Tables of Converse: request options, stop reasons, statuses of tool results.
+"""Tables of Converse: request options, how models are asked to reason, stop reasons, statuses of tool results.
 
-Source: Amazon Bedrock's API reference, "Converse"; the bedrock-runtime service model of botocore.
+Converse has no field for reasoning; the keys go into `additionalModelRequestFields`. A model that is in no row is asked
+for nothing, which is reported.
+
+Source: Amazon Bedrock's API reference, "Converse"; the bedrock-runtime service model of botocore; Amazon Bedrock's user
+guide, "Inference request parameters and response fields for foundation models"; recorded requests.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import CannotRender
-from threadkeep.formats.shared.fields import Field, NoField, Row, SpecialField, other_keys, tier_of, within
+from threadkeep.formats.shared.fields import DEFAULTS, Field, NoField, Row, SpecialField, other_keys, tier_of, within
 from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "converse"
@@ -27,36 +32,25 @@ EXTRAS: Final = {
 }
 # service tier of any vendor -> serviceTier.type; auto is what the service does when none is named
 SERVICE_TIERS: Final = {
-    "default": "default",
-    "flex": "flex",
-    "priority": "priority",
-    "reserved": "reserved",
-    "standard": "default",
-    "standard_only": "default",
+    **{tier: tier for tier in ("default", "flex", "priority", "reserved")},
+    **dict.fromkeys(("standard", "standard_only"), "default"),
     "auto": None,
 }
 # status of a tool output -> status of a toolResult
 RESULT_STATUSES: Final = {
-    "completed": "success",
-    "success": "success",
-    "failed": "error",
-    "incomplete": "error",
-    "error": "error",
+    **dict.fromkeys(("completed", "success"), "success"),
+    **dict.fromkeys(("failed", "incomplete", "error"), "error"),
 }
 # status of a toolResult -> status of a tool output
 OUTPUT_STATUSES: Final = {"success": "completed", "error": "failed"}
 
 # stopReason -> canonical status
 STATUSES: Final = {
-    "end_turn": "completed",
-    "tool_use": "completed",
-    "stop_sequence": "completed",
-    "max_tokens": "incomplete",
-    "model_context_window_exceeded": "incomplete",
-    "guardrail_intervened": "failed",
-    "content_filtered": "failed",
-    "malformed_model_output": "failed",
-    "malformed_tool_use": "failed",
+    **dict.fromkeys(("end_turn", "tool_use", "stop_sequence"), "completed"),
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "incomplete"),
+    **dict.fromkeys(
+        ("guardrail_intervened", "content_filtered", "malformed_model_output", "malformed_tool_use"), "failed"
+    ),
 }
 # stopReason -> why a response is not whole, in canonical words where there is one
 INCOMPLETE: Final = {
@@ -76,8 +70,8 @@ def request_metadata(value: Any, context: Context) -> JsonObject | None:
     """Metadata as texts within the limits of the service."""
     pairs: JsonObject = {}
     for key, inner in value.items():
-        text = _scalar_text(inner)
-        fits = text is not None and _METADATA_KEY.fullmatch(key) and _METADATA_VALUE.fullmatch(text)
+        text = dumps(inner).decode() if isinstance(inner, int | float) else "" if inner is None else inner
+        fits = isinstance(text, str) and _METADATA_KEY.fullmatch(key) and _METADATA_VALUE.fullmatch(text)
         if fits and len(pairs) < _METADATA_PAIRS:
             pairs[key] = text
         else:
@@ -85,18 +79,8 @@ def request_metadata(value: Any, context: Context) -> JsonObject | None:
     return pairs or None
 
 
-def _scalar_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return dumps(value).decode() if isinstance(value, int | float) else None
-
-
 def text_format(value: JsonObject, context: Context) -> JsonObject | None:
-    """The output format: a JSON schema, as text.
-
-    Raises:
-        CannotRender: a schema is asked for, but there is none.
-    """
+    """The output format: a JSON schema, as text; one without a schema is refused."""
     other_keys("text", ("format",), value, context, "Converse")
     form = value.get("format")
     kind = form.get("type") if isinstance(form, dict) else None
@@ -113,6 +97,9 @@ def text_format(value: JsonObject, context: Context) -> JsonObject | None:
     text = schema if isinstance(schema, str) else dumps(schema).decode()
     named = {key: keys[key] for key in ("name", "description") if keys.get(key) is not None}
     return {"type": "json_schema", "structure": {"jsonSchema": {"schema": text, **named}}}
+
+
+SCHEMA: Final = "outputConfig.textFormat.structure.jsonSchema.schema"  # the place of the schema's text
 
 
 def text_option(wire: Any) -> JsonObject | None:
@@ -132,7 +119,92 @@ def schema_of(text: str) -> Any:
     return schema if isinstance(schema, dict) else text
 
 
-_PER_MODEL: Final = "additionalModelRequestFields, by the model"
+# Reasoning
+
+How = Callable[[JsonObject, Context], JsonObject]
+_THINKING: Final = ("type", "budget_tokens", "display")
+_SILENT: Final = frozenset({"summary", "generate_summary"})  # every model shows the reasoning that it may show
+# effort -> the nearest of three levels
+_LEVELS: Final = {
+    "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
+}  # fmt: skip
+_EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
+
+
+def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObject:
+    """The keys of `additionalModelRequestFields` that ask this model to reason; a budget may not take all tokens."""
+    option = {key: value for key, value in (settings.get("reasoning") or {}).items() if value is not None}
+    if not option:
+        return {}
+    model = str(settings.get("model") or "")
+    how = next((how for pattern, how in MODELS if pattern.search(model)), _nothing)
+    fields = how(option, context)
+    budget, most = fields.get("thinking", {}).get("budget_tokens"), settings.get("max_output_tokens")
+    if isinstance(budget, int) and isinstance(most, int) and most <= budget:
+        raise CannotRender(
+            f"The thinking budget of {budget} tokens leaves nothing of max_output_tokens {most}.",
+            hint="Raise max_output_tokens.",
+        )
+    return fields
+
+
+def _with_budget(option: JsonObject, context: Context, *others: str) -> JsonObject:
+    """Claude 3.7 to 4.5: a budget, and no effort."""
+    _report(option, (*_THINKING, *others), context)
+    thinking = {key: option[key] for key in _THINKING if key in option}
+    return {"thinking": {"type": "enabled", **thinking}} if thinking else {}
+
+
+def _with_effort(option: JsonObject, context: Context) -> JsonObject:
+    """Claude 4.6 and later decide how much they think; the effort guides them."""
+    fields, effort = _with_budget(option, context, "effort"), option.get("effort")
+    if effort not in _EFFORTS:
+        return fields
+    return {"thinking": {"type": "adaptive"}, **fields, "output_config": {"effort": effort}}
+
+
+def _with_level(keys: Callable[[str], JsonObject]) -> How:
+    """Other models: one of three levels, in keys of their own."""
+
+    def how(option: JsonObject, context: Context) -> JsonObject:
+        effort = option.get("effort")
+        level = _LEVELS.get(effort) if isinstance(effort, str) else None
+        _report(option, ("effort",), context)
+        if level is not None and level != effort:
+            detail = f"The effort {effort!r} was sent as {level!r}, the nearest there is."
+            context.repair("range", "reasoning.effort", detail)
+        return {} if level is None else keys(level)
+
+    return how
+
+
+def _nothing(option: JsonObject, context: Context) -> JsonObject:
+    _report(option, (), context)
+    return {}
+
+
+def _report(option: JsonObject, known: tuple[str, ...], context: Context) -> None:
+    """Report what this model cannot be asked for."""
+    for key, value in option.items():
+        if key not in known and key not in _SILENT and value not in (*DEFAULTS, "none"):
+            context.loss("option", f"reasoning.{key}", f"reasoning.{key} was left out: the model has no field for it.")
+
+
+# model id (regions and versions stand around the name) -> how it is asked to reason
+MODELS: Final[tuple[tuple[re.Pattern[str], How], ...]] = (
+    (re.compile(r"claude-(3-7|sonnet-4-2|opus-4-2|opus-4-1|(sonnet|opus|haiku)-4-5)"), _with_budget),
+    (re.compile(r"claude-((sonnet|opus|haiku)-(4-[6-9]|[5-9])|fable|mythos)"), _with_effort),
+    (
+        re.compile(r"nova-2"),
+        _with_level(lambda level: {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}),
+    ),
+    (re.compile(r"gpt-oss"), _with_level(lambda level: {"reasoning_effort": level})),
+    (re.compile(r"qwen3"), _with_level(lambda level: {"reasoning_config": level})),
+)
+
+
+# Options
+
 _NO_STORE: Final = "Converse keeps nothing; the items that are here are sent"
 
 FIELDS: Final[tuple[Row, ...]] = (
@@ -145,7 +217,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("text", "outputConfig.textFormat", text_format, text_option),
     Field("metadata", "requestMetadata", request_metadata),
     Field("service_tier", "serviceTier.type", tier_of(SERVICE_TIERS)),
-    SpecialField("reasoning", _PER_MODEL),
+    SpecialField("reasoning", "additionalModelRequestFields, by the model"),
     SpecialField("tool_choice", "toolConfig.toolChoice, when there are tools"),
     SpecialField("dialect", "left out: all vendors speak it in one way"),
     SpecialField("extra", f"stop_sequences, {', '.join(EXTRAS)}, and extra.converse verbatim"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
@@ -21,33 +22,6 @@ from threadkeep.formats.shared.media import in_base64, is_base64, is_textual
 from threadkeep.formats.shared.names import hashed
 
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
-# media type -> format, and ending of a name -> format
-IMAGE_TYPES: Final = {
-    "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/png": "png", "image/gif": "gif", "image/webp": "webp",
-}  # fmt: skip
-IMAGE_ENDINGS: Final = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "gif": "gif", "webp": "webp"}
-DOCUMENT_TYPES: Final = {
-    "application/pdf": "pdf", "text/csv": "csv", "text/html": "html", "text/plain": "txt", "text/markdown": "md",
-    "application/msword": "doc", f"{_OFFICE}.wordprocessingml.document": "docx",
-    "application/vnd.ms-excel": "xls", f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
-}  # fmt: skip
-DOCUMENT_ENDINGS: Final = {
-    **{ending: ending for ending in DOCUMENT_TYPES.values()}, "htm": "html", "markdown": "md",
-}  # fmt: skip
-VIDEO_TYPES: Final = {
-    "video/x-matroska": "mkv", "video/quicktime": "mov", "video/mp4": "mp4", "video/webm": "webm",
-    "video/x-flv": "flv", "video/mpeg": "mpeg", "video/x-ms-wmv": "wmv", "video/3gpp": "three_gp",
-}  # fmt: skip
-VIDEO_ENDINGS: Final = {
-    "mkv": "mkv", "mov": "mov", "mp4": "mp4", "webm": "webm", "flv": "flv", "mpeg": "mpeg", "mpg": "mpeg", "wmv": "wmv",
-    "3gp": "three_gp",
-}  # fmt: skip
-AUDIO_TYPES: Final = {
-    "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/aac": "aac",
-    "audio/flac": "flac", "audio/ogg": "ogg", "audio/opus": "opus", "audio/mp4": "mp4", "audio/m4a": "m4a",
-    "audio/webm": "webm",
-}  # fmt: skip
-AUDIO_ENDINGS: Final = {ending: ending for ending in ("mp3", "wav", "aac", "flac", "ogg", "opus", "m4a")}
 PLAIN_TEXT: Final = "txt"
 
 _S3: Final = re.compile(r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9](/.*)?", re.DOTALL)
@@ -58,20 +32,50 @@ _LONGEST_NAME: Final = 200
 
 
 class Kind(NamedTuple):
-    """A kind of media: its block, and how its format is found."""
+    """A kind of media: its block, and the media types and endings of names that stand for its formats."""
 
     block: str
     types: Mapping[str, str]
     endings: Mapping[str, str]
+    part: str = "input_file"  # the type of its part
+    source: str = "file_data"  # the key of that part with the source
 
 
-IMAGE: Final = Kind("image", IMAGE_TYPES, IMAGE_ENDINGS)
-DOCUMENT: Final = Kind("document", DOCUMENT_TYPES, DOCUMENT_ENDINGS)
-VIDEO: Final = Kind("video", VIDEO_TYPES, VIDEO_ENDINGS)
-AUDIO: Final = Kind("audio", AUDIO_TYPES, AUDIO_ENDINGS)
+IMAGE: Final = Kind(
+    "image",
+    {"image/jpeg": "jpeg", "image/jpg": "jpeg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"},
+    {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "gif": "gif", "webp": "webp"},
+    "input_image", "image_url",
+)  # fmt: skip
+_DOCUMENTS: Final = {
+    "application/pdf": "pdf", "text/csv": "csv", "text/html": "html", "text/plain": "txt", "text/markdown": "md",
+    "application/msword": "doc", f"{_OFFICE}.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls", f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+}  # fmt: skip
+_DOCUMENT_ENDINGS: Final = {ending: ending for ending in _DOCUMENTS.values()}
+DOCUMENT: Final = Kind("document", _DOCUMENTS, {**_DOCUMENT_ENDINGS, "htm": "html", "markdown": "md"})
+VIDEO: Final = Kind(
+    "video",
+    {
+        "video/x-matroska": "mkv", "video/quicktime": "mov", "video/mp4": "mp4", "video/webm": "webm",
+        "video/x-flv": "flv", "video/mpeg": "mpeg", "video/x-ms-wmv": "wmv", "video/3gpp": "three_gp",
+    },
+    {
+        "mkv": "mkv", "mov": "mov", "mp4": "mp4", "webm": "webm", "flv": "flv", "mpeg": "mpeg", "mpg": "mpeg",
+        "wmv": "wmv", "3gp": "three_gp",
+    },
+    "input_video", "video_url",
+)  # fmt: skip
+AUDIO: Final = Kind(
+    "audio",
+    {
+        "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/aac": "aac",
+        "audio/flac": "flac", "audio/ogg": "ogg", "audio/opus": "opus", "audio/mp4": "mp4", "audio/m4a": "m4a",
+        "audio/webm": "webm",
+    },
+    {ending: ending for ending in ("mp3", "wav", "aac", "flac", "ogg", "opus", "m4a")},
+)  # fmt: skip
 MEDIA: Final = {kind.block: kind for kind in (IMAGE, DOCUMENT, VIDEO, AUDIO)}
-# beginning of a media type -> the kind of a file that is not a document
-FILE_KINDS: Final = {"image/": IMAGE, "video/": VIDEO, "audio/": AUDIO}
 
 
 def url_of(part: JsonObject) -> str:
@@ -84,7 +88,7 @@ def url_of(part: JsonObject) -> str:
 def kind_of_file(part: JsonObject, url: str) -> Kind:
     """Documents are files; pictures, videos and sound that are given as files are what they are."""
     media_type = _media_type(part) or base64_media_type(url) or ""
-    return next((kind for start, kind in FILE_KINDS.items() if media_type.startswith(start)), DOCUMENT)
+    return next((kind for kind in (IMAGE, VIDEO, AUDIO) if media_type.startswith(f"{kind.block}/")), DOCUMENT)
 
 
 def format_of(part: JsonObject, url: str, kind: Kind) -> str | None:
@@ -93,8 +97,7 @@ def format_of(part: JsonObject, url: str, kind: Kind) -> str | None:
     for media_type in (_media_type(part), own_type):
         if media_type is not None and media_type in kind.types:
             return kind.types[media_type]
-    names = (part.get("filename"), None if own_type else url)
-    for name in names:
+    for name in (part.get("filename"), None if own_type else url):
         ending = _ending(name) if isinstance(name, str) else ""
         if ending in kind.endings:
             return kind.endings[ending]
@@ -119,29 +122,22 @@ class DocumentNames:
     """The names of the documents of one request: each is used once."""
 
     def __init__(self) -> None:
-        self._used: set[str] = set()
         self._counts: dict[str, int] = {}
 
     def keep(self, name: str) -> None:
         """Note a name that is sent as it came."""
-        self._used.add(name)
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def unique(self, name: str) -> str:
         """The name; where it is used already, with a number behind it."""
-        count = self._counts.get(name, 0) + 1
-        unique = name if count == 1 else _numbered(name, count)
-        while unique in self._used:
-            count += 1
-            unique = _numbered(name, count)
-        self._counts[name] = count
-        self._used.add(unique)
+        for number in count(self._counts.get(name, 0) + 1):
+            ending = f"-{number}" if number > 1 else ""
+            unique = f"{name[: _LONGEST_NAME - len(ending)]}{ending}" if ending else name
+            if unique not in self._counts:
+                break
+        self._counts[name] = number
+        self._counts.setdefault(unique, 0)
         return unique
-
-
-def _numbered(name: str, count: int) -> str:
-    ending = f"-{count}"
-    return f"{name[: _LONGEST_NAME - len(ending)]}{ending}"
 
 
 def document_name(part: JsonObject, url: str) -> str:
@@ -171,14 +167,6 @@ def _ending(name: str) -> str:
 
 # Reading
 
-# kind of media -> type of its part, and the key of its source
-_PARTS: Final = {
-    "image": ("input_image", "image_url"),
-    "video": ("input_video", "video_url"),
-    "document": ("input_file", "file_data"),
-    "audio": ("input_file", "file_data"),
-}
-
 
 def media_part(block: str, content: Any) -> JsonObject | None:
     """The part of a block of media; None where its source is of an unknown kind.
@@ -189,8 +177,7 @@ def media_part(block: str, content: Any) -> JsonObject | None:
     source = content.get("source") if isinstance(content, dict) else None
     if not isinstance(source, dict):
         return None
-    part_type, key = _PARTS[block]
-    part: JsonObject = {"type": part_type}
+    part: JsonObject = {"type": kind.part}
     if kind is DOCUMENT and isinstance(content.get("name"), str):
         ending = content.get("format")
         part["filename"] = f"{content['name']}.{ending}" if isinstance(ending, str) else content["name"]
@@ -198,7 +185,7 @@ def media_part(block: str, content: Any) -> JsonObject | None:
     if url is None:
         return None
     is_data = base64_media_type(url) is not None
-    part["file_url" if key == "file_data" and not is_data else key] = url
+    part["file_url" if kind.source == "file_data" and not is_data else kind.source] = url
     if not is_data and format_of(part, url, kind) != content.get("format"):
         part["media_type"] = type_of(kind, content.get("format"))
     return part | _strange(part, url, kind, content)

@@ -11,7 +11,6 @@ Source: Amazon Bedrock's API reference, "ContentBlock".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -22,6 +21,8 @@ from threadkeep.formats.shared.arguments import arguments_text
 from threadkeep.formats.shared.parts import block
 
 _CALL: Final = "tool_use"  # type that some answers state of a call, and that requests do not have
+_ITEMS: Final = frozenset({"function_call", "function_call_output"})
+_THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 _SERVER_CALL: Final = "server_tool_use"  # type of a call that the provider answers itself
 _CALL_KEYS: Final = frozenset({"toolUseId", "name", "input"})
 _RESULT_KEYS: Final = frozenset({"toolUseId", "content", "status"})
@@ -35,36 +36,30 @@ class Reader:
         self.items: list[JsonObject] = []
         self._role, self._is_answer = role, is_answer
         self._is_model = role == "assistant"
+        self._text_type = "output_text" if self._is_model else "input_text"
 
     def read(self, blocks: Sequence[Any]) -> None:
         """Take in all blocks."""
         for wire in blocks:
             key = next(iter(wire), "") if isinstance(wire, dict) and len(wire) == 1 else ""
-            read = READERS.get(key)
-            if read is None or not read(self, wire[key]):
-                self._part(block(wire, NAME))
+            if key in MEDIA:
+                thing = media_part(key, wire[key])
+            else:
+                thing = READERS[key](self, wire[key]) if key in READERS else None
+            self._put(block(wire, NAME) if thing is None else thing)
 
-    def text(self, text: Any) -> bool:
+    def text(self, text: Any) -> JsonObject | None:
         """A text."""
-        if not isinstance(text, str):
-            return False
-        self._part({"type": self._text_type, "text": text})
-        return True
+        return {"type": self._text_type, "text": text} if isinstance(text, str) else None
 
-    @property
-    def _text_type(self) -> str:
-        return "output_text" if self._is_model else "input_text"
-
-    def guarded(self, content: Any) -> bool:
+    def guarded(self, content: Any) -> JsonObject | None:
         """A text that the guardrail looks at."""
         match content:
             case {"text": {"text": str(text)}}:
-                own = {NAME: {"guardContent": content}}
-                self._part({"type": self._text_type, "text": text, "native": own})
-                return True
-        return False
+                return {"type": self._text_type, "text": text, **_native({"guardContent": content})}
+        return None
 
-    def cited(self, content: Any) -> bool:
+    def cited(self, content: Any) -> JsonObject | None:
         """A text with its citations."""
         match content:
             case {"content": [{"text": str()}, *_] as pieces}:
@@ -72,29 +67,20 @@ class Reader:
                 part: JsonObject = {"type": self._text_type, "text": text}
                 if self._is_model and isinstance(content.get("citations"), list):
                     part["annotations"] = [annotation(citation, text) for citation in content["citations"]]
-                self._part({**part, "native": {NAME: {"citationsContent": content}}})
-                return True
-        return False
+                return {**part, **_native({"citationsContent": content})}
+        return None
 
-    def medium(self, content: Any, *, kind: str) -> bool:
-        """A picture, document, video or sound."""
-        part = media_part(kind, content)
-        if part is not None:
-            self._part(part)
-        return part is not None
-
-    def call(self, call: Any) -> bool:
+    def call(self, call: Any) -> JsonObject | None:
         """A call of a function; calls of the provider's own tools stay blocks."""
         if not self._is_model or not isinstance(call, dict) or call.get("type") == _SERVER_CALL:
-            return False
-        item = {
+            return None
+        return {
             "type": "function_call",
             "call_id": str(call.get("toolUseId") or ""),
             "name": str(call.get("name") or ""),
             "arguments": arguments_text(call.get("input")),
+            **_native(self._odd_keys(call)),
         }
-        self._item({**item, **_native(self._odd_keys(call))})
-        return True
 
     def _odd_keys(self, call: JsonObject) -> JsonObject:
         """Keys of a call that go back; an answer that says what kind of call it is says what its item says."""
@@ -104,10 +90,10 @@ class Reader:
             odd["input"] = call["input"]
         return odd
 
-    def result(self, result: Any) -> bool:
+    def result(self, result: Any) -> JsonObject | None:
         """What a function returned; results of the provider's own tools stay blocks."""
         if self._is_model or not isinstance(result, dict) or not isinstance(result.get("content"), list):
-            return False
+            return None
         status = result.get("status")
         item: JsonObject = {"type": "function_call_output", "call_id": str(result.get("toolUseId") or "")}
         item["output"] = _output(result["content"])
@@ -116,43 +102,41 @@ class Reader:
             item["status"] = OUTPUT_STATUSES[status]
         elif status is not None:
             native["status"] = status
-        self._item({**item, **_native(native)})
-        return True
+        return {**item, **_native(native)}
 
-    def reasoning(self, content: Any) -> bool:
+    def reasoning(self, content: Any) -> JsonObject | None:
         """A piece of reasoning, readable or not."""
-        thought = _thinking(content) if self._is_model else None
-        if thought is None:
-            return False
-        last = self.items[-1] if self.items else None
-        if last is not None and last["type"] == "reasoning":
-            last["content"].append(thought)
+        return _thinking(content) if self._is_model else None
+
+    def _put(self, thing: JsonObject) -> None:
+        """Take in a call or result, a thought, or a part of a message; the last item is open for those of its kind.
+
+        A block without an open message is an item, but in system content, which is a message.
+        """
+        kind = thing["type"]
+        if kind in _ITEMS or (kind == "provider_item" and self._role != "system" and not self._is_open("message")):
+            role = {"role": self._role} if kind == "provider_item" else {}
+            self.items.append({**thing, **role, "origin": NAME})
+        elif kind in _THOUGHTS:
+            if not self._is_open("reasoning"):
+                self.items.append({"type": "reasoning", "summary": [], "content": [], "origin": NAME})
+            self.items[-1]["content"].append(thing)
         else:
-            self._item({"type": "reasoning", "summary": [], "content": [thought]})
-        return True
+            if not self._is_open("message"):
+                self.items.append({"type": "message", "role": self._role, "content": [], "origin": NAME})
+            self.items[-1]["content"].append(thing)
 
-    def _item(self, item: JsonObject) -> None:
-        self.items.append({**item, "origin": NAME})
-
-    def _part(self, part: JsonObject) -> None:
-        """A part of the open message; a block without one is an item, but in system content, which is a message."""
-        last = self.items[-1] if self.items else None
-        if last is not None and last["type"] == "message":
-            last["content"].append(part)
-        elif part["type"] == "provider_item" and self._role != "system":
-            self._item({**part, "role": self._role})
-        else:
-            self._item({"type": "message", "role": self._role, "content": [part]})
+    def _is_open(self, kind: str) -> bool:
+        return bool(self.items) and self.items[-1]["type"] == kind
 
 
-READERS: Final[dict[str, Callable[[Reader, Any], bool]]] = {
+READERS: Final[dict[str, Callable[[Reader, Any], JsonObject | None]]] = {
     "text": Reader.text,
     "guardContent": Reader.guarded,
     "citationsContent": Reader.cited,
     "toolUse": Reader.call,
     "toolResult": Reader.result,
     "reasoningContent": Reader.reasoning,
-    **{kind: partial(Reader.medium, kind=kind) for kind in MEDIA},
 }
 
 

@@ -10,74 +10,56 @@ Source: Amazon Bedrock's API reference, "Converse", request.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from threadkeep.domain.formats import OpenCall
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps
+from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
-from threadkeep.formats.converse.fields import FIELDS, NAME, schema_of
+from threadkeep.formats.converse.fields import FIELDS, NAME, SCHEMA, schema_of
 from threadkeep.formats.converse.parse_parts import Reader
 from threadkeep.formats.converse.tools import CHOICES, holds_tool_blocks, tool_keys
 from threadkeep.formats.converse.turns import IN_HISTORY
-from threadkeep.formats.shared.fields import read_fields
+from threadkeep.formats.shared import parsing
+from threadkeep.formats.shared.fields import read_fields, value_at, with_value
 from threadkeep.formats.shared.names import is_valid_name
-from threadkeep.formats.shared.parsing import (
-    SENT_REQUEST,
-    checked_content,
-    items_of_turns,
-    parser,
-    request_object,
-    session_of,
-    turns_in,
-)
 from threadkeep.formats.shared.provider_errors import shortened
-
-if TYPE_CHECKING:
-    from threadkeep.domain.session import Session
 
 _APART: Final = frozenset({"messages", "system", "toolConfig"})
 
 
-@parser(f"{NAME} request")
+@parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-    """Read a Converse request; the model usually stands in its path.
-
-    Raises:
-        CannotParse: it is not a request of this format.
-    """
-    body = bytes_as_text(request_object(payload, NAME, "messages"))
+    """Read a Converse request; the model usually stands in its path."""
+    body = bytes_as_text(parsing.request_object(payload, NAME, "messages"))
     messages = body.get("messages")
     if not isinstance(messages, list):
-        raise CannotParse(f"messages is {shortened(messages)}, not a list.", hint=SENT_REQUEST)
+        raise CannotParse(f"messages is {shortened(messages)}, not a list.", hint=parsing.SENT_REQUEST)
     others = {key: value for key, value in body.items() if key not in _APART}
     spelling = _spelling(others, body, messages)
     settings, native = read_fields(FIELDS, _levelled(others))
     settings |= {key: value for key, value in (("model", model), ("stream", stream)) if value is not None}
     system, turns = _system(body.get("system"), settings), _turns(messages)
     tools = _tools(body.get("toolConfig"), settings, native)
-    return session_of(NAME, [*system, *turns], settings=settings, tools=tools, native=native, spelling=spelling)
+    return parsing.session_of(NAME, [*system, *turns], settings=settings, tools=tools, native=native, spelling=spelling)
 
 
-@parser(f"{NAME} turns")
+@parsing.parser(f"{NAME} turns")
 def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-    """The item objects of each message.
-
-    Raises:
-        CannotParse: they are not messages.
-    """
-    return items_of_turns(_turns(turns))
+    """The item objects of each message."""
+    return parsing.items_of_turns(_turns(turns))
 
 
 def _turns(turns: Any) -> list[list[JsonObject]]:
-    return [_items(bytes_as_text(turn)) for turn in turns_in(turns, NAME)]
+    return [_items(bytes_as_text(turn)) for turn in parsing.turns_in(turns, NAME)]
 
 
 def _items(message: Any) -> list[JsonObject]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str):
         raise CannotParse(f"A converse message is {shortened(message)}.", hint="Pass a dict with `role` and `content`.")
-    content = checked_content(message, "A converse message")
+    content = parsing.checked_content(message, "A converse message")
     blocks = [{"text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list | None):
         raise CannotParse(f"The content of a converse message is {shortened(content)}, not a list of blocks.")
@@ -85,11 +67,7 @@ def _items(message: Any) -> list[JsonObject]:
     reader.read(blocks or ())
     if not reader.items:
         return [{"type": "message", "role": role, "content": [], "origin": NAME}]
-    return [_in_history(item) for item in reader.items] if role == "system" else reader.items
-
-
-def _in_history(item: JsonObject) -> JsonObject:
-    return {**item, "spelling": {NAME: IN_HISTORY}}
+    return [{**item, "spelling": {NAME: IN_HISTORY}} for item in reader.items] if role == "system" else reader.items
 
 
 def _system(system: Any, settings: JsonObject) -> list[list[JsonObject]]:
@@ -104,33 +82,21 @@ def _system(system: Any, settings: JsonObject) -> list[list[JsonObject]]:
             reader = Reader("system")
             reader.read(blocks)
             return [reader.items]
-    raise CannotParse(f"system is {shortened(system)}, not a list of blocks.", hint=SENT_REQUEST)
+    raise CannotParse(f"system is {shortened(system)}, not a list of blocks.", hint=parsing.SENT_REQUEST)
 
 
 def _spelling(others: JsonObject, body: JsonObject, messages: list[Any]) -> JsonObject:
     """How the request spells what could be spelled otherwise: the schema's text, and calls without tools."""
     spelling: JsonObject = {}
-    text = _schema_text(others)
-    if text is not None and isinstance(schema_of(text), dict) and _plain_schema(text) != text:
+    text = value_at(others, SCHEMA)
+    if isinstance(text, str) and isinstance(schema_of(text), dict) and _plain_schema(text) != text:
         spelling["schema"] = text
-    has_blocks = holds_tool_blocks(
-        [message for message in messages if isinstance(message, dict) and _has_blocks(message)]
-    )
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    blocks = [wire for content in contents if isinstance(content, list) for wire in content if isinstance(wire, dict)]
+    has_blocks = holds_tool_blocks([{"content": blocks}])
     if has_blocks and not body.get("toolConfig"):
         spelling["untooled"] = True
     return spelling
-
-
-def _has_blocks(message: JsonObject) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and all(isinstance(wire, dict) for wire in content)
-
-
-def _schema_text(body: JsonObject) -> str | None:
-    match body:
-        case {"outputConfig": {"textFormat": {"structure": {"jsonSchema": {"schema": str(text)}}}}}:
-            return text
-    return None
 
 
 def _plain_schema(text: str) -> str:
@@ -142,12 +108,8 @@ def _plain_schema(text: str) -> str:
 def _levelled(body: JsonObject) -> JsonObject:
     """The request with its schema as it is written when it is new, and without empty settings."""
     kept = {key: value for key, value in body.items() if not (key == "inferenceConfig" and value == {})}
-    match kept:
-        case {"outputConfig": {"textFormat": {"structure": {"jsonSchema": {"schema": str(text)} as schema}} as form}}:
-            usual = {**schema, "schema": _plain_schema(text)}
-            form = {**form, "structure": {**form["structure"], "jsonSchema": usual}}
-            kept["outputConfig"] = {**kept["outputConfig"], "textFormat": form}
-    return kept
+    text = value_at(kept, SCHEMA)
+    return with_value(kept, SCHEMA, _plain_schema(text)) if isinstance(text, str) else kept
 
 
 def _tools(config: Any, settings: JsonObject, native: JsonObject) -> list[JsonObject]:
@@ -192,11 +154,9 @@ def _tool(tool: Any) -> JsonObject:
 
 
 def _function_keys(spec: JsonObject) -> JsonObject:
-    schema = spec.get("inputSchema")
-    keys = {
-        "description": spec.get("description"),
-        "parameters": schema.get("json") if isinstance(schema, dict) else None,
-        "strict": spec.get("strict"),
-    }
-    kinds: dict[str, type] = {"description": str, "parameters": dict, "strict": bool}
-    return {key: value for key, value in keys.items() if isinstance(value, kinds[key])}
+    keys = (
+        ("description", spec.get("description"), str),
+        ("parameters", value_at(spec, "inputSchema.json"), dict),
+        ("strict", spec.get("strict"), bool),
+    )
+    return {key: value for key, value, kind in keys if isinstance(value, kind)}

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.converse.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.converse.parse_parts import Reader
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
@@ -53,13 +54,13 @@ def parse_response(body: Any, headers: Mapping[str, str] | None = None) -> Respo
 def response_of(body: JsonObject, message: JsonObject, headers: Any, status: str | None) -> Response:
     """The response of a body and its message."""
     word, usage, tier = body.get("stopReason"), body.get("usage"), body.get("serviceTier")
-    reader = Reader("assistant", is_answer=True)
+    model, reader = value_at(body, "trace.promptRouter.invokedModelId"), Reader("assistant", is_answer=True)
     content = message.get("content")
     reader.read(content if isinstance(content, list) else [] if content is None else [content])
     reason = INCOMPLETE.get(word) if isinstance(word, str) else None
     return Response(
         id=_request_id(body, headers),
-        model=_invoked_model(body),
+        model=model if isinstance(model, str) else None,
         status=status,
         finish_reason=word,
         incomplete_details=None if reason is None else {"reason": reason},
@@ -75,18 +76,13 @@ def _message(body: JsonObject) -> JsonObject:
     """The message of a body; empty where the output has none."""
     output = body.get("output")
     if not isinstance(output, dict):
-        _refuse(body)
+        if (kind := next((key for key in body if key in EVENTS), None)) is not None:
+            raise StreamChunk(NAME, kind)
+        if (error := provider_error(body, NAME)) is not None:
+            raise error
         raise CannotParse(f"The body has no output{other_format(body, NAME)}: {shortened(body)}")
     message = output.get("message")
     return message if isinstance(message, dict) else {}
-
-
-def _refuse(body: JsonObject) -> None:
-    kind = next((key for key in body if key in EVENTS), None)
-    if kind is not None:
-        raise StreamChunk(NAME, kind)
-    if (error := provider_error(body, NAME)) is not None:
-        raise error
 
 
 def _request_id(body: JsonObject, headers: Any) -> str | None:
@@ -95,21 +91,9 @@ def _request_id(body: JsonObject, headers: Any) -> str | None:
     metadata = metadata if isinstance(metadata, dict) else {}
     for holder in (headers, metadata.get("HTTPHeaders"), {REQUEST_ID: metadata.get("RequestId")}):
         for name, value in holder.items() if isinstance(holder, Mapping) else ():
-            if str(name).lower() == REQUEST_ID and (text := _first(value)):
+            first = value[0] if isinstance(value, list | tuple) and value else value
+            if str(name).lower() == REQUEST_ID and isinstance(first, str) and (text := first.strip()):
                 return text
-    return None
-
-
-def _first(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        value = value[0] if value else ""
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _invoked_model(body: JsonObject) -> Any:
-    match body:
-        case {"trace": {"promptRouter": {"invokedModelId": str(model)}}}:
-            return model
     return None
 
 
@@ -120,29 +104,25 @@ def _provider_data(body: JsonObject, message: JsonObject) -> JsonObject:
 
 
 def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses; the service's own object stays in `raw`."""
+    """The token counts under the names of Open Responses; the service's own object stays in `raw`.
+
+    The inclusive figures leave it at the input where the total shows that it already holds the tokens of the cache.
+    """
+    input_tokens, output_tokens = count_at(usage, "inputTokens"), count_at(usage, "outputTokens")
+    total = count_at(usage, "totalTokens")
     cached, written = count_at(usage, *CACHED), count_at(usage, *WRITTEN)
     details = {"cached_tokens": cached, "cache_creation_input_tokens": written}
-    details = {key: value for key, value in details.items() if value is not None}
-    return Usage(
-        input_tokens=usage.get("inputTokens"),
-        output_tokens=usage.get("outputTokens"),
-        total_tokens=usage.get("totalTokens"),
-        input_tokens_details=details or None,
-        raw=usage,
-        normalized=_normalized(usage, cached, written),
-    )
-
-
-def _normalized(usage: JsonObject, cached: int | None, written: int | None) -> NormalizedUsage:
-    """The inclusive figures; where the total shows that the input already holds the cache, it is left at that."""
-    input_tokens, output_tokens, total = (
-        count_at(usage, key) for key in ("inputTokens", "outputTokens", "totalTokens")
-    )
     stored = (cached or 0) + (written or 0)
     holds_cache = input_tokens is not None and stored <= input_tokens and total == input_tokens + (output_tokens or 0)
     if input_tokens is not None and not holds_cache:
         input_tokens += stored
-    return normalized_usage(
-        input_tokens=input_tokens, output_tokens=output_tokens, total=total, cached=cached, written=written
+    return Usage(
+        input_tokens=usage.get("inputTokens"),
+        output_tokens=usage.get("outputTokens"),
+        total_tokens=usage.get("totalTokens"),
+        input_tokens_details={key: value for key, value in details.items() if value is not None} or None,
+        raw=usage,
+        normalized=normalized_usage(
+            input_tokens=input_tokens, output_tokens=output_tokens, total=total, cached=cached, written=written
+        ),
     )

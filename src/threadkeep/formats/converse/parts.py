@@ -16,34 +16,12 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.media import base64_media_type
+from threadkeep.formats.converse import media
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.media import (
-    AUDIO,
-    DOCUMENT,
-    IMAGE,
-    PLAIN_TEXT,
-    VIDEO,
-    DocumentNames,
-    Kind,
-    document_name,
-    format_of,
-    is_text_document,
-    kind_of_file,
-    source_block,
-    url_of,
-)
+from threadkeep.formats.converse.media import Kind, document_name, kind_of_file, source_block, url_of
+from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.media import note
-from threadkeep.formats.shared.parts import (
-    NOT_SENT,
-    TEXT_KEYS,
-    TEXTS,
-    Mapper,
-    native_keys,
-    no_media,
-    own_block,
-    report_foreign,
-    unknown_part,
-)
+from threadkeep.formats.shared.parts import Mapper, native_keys
 from threadkeep.formats.shared.reports import Context
 
 JSON_SPELLING: Final = "json"  # how a text part of a tool result says that it came as JSON
@@ -52,32 +30,45 @@ _LIFETIMES: Final = frozenset({"5m", "1h"})
 
 @dataclass(slots=True)
 class WriteContext(Context):
-    """A context that also knows the documents of the request, and what becomes of the item that is looked at.
+    """A context that also knows the documents of the request, and what becomes of the item that is looked at."""
 
-    Attributes:
-        is_as_came: whether the item stood in the very request that is sent again.
-    """
-
-    documents: DocumentNames = field(default_factory=DocumentNames)
-    is_as_came: bool = False
+    documents: media.DocumentNames = field(default_factory=media.DocumentNames)
+    is_as_came: bool = False  # whether the item stood in the very request that is sent again
 
 
 def blocks_of(
     parts: Sequence[JsonObject], mappers: Mapping[str, Mapper], context: WriteContext, path: str
 ) -> list[Any]:
     """The blocks of a message, tool result or system text, by the mappers of that place."""
-    if len(parts) == 1 and len(part := parts[0]) == TEXT_KEYS and part["type"] in TEXTS and part["text"]:
+    if len(parts) == 1 and len(part := parts[0]) == shared.TEXT_KEYS and part["type"] in shared.TEXTS and part["text"]:
         return [{"text": part["text"]}]
     blocks = []
     for index, part in enumerate(parts):
         where = f"{path}[{index}]"
         if "native" in part:
-            report_foreign(part, NAME, context, where)
-        sent = mappers.get(part["type"], unknown_part)(part, context, where)
+            shared.report_foreign(part, NAME, context, where)
+        sent = mappers.get(part["type"], shared.unknown_part)(part, context, where)
         if sent is not None:
             blocks.append(sent)
             blocks += () if mappers is RESULT else cache_point(part)
     return blocks
+
+
+def is_blank(block: JsonObject) -> bool:
+    """Whether a block is a text of white space."""
+    text = block.get("text")
+    return isinstance(text, str) and not text.strip()
+
+
+def results_first(blocks: list[JsonObject]) -> list[JsonObject]:
+    """Tool results, each with the cache point behind it, before everything else."""
+    results: list[JsonObject] = []
+    others: list[JsonObject] = []
+    is_first = False
+    for block in blocks:
+        is_first = "toolResult" in block or ("cachePoint" in block and is_first)
+        (results if is_first else others).append(block)
+    return results + others
 
 
 def cache_point(thing: JsonObject) -> list[JsonObject]:
@@ -111,7 +102,7 @@ def _image(part: JsonObject, context: WriteContext, path: str) -> JsonObject:
     url = url_of(part)
     if not url and not part.get("file_id"):
         return _noted(part, context, path, "image_source", "The image has no URL")
-    return _medium(part, url, IMAGE, context, path)
+    return _medium(part, url, media.IMAGE, context, path)
 
 
 def _file(part: JsonObject, context: WriteContext, path: str) -> JsonObject:
@@ -119,13 +110,13 @@ def _file(part: JsonObject, context: WriteContext, path: str) -> JsonObject:
     if not url and not part.get("file_id") and not native_keys(part, NAME):
         return _noted(part, context, path, "file_source", "The file has no source")
     kind = kind_of_file(part, url)
-    if kind is IMAGE:
+    if kind is media.IMAGE:
         context.repair("file_as_image", path, "A picture that was given as a file was sent as a picture.")
     return _medium(part, url, kind, context, path)
 
 
 def _file_in_result(part: JsonObject, context: WriteContext, path: str) -> JsonObject:
-    if kind_of_file(part, url_of(part)) is AUDIO:
+    if kind_of_file(part, url_of(part)) is media.AUDIO:
         return _noted(part, context, path, "media", "A tool result holds no sound")
     return _file(part, context, path)
 
@@ -133,9 +124,9 @@ def _file_in_result(part: JsonObject, context: WriteContext, path: str) -> JsonO
 def _video(part: JsonObject, context: WriteContext, path: str) -> JsonObject | None:
     url = url_of(part)
     if url and source_block(url) is None and base64_media_type(url) is None and not native_keys(part, NAME):
-        no_media(part, context, path)
+        shared.no_media(part, context, path)
         return None
-    return _medium(part, url, VIDEO, context, path)
+    return _medium(part, url, media.VIDEO, context, path)
 
 
 def _medium(part: JsonObject, url: str, kind: Kind, context: WriteContext, path: str) -> JsonObject:
@@ -144,7 +135,7 @@ def _medium(part: JsonObject, url: str, kind: Kind, context: WriteContext, path:
     block: JsonObject = {"format": own["format"] if "format" in own else _format(part, url, kind, context, path)}
     if block["format"] is None and "format" not in own:
         return _noted(part, context, path, "media", "Its format is unknown, or Converse does not take it")
-    if kind is DOCUMENT:
+    if kind is media.DOCUMENT:
         block["name"] = _name(part, url, own, context)
     block["source"] = own.get("source") or source_block(url)
     if block["source"] is None:
@@ -154,10 +145,15 @@ def _medium(part: JsonObject, url: str, kind: Kind, context: WriteContext, path:
 
 
 def _format(part: JsonObject, url: str, kind: Kind, context: WriteContext, path: str) -> str | None:
-    media_format = format_of(part, url, kind)
-    if media_format is None and kind is DOCUMENT and source_block(url) is not None and is_text_document(part, url):
+    media_format = media.format_of(part, url, kind)
+    if (
+        media_format is None
+        and kind is media.DOCUMENT
+        and source_block(url) is not None
+        and media.is_text_document(part, url)
+    ):
         context.loss("media", path, "The type of the file was left out: Converse has no such format; it went as text.")
-        return PLAIN_TEXT
+        return media.PLAIN_TEXT
     return media_format
 
 
@@ -178,23 +174,22 @@ def _noted(part: JsonObject, context: WriteContext, path: str, code: str, why: s
 
 def own_object(thing: JsonObject, context: WriteContext, path: str) -> JsonObject | None:
     """The payload of a block of this format; None, and a loss, for one of another, and for what is not an object."""
-    payload = own_block(thing, NAME, context, path)
+    payload = shared.own_block(thing, NAME, context, path)
     if payload is not None and not isinstance(payload, dict):
         context.loss("provider_item", path, "A block that is not an object was left out.")
     return payload if isinstance(payload, dict) else None
 
 
-# part type -> mapper, by the place where the part stands; items that came from this format hold what they held
+# part type -> mapper, by the place where the part stands: system text and what the model says, what the user says, and
+# what tools return
 SYSTEM: Final[dict[str, Any]] = {
-    **NOT_SENT,
+    **shared.NOT_SENT,
     "input_text": _text,
     "output_text": _text,
     "text": _text,
     "provider_item": own_object,
 }
-ASSISTANT: Final = SYSTEM
 USER: Final[dict[str, Any]] = {**SYSTEM, "input_image": _image, "input_file": _file, "input_video": _video}
-OWN: Final = USER
 RESULT: Final[dict[str, Any]] = {
     **USER,
     "input_text": _result_text,

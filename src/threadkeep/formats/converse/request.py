@@ -16,20 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.converse import tools as own_tools
 from threadkeep.formats.converse.cache_points import with_points
-from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, schema_of
-from threadkeep.formats.converse.models import reasoning_fields
+from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, SCHEMA, reasoning_fields, schema_of
 from threadkeep.formats.converse.parts import WriteContext
-from threadkeep.formats.converse.tools import (
-    declared,
-    holds_tool_blocks,
-    is_none,
-    text_of_calls,
-    tool_choice,
-    wire_tools,
-)
 from threadkeep.formats.converse.turns import FILLER, Writer
-from threadkeep.formats.shared.fields import render_fields
+from threadkeep.formats.shared.fields import merged, render_fields, value_at, with_value
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.views import repeated_turns
@@ -58,11 +50,13 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if not any(message["role"] != "system" for message in messages):
         report_filler(rendering.entries, context, FILLER)
         messages = [*messages, {"role": "user", "content": [{"text": FILLER}]}]
-    if is_none(settings.get("tool_choice")):
+    if own_tools.is_none(settings.get("tool_choice")):
         messages = _without_tools(messages, rendering)
     elif (config := _tool_config(writer, rendering)) is not None:
         body["toolConfig"] = config
-    if system := _system(settings, writer.system) or _native(settings).get("system"):
+    instructions = settings.get("instructions")
+    said = [{"text": instructions}, *writer.system] if instructions else writer.system
+    if system := said or _native(settings).get("system"):
         body["system"] = system
     body["messages"] = messages
     if options.cache is not None:
@@ -79,70 +73,45 @@ def _body(settings: JsonObject, spelling: JsonObject, context: Context) -> JsonO
     """The keys that the options set."""
     extra = settings.get("extra") or {}
     body = render_fields(FIELDS, settings, context)
-    if stops := _stop_sequences(extra.get("stop_sequences")):
-        body = _merged(body, {"inferenceConfig": {"stopSequences": stops}})
+    stops = extra.get("stop_sequences")
+    stops = [stops] if isinstance(stops, str) else stops if isinstance(stops, list) else []
+    if stops := [stop for stop in stops if stop != ""]:  # the service refuses empty ones
+        body = merged(body, {"inferenceConfig": {"stopSequences": stops}})
     if reasoning := reasoning_fields(settings, context):
         body["additionalModelRequestFields"] = reasoning
-    body = _merged(body, {key: extra[flat] for flat, key in EXTRAS.items() if extra.get(flat) is not None})
-    body = _merged(body, {key: value for key, value in _native(settings).items() if key not in _APART})
-    if "schema" in spelling:
-        _spell_schema(body, spelling["schema"])
+    body = merged(body, {key: extra[flat] for flat, key in EXTRAS.items() if extra.get(flat) is not None})
+    body = merged(body, {key: value for key, value in _native(settings).items() if key not in _APART})
+    text, ours = spelling.get("schema"), value_at(body, SCHEMA)
+    if text is not None and isinstance(ours, str) and schema_of(ours) == schema_of(text):
+        return with_value(body, SCHEMA, text)  # the schema as the request wrote it
     return body
-
-
-def _stop_sequences(value: Any) -> list[Any]:
-    """Stop sequences; the service refuses empty ones."""
-    sequences = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return [sequence for sequence in sequences if sequence != ""]
-
-
-def _merged(base: JsonObject, over: JsonObject) -> JsonObject:
-    """Both objects in one; where they differ, the second counts."""
-    merged = dict(base)
-    for key, value in over.items():
-        before = merged.get(key)
-        merged[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _spell_schema(body: JsonObject, text: str) -> None:
-    """The schema as the request wrote it, when it still is that schema."""
-    match body:
-        case {"outputConfig": {"textFormat": {"structure": {"jsonSchema": {"schema": str(ours)} as holder}}}}:
-            if ours != text and schema_of(ours) == schema_of(text):
-                holder["schema"] = text
-
-
-def _system(settings: JsonObject, hoisted: list[JsonObject]) -> list[JsonObject]:
-    instructions = settings.get("instructions")
-    return [{"text": instructions}, *hoisted] if instructions else hoisted
 
 
 def _without_tools(messages: list[JsonObject], rendering: Rendering) -> list[JsonObject]:
     """The messages of a request whose tools may not be called: Converse cannot say so, and has no tools then."""
-    context, has_history = rendering.context, holds_tool_blocks(messages)
-    tools = wire_tools(rendering.snapshot.tools, context)
+    context, has_history = rendering.context, own_tools.holds_tool_blocks(messages)
+    tools = own_tools.wire_tools(rendering.snapshot.tools, context)
     if tools or has_history:
         context.repair("tool_choice", "tool_choice", "Converse has no choice 'none': the tools were left out.")
     if not has_history:
         return messages
     context.repair("tool_history", "", "Calls and their results were sent as text: they need tools in the request.")
-    return text_of_calls(messages)
+    return own_tools.text_of_calls(messages)
 
 
 def _tool_config(writer: Writer, rendering: Rendering) -> Any:
     """The tools and the choice among them; calls of the history need tools."""
     settings, context = rendering.snapshot.settings, rendering.context
-    tools = wire_tools(rendering.snapshot.tools, context)
+    tools = own_tools.wire_tools(rendering.snapshot.tools, context)
     native, choice = _native(settings).get("toolConfig"), settings.get("tool_choice")
     config: JsonObject = dict(native) if isinstance(native, dict) else {}
     if tools:
         config["tools"] = tools
-        if (wire_choice := tool_choice(choice, context)) is not None:
+        if (wire_choice := own_tools.tool_choice(choice, context)) is not None:
             config["toolChoice"] = wire_choice
     elif choice is not None:
         context.repair("option", "tool_choice", "tool_choice was left out: there are no tools.")
     if not tools and writer.names and not (rendering.spelling or {}).get("untooled"):
         context.repair("tool_history", "tools", "The functions of the history were declared by name: calls need tools.")
-        config["tools"] = declared(writer.names)
+        config["tools"] = [{"toolSpec": {"name": name, **own_tools.tool_keys({})}} for name in writer.names]
     return config or native

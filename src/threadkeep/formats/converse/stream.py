@@ -17,11 +17,10 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, loads
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.parse_response import parse_response, response_of
+from threadkeep.formats.converse.parse_response import EVENTS, parse_response, response_of
 from threadkeep.formats.shared.streams import StreamAssembler
 
 PADDING: Final = "p"
-_EXCEPTION: Final = "Exception"
 _FROM_END: Final = ("stopReason", "additionalModelResponseFields")
 
 
@@ -31,11 +30,7 @@ def assembler(headers: Mapping[str, str] | None = None) -> ConverseAssembler:
 
 
 def read_body(body: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """The response of a body whose ending may not have come yet.
-
-    Raises:
-        CannotParse: nothing has come.
-    """
+    """The response of a body whose ending may not have come yet."""
     if "stopReason" in body or not body["output"]["message"]["content"]:
         return parse_response(body, headers)
     return response_of(body, body["output"]["message"], headers, "completed")
@@ -59,32 +54,36 @@ class ConverseAssembler(StreamAssembler):
     def error_in(self, event: JsonObject) -> Any:
         """The exception that an event states."""
         for name, payload in event.items():
-            if name.endswith(_EXCEPTION):
+            if name.endswith("Exception"):
                 return {"type": name, **(payload if isinstance(payload, dict) else {"message": payload})}
         return super().error_in(event)
 
     def add(self, event: JsonObject) -> None:
         """Take an event into the body."""
         for name, payload in event.items():
-            handler = HANDLERS.get(name)
-            if handler is not None and isinstance(payload, dict):
-                handler(self, bytes_as_text(payload))
+            if name not in EVENTS or not isinstance(payload, dict):
+                continue
+            read = bytes_as_text(payload)
+            match name:
+                case "messageStart":
+                    self._role = read.get("role", self._role)
+                case "contentBlockStart":
+                    self._start(read)
+                case "contentBlockDelta":
+                    self._grow(read)
+                case "messageStop":
+                    self.is_ended = True
+                    self._keys.update({key: read[key] for key in _FROM_END if read.get(key) is not None})
+                case "metadata":
+                    self._keys.update({key: value for key, value in read.items() if key != PADDING})
 
-    def message_start(self, payload: JsonObject) -> None:
-        """Whose message it is."""
-        self._role = payload.get("role", self._role)
-
-    def block_start(self, payload: JsonObject) -> None:
-        """What block begins."""
-        start = payload.get("start")
-        block = self._block(payload)
+    def _start(self, payload: JsonObject) -> None:
+        start, block = payload.get("start"), self._block(payload)
         for key, value in start.items() if isinstance(start, dict) else ():
             block[key] = dict(value) if isinstance(value, dict) else value
 
-    def block_delta(self, payload: JsonObject) -> None:
-        """A piece of a block."""
-        delta = payload.get("delta")
-        block = self._block(payload)
+    def _grow(self, payload: JsonObject) -> None:
+        delta, block = payload.get("delta"), self._block(payload)
         for key, piece in delta.items() if isinstance(delta, dict) else ():
             grow = GROWTH.get(key)
             if grow is not None:
@@ -95,15 +94,6 @@ class ConverseAssembler(StreamAssembler):
     def _block(self, payload: JsonObject) -> JsonObject:
         index = payload.get("contentBlockIndex")
         return self._blocks.setdefault(index if isinstance(index, int) else len(self._blocks), {})
-
-    def message_stop(self, payload: JsonObject) -> None:
-        """Why the message ends."""
-        self.is_ended = True
-        self._keys.update({key: payload[key] for key in _FROM_END if payload.get(key) is not None})
-
-    def metadata(self, payload: JsonObject) -> None:
-        """Usage, metrics and traces."""
-        self._keys.update({key: value for key, value in payload.items() if key != PADDING})
 
 
 def _inner(block: JsonObject, key: str) -> JsonObject:
@@ -119,10 +109,6 @@ def _append(holder: JsonObject, key: str, piece: Any) -> None:
     if isinstance(piece, str):
         before = holder.get(key)
         holder[key] = before + piece if isinstance(before, str) else piece
-
-
-def _grow_text(block: JsonObject, piece: Any) -> None:
-    _append(block, "text", piece)
 
 
 def _grow_call(block: JsonObject, piece: Any) -> None:
@@ -190,17 +176,9 @@ def _input(text: Any) -> Any:
         return text
 
 
-# event -> what takes it in
-HANDLERS: Final[dict[str, Callable[[ConverseAssembler, JsonObject], None]]] = {
-    "messageStart": ConverseAssembler.message_start,
-    "contentBlockStart": ConverseAssembler.block_start,
-    "contentBlockDelta": ConverseAssembler.block_delta,
-    "messageStop": ConverseAssembler.message_stop,
-    "metadata": ConverseAssembler.metadata,
-}
 # key of a delta -> how a block grows by it
 GROWTH: Final[dict[str, Callable[[JsonObject, Any], None]]] = {
-    "text": _grow_text,
+    "text": lambda block, piece: _append(block, "text", piece),
     "toolUse": _grow_call,
     "toolResult": _grow_result,
     "reasoningContent": _grow_reasoning,

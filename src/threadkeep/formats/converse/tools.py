@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.joining import is_blank
-from threadkeep.formats.converse.parts import cache_point
+from threadkeep.formats.converse.parts import cache_point, is_blank
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
 
@@ -63,17 +62,8 @@ def is_none(choice: Any) -> bool:
 
 
 def tool_choice(choice: Any, context: Context) -> Any:
-    """The tool choice, where there are tools.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
+    """The tool choice, where there are tools."""
     return None if choice is None else context.tool_choice(choice, CHOICES, lambda name: {"tool": {"name": name}})
-
-
-def declared(names: Iterable[str]) -> list[JsonObject]:
-    """Definitions of functions of which only the names are known."""
-    return [{"toolSpec": {"name": name, "inputSchema": {"json": dict(ANY_OBJECT)}}} for name in names]
 
 
 def holds_tool_blocks(messages: Iterable[JsonObject]) -> bool:
@@ -96,12 +86,9 @@ def _as_text(block: JsonObject, names: dict[Any, Any]) -> list[JsonObject]:
             names[call_id] = name
             return [{"text": f"[Called {name} with {dumps(value).decode()}]"}]
         case {"toolResult": {"toolUseId": str(call_id), "content": [*content]}}:
-            shown = [_shown(part) for part in content if isinstance(part, dict) and not is_blank(part)]
+            told = [part for part in content if isinstance(part, dict) and not is_blank(part)]
+            shown = [{"text": dumps(part["json"]).decode()} if "json" in part else part for part in told]
             return [{"text": f"[{names.get(call_id, 'The tool')} returned]"}, *shown]
     if any(key in block for key in TOOL_BLOCKS):
         return [{"text": dumps(block).decode()}]
     return [block]
-
-
-def _shown(part: JsonObject) -> JsonObject:
-    return {"text": dumps(part["json"]).decode()} if "json" in part else part

@@ -13,39 +13,41 @@ Source: Amazon Bedrock's API reference, "Message"; its error messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.converse.calls import reasoning_blocks, tool_result, tool_use
+from threadkeep.formats.converse import parts
+from threadkeep.formats.converse.calls import reasoning_blocks, tool_result, tool_use, wire_id
 from threadkeep.formats.converse.fields import NAME, ROLES, SYSTEM_ROLES
-from threadkeep.formats.converse.joining import Turn, cleaned, is_blank, is_valid_id, joins, results_first
-from threadkeep.formats.converse.parts import (
-    ASSISTANT,
-    OWN,
-    SYSTEM,
-    USER,
-    WriteContext,
-    blocks_of,
-    cache_point,
-    own_object,
-)
-from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.pairing import (
-    CALLS,
-    LAYER,
-    MISSING_OUTPUT,
-    OUTPUTS,
-    Pairing,
-    late_output_message,
-    left_alone,
-    paired,
-)
+from threadkeep.formats.converse.parts import WriteContext, blocks_of, is_blank, results_first
+from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.parts import report_foreign
 from threadkeep.formats.shared.rendering import Rendering
 
 FILLER: Final = "..."  # the text where the service requires one and there is none
 IN_HISTORY: Final = "messages"  # how a system item says that it stood among the messages
+
+
+@dataclass(slots=True)
+class Turn:
+    """A message while it grows."""
+
+    role: str
+    turn: int | None  # the wire message or response of its newest item
+    is_as_came: bool  # whether it is one message of the very request that is sent again
+    blocks: list[JsonObject] = field(default_factory=list)
+    calls: list[Entry] = field(default_factory=list)  # those that need a result
+    is_settled: bool = False
+    opened_by: int | None = None  # the wire message or response of its oldest item
+    position: int | None = None
+
+    def takes(self, entry: Entry, *, is_call: bool) -> bool:
+        """Whether an item of the same role goes into it: not where calls of another turn wait for results."""
+        if self.role not in ROLES:
+            return self.turn is not None and self.turn == entry.turn
+        return not self.calls or self.turn == entry.turn or (is_call and entry.turn is None)
 
 
 class Writer:
@@ -56,7 +58,7 @@ class Writer:
         self.system: list[JsonObject] = []
         self.names: dict[str, None] = {}  # of the functions that were called
         self._context = context
-        self._pairing: Pairing = paired(rendering.entries, left_alone(rendering.snapshot, NAME))
+        self._pairing = pairing.paired(rendering.entries, pairing.left_alone(rendering.snapshot, NAME))
         self._pending = self._pairing.pending()
         self._imported = rendering.imported  # items before that go back as they came
         self._thinkers = {entry.turn for entry in self._pairing.all_calls}
@@ -88,9 +90,7 @@ class Writer:
         first = next((turn for turn in self.turns if turn.role in ROLES), None)
         if first is None or first.role == "user" or first.is_as_came:
             return messages, stable
-        self._context.position = first.position
-        self._context.repair("leading_assistant", "", "A user message was put first: the service begins with one.")
-        self._context.position = None
+        self._repair(first.position, "leading_assistant", "A user message was put first: the service begins with one.")
         return [{"role": "user", "content": [{"text": FILLER}]}, *messages], stable + (stable > 0)
 
     # The message that an item goes to
@@ -106,7 +106,7 @@ class Writer:
     def _turn_for(self, role: str, entry: Entry, *, is_call: bool = False) -> Turn:
         while self.turns:
             last = self.turns[-1]
-            if last.role == role and joins(last, entry, is_call=is_call):
+            if last.role == role and last.takes(entry, is_call=is_call):
                 return last
             if last.is_settled and not (last.calls and role != "user"):
                 break
@@ -143,11 +143,8 @@ class Writer:
         kinds = {key for block in turn.blocks for key in block}
         if "document" in kinds and "text" not in kinds:
             turn.blocks.append({"text": FILLER})
-            self._repair(
-                turn.position,
-                "document_text",
-                "A text was added to the message of a document: it may not be alone.",
-            )
+            detail = "A text was added to the message of a document: it may not be alone."
+            self._repair(turn.position, "document_text", detail)
 
     def _answer(self, turn: Turn) -> None:
         """Put the results of the calls of the message before, where they are missing, first."""
@@ -161,8 +158,8 @@ class Writer:
             output = self._pairing.answers.get(call.position)
             self._answered.add(call.position)
             if output is None:
-                context.missing_output(call, MISSING_OUTPUT)
-                content = [{"text": MISSING_OUTPUT}]
+                context.missing_output(call, pairing.MISSING_OUTPUT)
+                content = [{"text": pairing.MISSING_OUTPUT}]
                 results.append({"toolResult": {"toolUseId": self._ids[call.position], "content": content}})
             else:
                 context.position, context.is_as_came = output.position, False
@@ -185,16 +182,16 @@ class Writer:
         if role not in ROLES:
             context.repair("role", "role", f"Converse has no role {role!r}; the message was sent as the user's.")
             role = "user"
-        mappers = OWN if is_own else ASSISTANT if role == "assistant" else USER
+        mappers = parts.SYSTEM if role == "assistant" and not is_own else parts.USER
         blocks = blocks_of(item.get("content") or (), mappers, context, "content")
         if blocks or context.is_as_came:
             self._add(str(role), blocks, entry)
-            if self._unsettled is None and entry.turn == LAYER:
+            if self._unsettled is None and entry.turn == pairing.LAYER:
                 self._unsettled = len(self.turns) - 1
 
     def _say_as_system(self, item: JsonObject, entry: Entry) -> None:
         spelling = item.get("spelling")
-        blocks = blocks_of(item.get("content") or (), SYSTEM, self._context, "content")
+        blocks = blocks_of(item.get("content") or (), parts.SYSTEM, self._context, "content")
         if not isinstance(spelling, dict) or spelling.get(NAME) != IN_HISTORY:
             self.system += blocks
         elif blocks:
@@ -206,7 +203,9 @@ class Writer:
         if "native" in item:
             report_foreign(item, NAME, context, "native")
         name = item.get("name") if entry.origin == NAME else context.name(item.get("name"))
-        block = tool_use(item, name, self._call_id(entry), context)
+        self._ids[entry.position] = call_id = wire_id(entry, self._used, context)
+        self._used.add(call_id)
+        block = tool_use(item, name, call_id, context)
         turn = self._add("assistant", [block], entry, is_call=True)
         if isinstance(name, str):
             self.names.setdefault(name)
@@ -215,45 +214,26 @@ class Writer:
         if self._unsettled is None and entry.position in self._pending:
             self._unsettled = len(self.turns) - 1
 
-    def _call_id(self, entry: Entry) -> str:
-        """The id of a call on the wire: valid, and not used before."""
-        original = entry.call_id or ""
-        call_id = original
-        if not self._context.is_as_came:
-            if not is_valid_id(original):
-                call_id = cleaned(original, self._used)
-                self._context.repair("call_id", "call_id", f"The call id {original!r} was sent as {call_id!r}.")
-            if call_id in self._used:
-                while call_id in self._used:
-                    call_id = f"call_{hashed(call_id, entry.position)}"
-                self._context.repair("duplicate_call_id", "call_id", f"The call id {original!r} was sent before.")
-        self._used.add(call_id)
-        self._ids[entry.position] = call_id
-        return call_id
-
     def output(self, item: JsonObject, entry: Entry) -> None:
         """What a tool returned: a result behind its call, and text where it comes too late."""
-        pairing, context, position = self._pairing, self._context, entry.position
-        if position in pairing.late:
+        pairs, context, position = self._pairing, self._context, entry.position
+        if position in pairs.late:
             context.late_output(entry)
-            self.message(late_output_message(item, pairing.late[position].item()), entry)
-        elif position in pairing.alone:
+            self.message(pairing.late_output_message(item, pairs.late[position].item()), entry)
+        elif position in pairs.alone:
             self._add("user", self._result(item, entry.call_id or ""), entry)
-        elif (call := pairing.calls.get(position)) is None or call.position not in self._ids:
+        elif (call := pairs.calls.get(position)) is None or call.position not in self._ids:
             context.orphan_output(entry)
         elif call.position not in self._answered:  # else it was moved to its call
-            self._answer_in_place(item, entry, call)
-
-    def _answer_in_place(self, item: JsonObject, entry: Entry, call: Entry) -> None:
-        turn = self._add("user", self._result(item, self._ids[call.position]), entry)
-        self._answered.add(call.position)
-        if not turn.is_as_came and results_first(turn.blocks) != turn.blocks:
-            self._context.moved_output(entry)
+            turn = self._add("user", self._result(item, self._ids[call.position]), entry)
+            self._answered.add(call.position)
+            if not turn.is_as_came and results_first(turn.blocks) != turn.blocks:
+                context.moved_output(entry)
 
     def _result(self, item: JsonObject, call_id: str) -> list[JsonObject]:
         if "native" in item:
             report_foreign(item, NAME, self._context, "native")
-        return [tool_result(item, call_id, self._context), *cache_point(item)]
+        return [tool_result(item, call_id, self._context), *parts.cache_point(item)]
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Reasoning, before what it led to; thinking of a turn that was joined to another only with its calls."""
@@ -268,7 +248,7 @@ class Writer:
 
     def block(self, item: JsonObject, entry: Entry) -> None:
         """A block that only this format knows, where it stood."""
-        payload = own_object(item, self._context, "")
+        payload = parts.own_object(item, self._context, "")
         if payload is not None:
             last = self.turns[-1].role if self.turns else "user"
             self._add(entry.role or last, [payload], entry)
@@ -281,8 +261,8 @@ class Writer:
 # item type -> what writes it
 WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], Any]]] = {
     "message": Writer.message,
-    **dict.fromkeys(CALLS, Writer.call),
-    **dict.fromkeys(OUTPUTS, Writer.output),
+    **dict.fromkeys(pairing.CALLS, Writer.call),
+    **dict.fromkeys(pairing.OUTPUTS, Writer.output),
     "provider_item": Writer.block,
     "reasoning": Writer.reasoning,
     "compaction": Writer.nothing,

@@ -10,37 +10,21 @@ Source: Google's Gemini API reference, "FunctionCall", "FunctionResponse"; "Func
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from itertools import count
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, canonical, dumps
+from threadkeep.formats.gemini import parts
 from threadkeep.formats.gemini.fields import NAME
-from threadkeep.formats.gemini.parts import (
-    USER,
-    is_signed,
-    own_part,
-    signature_in,
-    signature_of,
-    wire_parts,
-    with_native,
-)
-from threadkeep.formats.gemini.spelling import noted, overlaid, respelled, spelling_of
-from threadkeep.formats.shared.arguments import is_json
-from threadkeep.formats.shared.parts import MEDIA, TEXTS, native_keys
+from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
+from threadkeep.formats.shared.arguments import object_of
+from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.parts import TEXTS, native_keys
 from threadkeep.formats.shared.reports import Context
 
 # what Google's documents say to send as the signature of a call that the model did not make:
 # "skip_thought_signature_validator" in base64
 NO_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
-_FAILED: Final = "failed"
-
-
-def json_object(text: Any) -> JsonObject | None:
-    """The object that a text is the JSON of; None for everything else."""
-    if not isinstance(text, str) or not text.lstrip().startswith("{") or not is_json(text):
-        return None
-    value = loads(text)
-    return value if isinstance(value, dict) else None
 
 
 def arguments_of(item: JsonObject, context: Context) -> JsonObject:
@@ -50,7 +34,7 @@ def arguments_of(item: JsonObject, context: Context) -> JsonObject:
     arguments = item.get("arguments")
     if isinstance(arguments, dict | None):
         return arguments or {}
-    value = json_object(arguments)
+    value = object_of(arguments) if isinstance(arguments, str) else None
     if value is not None:
         return value
     if isinstance(arguments, str) and not arguments.strip():
@@ -64,21 +48,13 @@ def arguments_of(item: JsonObject, context: Context) -> JsonObject:
 def call_part(item: JsonObject, name: str, call_id: str | None, context: Context) -> JsonObject:
     """A call as a part, without the keys that it came with."""
     call = {"name": name, "args": arguments_of(item, context)} | ({"id": call_id} if call_id else {})
-    return {"functionCall": call} | (signature_of(item) or _shown_signature(item))
+    return {"functionCall": call} | (parts.signature_of(item) or _shown_signature(item))
 
 
 def _shown_signature(item: JsonObject) -> JsonObject:
     """The signature of a call that a model of this service made behind OpenAI's Chat Completions."""
-    match native_keys(item, "chat_completion"):
-        case {"extra_content": {"google": {"thought_signature": str(signature)}}}:
-            return {"thoughtSignature": signature}
-    return {}
-
-
-def own_call(item: JsonObject, context: Context) -> JsonObject:
-    """A call that came from this format, as it came."""
-    part = call_part(item, item.get("name") or "", item.get("call_id"), context)
-    return overlaid(part, native_keys(item, NAME))
+    signature = value_at(native_keys(item, "chat_completion"), "extra_content.google.thought_signature")
+    return {"thoughtSignature": signature} if isinstance(signature, str) else {}
 
 
 def respelled_item(part: JsonObject, item: JsonObject) -> JsonObject:
@@ -94,9 +70,14 @@ def is_nameless(item: JsonObject) -> bool:
 
 def client_id(item: JsonObject) -> str | None:
     """The id that an output came with where its call has none: clients make ids, too."""
-    response = native_keys(item, NAME).get("functionResponse")
-    call_id = response.get("id") if isinstance(response, dict) else None
+    call_id = value_at(native_keys(item, NAME), "functionResponse.id")
     return call_id if isinstance(call_id, str) else None
+
+
+def response_part(name: str, response: JsonObject, call_id: str | None, media: list[Any] | None = None) -> JsonObject:
+    """A part with what a function returned."""
+    part = {"name": name, "response": response} | ({"id": call_id} if call_id else {})
+    return {"functionResponse": part if media is None else {**part, "parts": media}}
 
 
 def response_parts(
@@ -104,97 +85,74 @@ def response_parts(
 ) -> list[JsonObject]:
     """An output as a `functionResponse` part, and parts for its media where these stand next to it."""
     output = item.get("output")
-    response: JsonObject = {"name": name, "response": _response(item, output, context)}
-    if call_id:
-        response["id"] = call_id
-    media = _media(output, context) if isinstance(output, list) else []
-    nested = [part for part in media if nests_media and not is_text(part)]
-    if nested:
-        response["parts"] = nested
-    return [{"functionResponse": response}, *(part for part in media if part not in nested)]
-
-
-def is_text(part: Any) -> bool:
-    """Whether a part is a text."""
-    return isinstance(part, dict) and "text" in part
+    response = _response(item, output, context)
+    media = [
+        sent
+        for index, part in enumerate(output if isinstance(output, list) else ())
+        if part["type"] not in TEXTS
+        for sent in parts.wire_parts([part], parts.USER, context, f"output[{index}]")
+    ]
+    nested = [part for part in media if nests_media and "text" not in part]
+    part = response_part(name, response, call_id, nested or None)
+    return [part, *(part for part in media if part not in nested)]
 
 
 def own_response(item: JsonObject, name: str, call_id: str | None) -> JsonObject:
     """An output that came from this format, without the keys that it came with."""
     output = item.get("output")
-    response: JsonObject = {"name": name, "response": _own_response(item, output)}
-    if call_id:
-        response["id"] = call_id
-    if isinstance(output, list):
-        response["parts"] = [own_part(part) for part in output if part["type"] not in TEXTS]
-    return {"functionResponse": response}
-
-
-def _own_response(item: JsonObject, output: Any) -> JsonObject:
     if not isinstance(output, list):
-        return _result(output)
+        return response_part(name, _result(output), call_id)
     texts = [part["text"] for part in output if part["type"] in TEXTS]
     if spelling_of(item).get("response") == "json":
-        return json_object("".join(texts)) or {}
-    return {"result": "\n".join(texts)} if texts else {}
+        response = object_of("".join(texts)) or {}
+    else:
+        response = {"result": "\n".join(texts)} if texts else {}
+    media = [parts.own_part(part) for part in output if part["type"] not in TEXTS]
+    return response_part(name, response, call_id, media)
 
 
 def _response(item: JsonObject, output: Any, context: Context) -> JsonObject:
     """What a tool returned, as an object; `error` is where this service looks for failures."""
     if isinstance(output, list):
-        response: JsonObject = {"result": _texts(output)}
+        response: JsonObject = {"result": "\n".join(part["text"] for part in output if part["type"] in TEXTS)}
     else:
         response = _result(output)
     status = item.get("status")
-    if status == _FAILED and "error" not in response:
+    if status == "failed" and "error" not in response:
         return {"error": response.get("result") if response.keys() == {"result"} else response}
     if status == "incomplete":
         context.loss("status", "status", "The format has no status 'incomplete' of an output.")
     return response
 
 
-def _texts(output: Sequence[Any]) -> str:
-    return "\n".join(part["text"] for part in output if part["type"] in TEXTS)
-
-
 def _result(output: Any) -> JsonObject:
     if output is None or isinstance(output, str):
-        value = json_object(output)
+        value = object_of(output or "")
         return {"result": output or ""} if value is None else value
     return output if isinstance(output, dict) else {"result": dumps(output).decode()}
-
-
-def _media(output: Sequence[Any], context: Context) -> list[JsonObject]:
-    """The parts of an output beyond its texts."""
-    parts = []
-    for index, part in enumerate(output):
-        if part["type"] in MEDIA or part["type"] not in TEXTS:
-            parts += wire_parts([part], USER, context, f"output[{index}]")
-    return parts
 
 
 # Reading
 
 
 MADE: Final = "gemini_call_"
-_SEED: Final = 8
 
 
 class Ids:
     """Ids for the calls of one response: their own, else ``gemini_call_<seed>_<number>``."""
 
     def __init__(self, seed: str) -> None:
-        self._seed, self._count = seed, 0
+        self._seed, self._numbers = seed, count()
 
     def take(self, own: Any) -> str:
         """The id of the next call."""
-        number, self._count = self._count, self._count + 1
+        number = next(self._numbers)
         return own if isinstance(own, str) and own else f"{MADE}{self._seed}_{number}"
 
 
 def seed_of(value: Any) -> str:
-    """Hexadecimal digits that stand for a JSON value."""
-    return hashlib.sha256(canonical(value)).hexdigest()[:_SEED]
+    """Eight hexadecimal digits that stand for a JSON value."""
+    return hashlib.sha256(canonical(value)).hexdigest()[:8]
 
 
 def is_call(part: JsonObject) -> bool:
@@ -203,7 +161,7 @@ def is_call(part: JsonObject) -> bool:
     if not isinstance(call, dict):
         return False
     is_named = isinstance(call.get("name"), str | None) and isinstance(call.get("id"), str | None)
-    return is_named and isinstance(call.get("args"), dict | None) and is_signed(part)
+    return is_named and isinstance(call.get("args"), dict | None) and parts.is_signed(part)
 
 
 def call_item(part: JsonObject, names: set[str], ids: Ids) -> JsonObject:
@@ -215,7 +173,7 @@ def call_item(part: JsonObject, names: set[str], ids: Ids) -> JsonObject:
         "name": call.get("name") or "",
         "arguments": dumps(call.get("args") or {}).decode(),
         "origin": NAME,
-        **signature_in(part),
-        **noted(names),
+        **parts.signature_in(part),
     }
-    return with_native(item, part, own_call(item, Context()))
+    wire = call_part(item, item["name"], item["call_id"], Context())
+    return parts.with_native({**item, **noted(names)}, part, wire)

@@ -22,7 +22,6 @@ from threadkeep.domain.context_caches import Prefix
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.rendering import AS_IT_IS, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.gemini.contents import RESPONSE, Content
 from threadkeep.formats.gemini.fields import USER
 from threadkeep.formats.gemini.request import CACHED, RequestParts, write_request
 from threadkeep.formats.shared.views import trigger_start
@@ -47,20 +46,12 @@ class CacheablePrefixes:
     def body(self, prefix: Prefix, ttl: float) -> JsonObject:
         """The request that creates a cache of a beginning, for so many seconds."""
         model = self.model if "/" in self.model else f"{_MODELS}{self.model}"
-        return {
-            "model": model,
-            **self.head,
-            "contents": list(self.contents[: prefix.turns]),
-            "ttl": f"{ttl:.9f}".rstrip("0").rstrip(".") + "s",
-        }
+        seconds = f"{ttl:.9f}".rstrip("0").rstrip(".")
+        return {"model": model, **self.head, "contents": list(self.contents[: prefix.turns]), "ttl": f"{seconds}s"}
 
 
 def prefixes(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> CacheablePrefixes | None:
-    """What of a request a cache can hold; None where the request has no model, or names a cache already.
-
-    Raises:
-        CannotRender: there is no model.
-    """
+    """What of a request a cache can hold; None where the request has no model, or names a cache already."""
     parts = write_request(session, replace(options, dynamic_context=None, context_cache=None))
     if not isinstance(parts.model, str) or any(parts.head.get(key) is not None for key in _NAMED):
         return None
@@ -89,9 +80,5 @@ def _cuts(parts: RequestParts) -> dict[int, int]:
     return {
         turns: ends[turns - 1]
         for turns in range(1, min(parts.writer.stable() + 1, len(contents)))
-        if 0 <= ends[turns - 1] < min(starts[turns], trigger) and not _has_responses(contents[turns])
+        if 0 <= ends[turns - 1] < min(starts[turns], trigger) and not contents[turns].has_responses()
     }
-
-
-def _has_responses(content: Content) -> bool:
-    return any(isinstance(part, dict) and RESPONSE in part for part in content.parts)

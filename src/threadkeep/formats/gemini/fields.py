@@ -1,15 +1,16 @@
-"""Tables of the Gemini API: request options, roles, finish reasons.
+"""Tables of the Gemini API: families of models, request options, roles, finish reasons.
 
-Source: Google's Gemini API reference, "generateContent", and its Vertex AI twin.
+Source: Google's Gemini API reference, "generateContent", and its Vertex AI twin; for the families Google's documents
+"Gemini thinking", "Thought signatures" and "Function calling" (multimodal function responses).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.gemini.models import GENERAL, Family
 from threadkeep.formats.gemini.schemas import is_schema
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, other_keys, tier_of
 from threadkeep.formats.shared.names import NameRule
@@ -54,6 +55,8 @@ THINKING: Final = "generationConfig.thinkingConfig"
 MIME_TYPE: Final = "generationConfig.responseMimeType"
 SCHEMA: Final = "generationConfig.responseSchema"
 JSON_SCHEMA: Final = "generationConfig.responseJsonSchema"
+HAS_LOGPROBS: Final = "generationConfig.responseLogprobs"
+LOGPROBS: Final = "generationConfig.logprobs"
 
 # finishReason -> canonical status; absent and unspecified say nothing
 STATUSES: Final = {
@@ -81,20 +84,61 @@ INCOMPLETE: Final = {"MAX_TOKENS": "max_output_tokens", "CONTINUATION": "continu
     "content_filter",
 )  # fmt: skip
 
-
-def top_logprobs(value: Any, _context: Context) -> JsonObject:
-    """Log probabilities are asked for by two keys."""
-    return {"generationConfig.responseLogprobs": True, "generationConfig.logprobs": value}
-
-
-def _top_logprobs_in(keys: JsonObject) -> Any:
-    return keys.get("generationConfig.logprobs")
+# place of a word in a request -> how it is usually written
+WORDS: Final = {
+    f"{THINKING}.thinkingLevel": str.upper,
+    "toolConfig.functionCallingConfig.mode": str.upper,
+    "serviceTier": str.lower,
+}
 
 
-def text(value: Any, context: Context) -> JsonObject:
+# Models
+
+# effort -> thinkingLevel
+LEVELS: Final = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
+# effort -> thinkingBudget, as Google's own endpoint for OpenAI's API translates it
+BUDGETS: Final = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
+
+
+class Family(NamedTuple):
+    """What models have in common. The defaults are the general rule, for models that the table does not know."""
+
+    levels: Mapping[str, str] = LEVELS  # effort -> thinkingLevel
+    budgets: Mapping[str, int] = {}  # effort -> thinkingBudget, where the models know no levels
+    thinks: bool = True  # whether they take a thinkingConfig at all
+    prefers_budget: bool = False  # whether a budget goes before an effort when both are set
+    needs_signature: bool = False  # whether the first call of each step needs a thought signature
+    nests_media: bool = True  # whether media of a tool output stand in its functionResponse, and not next to it
+
+
+GENERAL: Final = Family()
+_NOT_THINKING: Final = Family(thinks=False, nests_media=False)
+_WITH_BUDGET: Final = Family({}, {**BUDGETS, "none": 0}, prefers_budget=True, nests_media=False)
+_ALWAYS_THINKING: Final = _WITH_BUDGET._replace(budgets=BUDGETS)
+_SIGNING: Final = Family(needs_signature=True)
+
+# how names of models begin (the first match counts) -> family
+FAMILIES: Final = (
+    (r"gemini-2\.0-flash-thinking", GENERAL),
+    (r"gemini-(1|2\.0)\b|gemini-pro\b", _NOT_THINKING),
+    (r"gemini-2\.5-pro", _ALWAYS_THINKING),
+    (r"gemini-2\.5", _WITH_BUDGET),
+    (r"gemini-([3-9]|\d\d)\b|gemini-.*latest", _SIGNING),
+)
+_PATTERNS: Final = tuple((re.compile(pattern), family) for pattern, family in FAMILIES)
+
+
+def family_of(model: object) -> Family:
+    """The family of a model, whatever path its name stands in (``models/…``, ``publishers/google/models/…``)."""
+    name = model.rpartition("/")[2].lower() if isinstance(model, str) else ""
+    return next((family for pattern, family in _PATTERNS if pattern.match(name)), GENERAL)
+
+
+# Options
+
+
+def text(value: JsonObject, context: Context) -> JsonObject:
     """The form of the answer; JSON schemas beyond the service's own Schema type have a key of their own."""
-    if not isinstance(value, dict):
-        return {}
     other_keys("text", ("format",), value, context, "Gemini")
     form = value.get("format")
     kind = form.get("type") if isinstance(form, dict) else form
@@ -118,19 +162,19 @@ def _text_in(keys: JsonObject) -> Any:
     return {"format": {"type": "json_schema", "name": "response", "schema": schema}}
 
 
-def reasoning(value: Any, context: Context, family: Family) -> JsonObject:
+def reasoning(value: JsonObject, context: Context, family: Family) -> JsonObject:
     """How the model is to think: a budget of tokens or a level, never both."""
-    if not isinstance(value, dict):
-        return {}
     other_keys("reasoning", ("effort", "budget_tokens", "summary"), value, context, "Gemini")
     effort, budget, summary = (value.get(key) for key in ("effort", "budget_tokens", "summary"))
     keys: JsonObject = {}
     if budget is not None and (effort is None or family.prefers_budget):
         keys[f"{THINKING}.thinkingBudget"] = budget
-        _mend_two(effort, "effort", context)
     elif effort is not None:
         keys |= _effort(effort, context, family)
-        _mend_two(budget, "budget_tokens", context)
+    if effort is not None and budget is not None:
+        left_out = f"reasoning.{'effort' if family.prefers_budget else 'budget_tokens'}"
+        detail = f"{left_out} was left out: the service takes a budget or a level, not both."
+        context.repair("option", left_out, detail)
     if summary == "auto":
         keys[f"{THINKING}.includeThoughts"] = True
     elif summary is not None:
@@ -147,12 +191,6 @@ def _effort(effort: Any, context: Context, family: Family) -> JsonObject:
             return {f"{THINKING}.{key}": values[effort]}
     context.loss("option", "reasoning.effort", f"The model has no effort {effort!r}.")
     return {}
-
-
-def _mend_two(value: Any, key: str, context: Context) -> None:
-    if value is not None:
-        detail = f"reasoning.{key} was left out: the service takes a budget or a level, not both."
-        context.repair("option", f"reasoning.{key}", detail)
 
 
 def _reasoning_in(keys: JsonObject) -> Any:
@@ -191,9 +229,9 @@ _COMMON: Final[tuple[Row, ...]] = (
     Field("max_output_tokens", "generationConfig.maxOutputTokens"),
     FieldGroup(
         "top_logprobs",
-        ("generationConfig.responseLogprobs", "generationConfig.logprobs"),
-        top_logprobs,
-        _top_logprobs_in,
+        (HAS_LOGPROBS, LOGPROBS),
+        lambda value, _context: {HAS_LOGPROBS: True, LOGPROBS: value},
+        lambda keys: keys.get(LOGPROBS),
     ),
     FieldGroup("text", (MIME_TYPE, SCHEMA, JSON_SCHEMA), text, _text_in),
     Field("store", "store"),

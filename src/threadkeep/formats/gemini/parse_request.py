@@ -19,15 +19,13 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import body_object
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
-from threadkeep.formats.gemini.fields import JSON_SCHEMA, NAME, NAMES, SCHEMA, fields_of
-from threadkeep.formats.gemini.models import Family, family_of
+from threadkeep.formats.gemini.fields import JSON_SCHEMA, NAME, NAMES, SCHEMA, WORDS, Family, family_of, fields_of
 from threadkeep.formats.gemini.parse_turns import OpenCalls, oddities, parts_of, turns_of
 from threadkeep.formats.gemini.parts import is_text, text_in
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
-from threadkeep.formats.gemini.spelling import levelled, noted
+from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part
 from threadkeep.formats.gemini.tools import choice_in, tool_config, tools_in
-from threadkeep.formats.gemini.wire_style import WORDS, levelled_head, with_value
-from threadkeep.formats.shared.fields import read_fields, value_at
+from threadkeep.formats.shared.fields import read_fields, value_at, with_value
 from threadkeep.formats.shared.parsing import CHECK_FORMAT, items_of_turns, parser, request_object, session_of, turns_in
 from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.provider_errors import shortened
@@ -45,16 +43,14 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
         CannotParse: it is not a JSON object, or has no contents.
     """
     names: set[str] = set()
-    body = levelled_head(request_object(payload, NAME, "contents"), names)
+    body = levelled(request_object(payload, NAME, "contents"), names, HEAD)
     contents, objects = _contents(body)
     model = body["model"] if model is None and isinstance(body.get("model"), str) else model
     settings, native, spelling = _settings(body, family_of(model))
     tools, strange, tool_objects = tools_in(body.get("tools"), names)
     settings |= _choice(native, tools)
     system, system_words = _system(body.get("systemInstruction"), settings, native)
-    for name, value in {"model": model, "stream": stream}.items():
-        if value is not None:
-            settings[name] = value
+    settings |= {key: value for key, value in (("model", model), ("stream", stream)) if value is not None}
     turns = system + turns_of(contents, OpenCalls())
     odd = _oddities(contents, turns[len(system) :], sum(map(len, system)))
     spelling |= noted(names, objects=objects + tool_objects, contents=odd).get("spelling", {}) | system_words
@@ -63,18 +59,12 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
 
 @parser(f"{NAME} turns")
 def parse_turns(turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-    """The item objects of contents, content by content; responses without an id go to the open calls of their name.
-
-    Raises:
-        CannotParse: they are not contents.
-    """
+    """The item objects of contents, content by content; responses without an id go to the open calls of their name."""
     contents = turns_in(turns, NAME)
     for index, content in enumerate(contents):
         if not isinstance(content, dict) or "parts" not in content:
-            raise CannotParse(
-                f"contents[{index}] is {shortened(content)}, which has no parts.",
-                hint="Pass contents as they were sent.",
-            )
+            what = f"contents[{index}] is {shortened(content)}, which has no parts."
+            raise CannotParse(what, hint="Pass contents as they were sent.")
     return items_of_turns(turns_of(contents, OpenCalls(calls)))
 
 
@@ -171,6 +161,5 @@ def _system(system: Any, settings: JsonObject, native: JsonObject) -> tuple[list
 
 
 def _system_part(part: Any) -> JsonObject:
-    names: set[str] = set()
-    known = levelled(part, names) if isinstance(part, dict) else {}
+    known, names = read_part(part)
     return text_in(known, names, "input_text") if is_text(known) else block(part, NAME)

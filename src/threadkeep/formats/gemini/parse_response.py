@@ -19,7 +19,7 @@ from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.gemini.calls import Ids, seed_of
 from threadkeep.formats.gemini.fields import INCOMPLETE, NAME, NUMBERS, STATUSES, UNSPECIFIED
-from threadkeep.formats.gemini.parse_turns import items_of, parts_of
+from threadkeep.formats.gemini.parse_turns import CONTENT_KEYS, items_of, parts_of
 from threadkeep.formats.gemini.spelling import snake
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
@@ -49,8 +49,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         raise StreamChunk(NAME, "a list of chunks")
     body = response_object(body)
     candidate = _candidate(body)
-    content = candidate.get("content")
-    parts = parts_of(content) if isinstance(content, dict) else []
+    parts = parts_of(candidate.get("content"))
     response_id = body.get("responseId")
     usage = body.get("usageMetadata")
     return Response(
@@ -72,9 +71,7 @@ def _candidate(body: JsonObject) -> JsonObject:
             raise error
         if not isinstance(body.get("promptFeedback"), dict) and not isinstance(body.get("usageMetadata"), dict):
             raise CannotParse(f"The body has no candidates{other_format(body, NAME)}: {shortened(body)}")
-    if not isinstance(candidates, list | None) or not all(
-        isinstance(candidate, dict) for candidate in candidates or ()
-    ):
+    if not isinstance(candidates, list | None) or not all(isinstance(answer, dict) for answer in candidates or ()):
         raise CannotParse(f"candidates is {shortened(candidates)}, not a list of candidates.", hint=SENT_BODY)
     return candidates[0] if candidates else {}
 
@@ -110,11 +107,8 @@ def _provider_data(body: JsonObject, candidate: JsonObject) -> JsonObject:
         if key not in _CANDIDATE_KEYS and (value is not None or key in _KEPT)
     }
     content = candidate.get("content")
-    strange = (
-        {key: value for key, value in content.items() if key not in ("parts", "role")}
-        if isinstance(content, dict)
-        else {}
-    )
+    known = content if isinstance(content, dict) else {}
+    strange = {key: value for key, value in known.items() if key not in CONTENT_KEYS}
     return data | ({"content": strange} if strange else {})
 
 
@@ -147,8 +141,7 @@ def usage_of(usage: JsonObject) -> Usage:
 
 
 def _details(usage: JsonObject, keys: dict[str, str]) -> JsonObject | None:
-    details: dict[str, Any] = {name: usage[key] for name, key in keys.items() if usage.get(key) is not None}
-    return details or None
+    return {name: usage[key] for name, key in keys.items() if usage.get(key) is not None} or None
 
 
 def _normalized(usage: JsonObject) -> NormalizedUsage:

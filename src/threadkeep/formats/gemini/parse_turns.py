@@ -12,50 +12,36 @@ Source: Google's Gemini API reference, "Content".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from threadkeep.domain.formats import OpenCall
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.formats.gemini.calls import (
-    MADE,
-    Ids,
-    call_item,
-    is_call,
-    is_nameless,
-    json_object,
-    own_response,
-    seed_of,
-)
+from threadkeep.formats.gemini import calls as own_calls
+from threadkeep.formats.gemini.calls import MADE, Ids, is_nameless, seed_of
 from threadkeep.formats.gemini.fields import MODEL, NAME, ROLES
-from threadkeep.formats.gemini.media import media_in
-from threadkeep.formats.gemini.parts import is_text, is_thought, text_in, thought_in, with_native
-from threadkeep.formats.gemini.spelling import levelled, noted
+from threadkeep.formats.gemini.parts import is_text, is_thought, media_in, text_in, thought_in, with_native
+from threadkeep.formats.gemini.spelling import noted, read_part
+from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.parts import block
 
-_KEYS: Final = frozenset({"role", "parts"})
+CONTENT_KEYS: Final = frozenset({"role", "parts"})
+_MEDIA_KEYS: Final = frozenset({"inlineData", "fileData"})
 
 
 class OpenCalls:
     """The calls that wait for their responses, turn by turn; of each its id, name, and the id that the wire has."""
 
     def __init__(self, calls: Sequence[OpenCall] = ()) -> None:
-        self._turns: list[list[tuple[str, str, str | None]]] = []
-        seed = None
-        for call in calls:
-            is_made = call.call_id.startswith(MADE)
-            own = call.call_id.rpartition("_")[0] if is_made else ""
-            if own != seed or not self._turns:
-                self._turns.append([])
-            seed = own
-            self._turns[-1].append((call.call_id, call.name, None if is_made else call.call_id))
+        groups = groupby(calls, lambda call: call.call_id.rpartition("_")[0] if call.call_id.startswith(MADE) else "")
+        self._turns: list[list[tuple[str, str, str | None]]] = [
+            [(call.call_id, call.name, None if seed else call.call_id) for call in group] for seed, group in groups
+        ]
 
     def add(self, items: Iterable[JsonObject]) -> None:
         """Take in the calls of a turn."""
         calls = [item for item in items if item["type"] == "function_call"]
-        if calls:
-            self._turns.append(
-                [(call["call_id"], call["name"], None if is_nameless(call) else call["call_id"]) for call in calls]
-            )
+        self._turns.append([(c["call_id"], c["name"], None if is_nameless(c) else c["call_id"]) for c in calls])
 
     def take(self, name: Any, call_id: Any) -> tuple[str, str, str | None] | None:
         """The call that a response of that name and id answers; it is open no longer."""
@@ -105,21 +91,18 @@ def oddities(content: Any) -> JsonObject:
     odd: JsonObject = {} if content.get("role") in (MODEL, "user") else {"role": content.get("role")}
     if isinstance(content.get("parts"), dict):
         odd["parts"] = "object"
-    strange = {key: value for key, value in content.items() if key not in _KEYS and value is not None}
+    strange = {key: value for key, value in content.items() if key not in CONTENT_KEYS and value is not None}
     return odd | ({"native": strange} if strange else {})
 
 
 def _user_items(parts: Sequence[Any], calls: OpenCalls) -> list[JsonObject]:
     items: list[JsonObject] = []
     for part in parts:
-        names: set[str] = set()
-        known = levelled(part, names) if isinstance(part, dict) else {}
+        known, names = read_part(part)
         if isinstance(known.get("functionResponse"), dict):
             items.append(response_item(known, names, calls))
         else:
-            if not items or items[-1]["type"] != "message":
-                items.append({"type": "message", "role": "user", "content": [], "origin": NAME})
-            items[-1]["content"].append(user_part(part, known, names))
+            _open(items, "message", role="user").append(user_part(part, known, names))
     return items
 
 
@@ -130,9 +113,7 @@ def user_part(part: Any, known: JsonObject, names: set[str]) -> JsonObject:
     media = media_in(known, names)
     if media is None:
         return block(part, NAME)
-    strange = {
-        key: value for key, value in known.items() if key not in ("inlineData", "fileData") and value is not None
-    }
+    strange = {key: value for key, value in known.items() if key not in _MEDIA_KEYS and value is not None}
     return {**media, "native": {NAME: strange}} if strange else media
 
 
@@ -150,14 +131,14 @@ def response_item(part: JsonObject, names: set[str], calls: OpenCalls) -> JsonOb
         "origin": NAME,
         **noted(names, **spelling),
     }
-    return with_native(item, part, own_response(item, name, wire_id))
+    return with_native(item, part, own_calls.own_response(item, name, wire_id))
 
 
 def _output(response: JsonObject) -> tuple[Any, JsonObject]:
     """The output of a response, and how it is spelled: text that is the result, or JSON of the whole response."""
     value, parts = response.get("response"), response.get("parts")
     result = value.get("result") if isinstance(value, dict) and value.keys() == {"result"} else None
-    is_plain = isinstance(result, str) and (json_object(result) is None or bool(parts))
+    is_plain = isinstance(result, str) and (object_of(result) is None or bool(parts))
     text = result if is_plain else dumps(value or {}).decode()
     if not isinstance(parts, list) or not parts:
         return text, {}
@@ -169,48 +150,31 @@ def _output(response: JsonObject) -> tuple[Any, JsonObject]:
 
 
 def _nested(part: Any) -> JsonObject:
-    names: set[str] = set()
-    known = levelled(part, names) if isinstance(part, dict) else {}
+    known, names = read_part(part)
     return user_part(part, known, names) if "text" not in known else block(part, NAME)
-
-
-# The model's
 
 
 def items_of(parts: Sequence[Any], ids: Ids) -> list[JsonObject]:
     """The items of a content of the model."""
-    reader = Reader(ids)
+    items: list[JsonObject] = []
     for part in parts:
-        reader.read(part)
-    return reader.items
-
-
-class Reader:
-    """Reads part by part; the last item is open for parts of its kind."""
-
-    def __init__(self, ids: Ids) -> None:
-        self.items: list[JsonObject] = []
-        self._ids = ids
-
-    def read(self, part: Any) -> None:
-        """Take in the next part."""
-        names: set[str] = set()
-        known = levelled(part, names) if isinstance(part, dict) else {}
-        if is_call(known):
-            self.items.append(call_item(known, names, self._ids))
+        known, names = read_part(part)
+        if own_calls.is_call(known):
+            items.append(own_calls.call_item(known, names, ids))
         elif is_thought(known):
-            self._open("reasoning").append(thought_in(known, names))
+            _open(items, "reasoning").append(thought_in(known, names))
         elif is_text(known):
-            self._open("message").append(text_in(known, names, "output_text"))
-        elif self.items and self.items[-1]["type"] == "message":
-            self.items[-1]["content"].append(block(part, NAME))
+            _open(items, "message", role="assistant").append(text_in(known, names, "output_text"))
+        elif items and items[-1]["type"] == "message":
+            items[-1]["content"].append(block(part, NAME))
         else:
-            self.items.append({**block(part, NAME), "origin": NAME})
+            items.append({**block(part, NAME), "origin": NAME})
+    return items
 
-    def _open(self, kind: str) -> list[JsonObject]:
-        """The parts of the open item of a type; a new one's where the last item is of another."""
-        if not self.items or self.items[-1]["type"] != kind:
-            role = {"role": "assistant"} if kind == "message" else {}
-            self.items.append({"type": kind, **role, "content": [], "origin": NAME})
-        content: list[JsonObject] = self.items[-1]["content"]
-        return content
+
+def _open(items: list[JsonObject], kind: str, **keys: str) -> list[JsonObject]:
+    """The parts of the last item, if it is of that type; else of a new one."""
+    if not items or items[-1]["type"] != kind:
+        items.append({"type": kind, **keys, "content": [], "origin": NAME})
+    content: list[JsonObject] = items[-1]["content"]
+    return content

@@ -1,10 +1,11 @@
 """Parts of messages, in both directions.
 
 * Text of every kind is a text part; its thought signature goes with it, if it is one of this service.
-* Pictures, files and videos go into the user's turns only.
+* Pictures, files and videos go into the user's turns only: `inlineData` with base64, `fileData` with an address. The
+  media type is the one stated, else what the name's ending says, else what the kind of the part allows.
 * What came from this format goes back as it came. Thought signatures stay with their part, also on an empty one.
 
-Source: Google's Gemini API reference, "Content" and "Part"; "Thought signatures".
+Source: Google's Gemini API reference, "Content" and "Part"; "Thought signatures" and "File input methods".
 """
 
 from __future__ import annotations
@@ -13,20 +14,36 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.gemini.fields import NAME
-from threadkeep.formats.gemini.media import media_part, own_media
-from threadkeep.formats.gemini.spelling import difference, noted, overlaid, respelled, spelling_of
-from threadkeep.formats.shared.parts import (
-    MEDIA,
-    NOT_SENT,
-    TEXTS,
-    Mapper,
-    native_keys,
-    own_block,
-    report_foreign,
-    unknown_part,
-)
+from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type
+from threadkeep.formats.gemini import spelling
+from threadkeep.formats.gemini.fields import NAME, SYSTEM_ROLES
+from threadkeep.formats.shared import parts as shared
+from threadkeep.formats.shared.media import in_base64, is_base64, note, source_of
+from threadkeep.formats.shared.parts import MEDIA, TEXTS, Mapper, native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
+
+# ending of a name -> media type
+ENDINGS: Final = {
+    "pdf": "application/pdf", "txt": "text/plain", "md": "text/markdown", "markdown": "text/markdown",
+    "html": "text/html", "htm": "text/html", "csv": "text/csv", "json": "application/json", "xml": "application/xml",
+    "rtf": "application/rtf", "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp",
+    "heic": "image/heic", "heif": "image/heif", "mp3": "audio/mpeg", "wav": "audio/wav", "aiff": "audio/aiff",
+    "aac": "audio/aac", "ogg": "audio/ogg", "flac": "audio/flac", "mp4": "video/mp4", "mov": "video/quicktime",
+    "mpeg": "video/mpeg", "mpg": "video/mpeg", "webm": "video/webm", "mkv": "video/x-matroska", "flv": "video/x-flv",
+    "wmv": "video/x-ms-wmv", "3gp": "video/3gpp",
+}  # fmt: skip
+# part type -> its keys with a source, in the order in which one is taken
+SOURCES: Final = {
+    "input_image": ("file_id", "image_url"),
+    "input_file": ("file_id", "file_data", "file_url"),
+    "input_video": ("video_url", "file_id"),
+}
+# part type -> media type where nothing says which
+_FALLBACKS: Final = {"input_image": "image/jpeg", "input_video": "video/mp4"}
+# part type -> what the media types of its kind begin with
+_KINDS: Final = {"input_image": "image/", "input_video": "video/"}
+# part type -> the loss that a part without a source is
+_NO_SOURCE: Final = {"input_image": "image_source", "input_file": "file_source", "input_video": "media"}
 
 
 def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[JsonObject]:
@@ -34,10 +51,10 @@ def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Contex
     wire = []
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
-        sent = mappers.get(part["type"], unknown_part)(part, context, part_path)
+        sent = mappers.get(part["type"], shared.unknown_part)(part, context, part_path)
         if "native" in part:
             report_foreign(part, NAME, context, part_path)
-            sent = None if sent is None else overlaid(sent, native_keys(part, NAME))
+            sent = None if sent is None else spelling.overlaid(sent, native_keys(part, NAME))
         if sent is not None:
             wire.append(sent)
     return wire
@@ -48,7 +65,7 @@ def own_part(part: JsonObject) -> Any:
     if part["type"] == "provider_item":
         return part.get("payload")
     wire = own_media(part) if part["type"] in MEDIA else _text(part, Context(), "")
-    return respelled(overlaid(wire, native_keys(part, NAME)), spelling_of(part).get("snake", ()))
+    return _as_it_came(wire, part)
 
 
 def own_parts(parts: Sequence[Any], context: Context, path: str) -> list[Any]:
@@ -65,15 +82,13 @@ def thought_parts(item: JsonObject, context: Context) -> list[JsonObject]:
     if item.get("origin") not in (None, NAME):
         context.loss("reasoning", "", f"Reasoning was left out: it came from {item['origin']}.")
         return []
-    wire = []
-    content = item.get("content")
+    wire, content = [], item.get("content")
     for index, thought in enumerate(content if isinstance(content, list) else ()):
         if isinstance(thought, dict) and thought.get("type") == "thinking":
             wire.append(own_thought(thought))
         else:
-            context.loss(
-                "reasoning", f"content[{index}]", "Reasoning was left out: it is not a thought of this service."
-            )
+            detail = "Reasoning was left out: it is not a thought of this service."
+            context.loss("reasoning", f"content[{index}]", detail)
     if not wire:
         context.loss("reasoning", "", "Reasoning was left out: it holds no thought of this service.")
     return wire
@@ -84,7 +99,14 @@ def own_thought(thought: JsonObject) -> JsonObject:
     wire = {"thought": True, "text": thought.get("thinking") or ""}
     if thought.get("signature") is not None:
         wire["thoughtSignature"] = thought["signature"]
-    return respelled(overlaid(wire, native_keys(thought, NAME)), spelling_of(thought).get("snake", ()))
+    return _as_it_came(wire, thought)
+
+
+def _as_it_came(wire: JsonObject, thing: JsonObject) -> JsonObject:
+    """What a part or thought became, with the keys and in the spelling that it came with."""
+    return spelling.respelled(
+        spelling.overlaid(wire, native_keys(thing, NAME)), spelling.spelling_of(thing).get("snake", ())
+    )
 
 
 def signature_of(thing: JsonObject) -> JsonObject:
@@ -100,19 +122,78 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 
 def _block(part: JsonObject, context: Context, path: str) -> Any:
-    return own_block(part, NAME, context, path)
+    return shared.own_block(part, NAME, context, path)
+
+
+# Pictures, files and videos
+
+
+def media_part(part: JsonObject, context: Context, path: str) -> JsonObject:
+    """A picture, file or video as the format sends it; a text that says what is missing where it cannot be sent."""
+    kind = part["type"]
+    source = next((value for key in SOURCES[kind] if (value := str(part.get(key) or "").strip())), "")
+    if not source:
+        return _noted(part, _NO_SOURCE[kind], "The part has no source", context, path)
+    url = in_base64(source)
+    if base64_media_type(url) is not None or url.startswith("data:"):
+        return _inline(part, url, context, path)
+    media_type = part.get("media_type") or _ending(part, url) or _FALLBACKS.get(kind)
+    if media_type is None:
+        return _noted(part, "media", "Nothing says of what media type the file is", context, path)
+    return {"fileData": {"mimeType": media_type, "fileUri": url}}
+
+
+def _inline(part: JsonObject, url: str, context: Context, path: str) -> JsonObject:
+    own_type, data = base64_media_type(url), url.partition(",")[2]
+    if own_type is None or not is_base64(data):
+        return _noted(part, "data_url", "The data URL is broken", context, path)
+    is_stated = part["type"] == "input_file"  # the types of pictures are the ones of their data
+    media_type = (part.get("media_type") if is_stated else None) or own_type
+    if media_type == DEFAULT_MEDIA_TYPE:
+        media_type = part.get("media_type") or _ending(part, "") or _FALLBACKS.get(part["type"])
+    if media_type is None:
+        return _noted(part, "media", "Nothing says of what media type the file is", context, path)
+    return {"inlineData": {"mimeType": media_type, "data": data}}
+
+
+def _ending(part: JsonObject, url: str) -> str | None:
+    """The media type by the ending of the file's name, else of its address."""
+    beginning = _KINDS.get(part["type"], "")
+    for name in (str(part.get("filename") or ""), url.partition("?")[0].partition("#")[0]):
+        stem, dot, ending = name.rpartition("/")[2].rpartition(".")
+        media_type = ENDINGS.get(ending.lower()) if stem and dot else None
+        if media_type is not None and media_type.startswith(beginning):
+            return media_type
+    return None
+
+
+def _noted(part: JsonObject, code: str, why: str, context: Context, path: str) -> JsonObject:
+    context.loss(code, path, f"{why}: {source_of(part)}.")
+    return {"text": note(part)}
+
+
+def own_media(part: JsonObject) -> JsonObject:
+    """A part that came from this format, as it came."""
+    source = next(str(part[key]) for key in ("image_url", "video_url", "file_data", "file_url") if part.get(key))
+    media_type = base64_media_type(source)
+    if media_type is None:
+        blob = {"mimeType": part.get("media_type"), "fileUri": source, "displayName": part.get("filename")}
+        return {"fileData": {key: value for key, value in blob.items() if value is not None}}
+    data = spelling.base64_as(source.partition(",")[2], spelling.spelling_of(part).get("base64", ()))
+    blob = {"mimeType": media_type, "data": data, "displayName": part.get("filename")}
+    return {"inlineData": {key: value for key, value in blob.items() if value is not None}}
 
 
 ASSISTANT: Final[dict[str, Mapper]] = {
-    **NOT_SENT,
+    **shared.NOT_SENT,
     "input_text": _text,
     "output_text": _text,
     "text": _text,
     "provider_item": _block,
 }
 USER: Final[dict[str, Mapper]] = ASSISTANT | dict.fromkeys(sorted(MEDIA), media_part)
-# canonical roles of messages with parts of their own -> mappers
-PARTS: Final = {"assistant": ASSISTANT, "user": USER}
+# role of a message -> mappers of its parts
+PARTS: Final = {"user": USER, **dict.fromkeys(("assistant", *sorted(SYSTEM_ROLES)), ASSISTANT)}
 
 
 # Reading
@@ -136,8 +217,8 @@ def is_signed(part: JsonObject) -> bool:
 
 def text_in(part: JsonObject, names: set[str], kind: str) -> JsonObject:
     """A text."""
-    text = {"type": kind, "text": part["text"], **signature_in(part), **noted(names)}
-    return with_native(text, part, own_part({"type": kind, "text": part["text"], **signature_in(part)}))
+    text = {"type": kind, "text": part["text"], **signature_in(part)}
+    return with_native({**text, **spelling.noted(names)}, part, own_part(text))
 
 
 def thought_in(part: JsonObject, names: set[str]) -> JsonObject:
@@ -145,12 +226,12 @@ def thought_in(part: JsonObject, names: set[str]) -> JsonObject:
     thought = {"type": "thinking", "thinking": part.get("text") or ""}
     if part.get("thoughtSignature") is not None:
         thought["signature"] = part["thoughtSignature"]
-    return with_native({**thought, **noted(names)}, part, own_thought(thought))
+    return with_native({**thought, **spelling.noted(names)}, part, own_thought(thought))
 
 
 def with_native(piece: JsonObject, part: JsonObject, wire: JsonObject) -> JsonObject:
-    """A piece with a note of what its part says that it does not; `made` is what it says."""
-    strange = difference(part, wire)
+    """A piece with a note of what its part says beyond `wire`, which is what the piece becomes."""
+    strange = spelling.difference(part, wire)
     return {**piece, "native": {NAME: strange}} if strange else piece
 
 
@@ -158,3 +239,35 @@ def signature_in(part: JsonObject) -> JsonObject:
     """The thought signature of a part from the wire, as a key of a text or call; nothing where it has none."""
     signature = part.get("thoughtSignature")
     return {} if signature is None else {"thought_signature": signature}
+
+
+def media_in(part: JsonObject, names: set[str]) -> JsonObject | None:
+    """The canonical form of a part with `inlineData` or `fileData`; None for what has none. `names` is its spelling."""
+    key = "inlineData" if "inlineData" in part else "fileData"
+    if not isinstance(part.get(key), dict) or part.keys() >= {"inlineData", "fileData"}:
+        return None
+    holder: JsonObject = {name: value for name, value in part[key].items() if value is not None}
+    media_type = holder.get("mimeType", "")
+    source = _source_in(holder, key, media_type)
+    if source is None or not isinstance(media_type, str):
+        return None
+    media = _media_of(media_type, source[0]) | spelling.noted(names, base64=source[1])
+    media |= {"media_type": media_type} if key == "fileData" and media_type else {}
+    media |= {"filename": holder["displayName"]} if isinstance(holder.get("displayName"), str) else {}
+    return media if own_media(media) == {key: holder} else None
+
+
+def _source_in(holder: JsonObject, key: str, media_type: Any) -> tuple[str, list[str]] | None:
+    """The URL of a medium, and how its base64 is spelled."""
+    data, uri = holder.get("data"), holder.get("fileUri")
+    if key == "inlineData":
+        standard = spelling.standard_base64(data) if isinstance(data, str) else None
+        return None if standard is None else (f"data:{media_type};base64,{standard[0]}", standard[1])
+    return (uri, []) if isinstance(uri, str) and uri and not uri.startswith("data:") else None
+
+
+def _media_of(media_type: str, url: str) -> JsonObject:
+    for kind, beginning in _KINDS.items():
+        if media_type.startswith(beginning):
+            return {"type": kind, SOURCES[kind][0 if kind == "input_video" else 1]: url}
+    return {"type": "input_file", "file_data" if base64_media_type(url) else "file_url": url}

@@ -13,21 +13,20 @@ Source: Google's Gemini API reference, "generateContent".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.context_caches import ContextCache
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.gemini.contents import Content
-from threadkeep.formats.gemini.fields import EXTRAS, NAME, NAMES, fields_of
-from threadkeep.formats.gemini.models import Family, family_of
+from threadkeep.formats.gemini import fields
+from threadkeep.formats.gemini.fields import NAME, Family
+from threadkeep.formats.gemini.schemas import json_schema
+from threadkeep.formats.gemini.spelling import HEAD, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS, tool_config, wire_tools
-from threadkeep.formats.gemini.turns import Writer
-from threadkeep.formats.gemini.wire_style import respelled_head
-from threadkeep.formats.shared.fields import place, render_fields
+from threadkeep.formats.gemini.turns import Content, Writer
+from threadkeep.formats.shared.fields import merged, place, render_fields, value_at, with_value
 from threadkeep.formats.shared.pairing import left_alone, paired
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
@@ -41,15 +40,10 @@ CACHED: Final = ("systemInstruction", "tools", "toolConfig")
 
 @dataclass(slots=True)
 class RequestParts:
-    """A request of which everything is written, but not put together.
+    """A request of which everything is written, but not put together."""
 
-    Attributes:
-        model: its model; None for an imported request that did not say.
-        head: the request without its contents, in this API's own spelling.
-    """
-
-    model: Any
-    head: JsonObject
+    model: Any  # None for an imported request that did not say
+    head: JsonObject  # the request without its contents, in this API's own spelling
     writer: Writer
     rendering: Rendering
 
@@ -67,13 +61,13 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         LossError: `options.strict` is set and the request is not exact.
     """
     parts = write_request(session, options)
+    written, spelling = parts.writer.contents, parts.rendering.spelling or {}
     cache, body, contents = options.context_cache, parts.head, parts.contents()
     if cache is not None:
         body = {key: value for key, value in body.items() if key not in CACHED} | {"cachedContent": cache.name}
-        contents = contents[held_turns(parts.writer.contents, cache) :]
+        contents = contents[sum(1 for _ in takewhile(lambda held: max(held.places) <= cache.upto, written)) :]
     if not contents:
         raise nothing_to_send("content")
-    spelling = parts.rendering.spelling or {}
     if spelling:
         body = respelled_head(body, spelling)
     is_object = len(contents) == 1 and "contents" in spelling.get("objects", ())
@@ -82,34 +76,22 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
 
 
 def write_request(session: Session | Snapshot, options: RenderOptions) -> RequestParts:
-    """A request before it is put together.
-
-    Raises:
-        CannotRender: there is no model.
-    """
-    rendering = begin(session, options, NAME, Context(rule=NAMES))
+    """A request before it is put together; one without a model is refused."""
+    rendering = begin(session, options, NAME, Context(rule=fields.NAMES))
     snapshot = rendering.snapshot
     model = snapshot.settings.get("model")
     if model is None and snapshot.imported is None:
         raise no_model()
-    family = family_of(model)
+    family = fields.family_of(model)
     body = _settings(snapshot, family, rendering.context)
     writer = Writer(rendering, paired(rendering.entries, left_alone(snapshot, NAME)), family)
     writer.write(rendering.entries)
     return RequestParts(model, _head(body, writer.system, rendering), writer, rendering)
 
 
-def held_turns(contents: Sequence[Content], cache: ContextCache) -> int:
-    """How many of the contents a cache holds: those of which every item is in it."""
-    count = 0
-    while count < len(contents) and max(contents[count].places) <= cache.upto:
-        count += 1
-    return count
-
-
 def _settings(snapshot: Snapshot, family: Family, context: Context) -> JsonObject:
     settings = snapshot.settings
-    body = render_fields(fields_of(family), settings, context)
+    body = render_fields(fields.fields_of(family), settings, context)
     if settings.get("parallel_tool_calls") is False:
         context.loss("option", "parallel_tool_calls", "Gemini cannot be kept from calling tools in parallel.")
     if tools := wire_tools(snapshot.tools, context):
@@ -128,7 +110,7 @@ def _head(body: JsonObject, system: list[Any], rendering: Rendering) -> JsonObje
     if system:
         body["systemInstruction"] = {"parts": system}
     extra = settings.get("extra") or {}
-    for key, target in EXTRAS.items():
+    for key, target in fields.EXTRAS.items():
         if key in extra:
             place(body, target, extra[key])
     native = extra.get(NAME)
@@ -140,13 +122,6 @@ def _head(body: JsonObject, system: list[Any], rendering: Rendering) -> JsonObje
             detail = f"{key} was left out: the service takes none with a cached content."
             rendering.context.loss("option", key, detail)
     return body
-
-
-def merged(body: Any, over: Any) -> Any:
-    """A value with another laid over it, objects key by key."""
-    if not isinstance(body, dict) or not isinstance(over, dict):
-        return over
-    return {**body, **{key: merged(body[key], value) if key in body else value for key, value in over.items()}}
 
 
 def _content(content: Content, oddity: Any) -> Any:
@@ -161,3 +136,46 @@ def _content(content: Content, oddity: Any) -> Any:
     if "parts" in oddity and len(content.parts) == 1:
         sent["parts"] = content.parts[0]
     return {key: value for key, value in sent.items() if value is not None} | oddity.get("native", {})
+
+
+def respelled_head(body: JsonObject, spelling: JsonObject) -> JsonObject:
+    """A head in the spelling of the request that the conversation began with."""
+    for path, word in spelling.get("words", {}).items():
+        value = value_at(body, path)
+        if isinstance(value, str) and path in fields.WORDS and value == fields.WORDS[path](word):
+            body = with_value(body, path, word)
+    schema, system = spelling.get("schema"), spelling.get("systemInstruction")
+    if isinstance(schema, dict):
+        body = _with_schema(body, schema)
+    if isinstance(system, dict) and isinstance(body.get("systemInstruction"), dict):
+        body = {**body, "systemInstruction": _respelled_system(body["systemInstruction"], system)}
+    if "tools" in body:
+        body = {**body, "tools": _respelled_tools(body["tools"], spelling)}
+    return respelled(body, spelling.get("snake", ()), HEAD)
+
+
+def _respelled_tools(tools: Any, spelling: JsonObject) -> Any:
+    """The entries of tools, with the key of the functions as it was; of other tools all keys are kept as they came."""
+    if DECLARATIONS in spelling.get("snake", ()) and isinstance(tools, list):
+        tools = [respelled(tool, (DECLARATIONS,), ()) if isinstance(tool, dict) else tool for tool in tools]
+    is_alone = isinstance(tools, list) and len(tools) == 1 and "tools" in spelling.get("objects", ())
+    return tools[0] if is_alone else tools
+
+
+def _respelled_system(system: JsonObject, spelling: JsonObject) -> JsonObject:
+    parts: Any = system.get("parts")
+    is_alone = isinstance(parts, list) and len(parts) == 1
+    lone = {"parts": parts[0]} if is_alone and spelling.get("parts") == "object" else {}
+    return {**system, **lone, **({"role": spelling["role"]} if "role" in spelling else {})}
+
+
+def _with_schema(body: JsonObject, noted: JsonObject) -> JsonObject:
+    """The schema of the answer under the key and in the words that it came in, while it is the same."""
+    path = next((path for path in (fields.SCHEMA, fields.JSON_SCHEMA) if value_at(body, path) is not None), None)
+    if path is None:
+        return body
+    schema = value_at(body, path)
+    came = noted.get("came", schema)
+    if "came" in noted and json_schema(came) != schema:
+        return body
+    return with_value(with_value(body, path, None), noted.get("path", path), came)

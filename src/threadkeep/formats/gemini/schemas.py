@@ -58,16 +58,10 @@ def json_schema(schema: Any) -> Any:
     for key, value in schema.items():
         name = camel(key)
         if name not in _ONLY_HERE:
-            converted[name] = _keyword(name, value)
+            converted[name] = _READERS[name](value) if name in _READERS else value
     if schema.get("nullable") is True and isinstance(converted.get("type"), str):
         converted["type"] = [converted["type"], "null"]
     return converted
-
-
-def _keyword(name: str, value: Any) -> Any:
-    """The value of a keyword of a JSON schema."""
-    reader = _READERS.get(name)
-    return value if reader is None else reader(value)
 
 
 def _type(value: Any) -> Any:
@@ -75,11 +69,9 @@ def _type(value: Any) -> Any:
     return word if word in TYPES else value
 
 
-def _properties(value: Any) -> Any:
-    return {key: json_schema(inner) for key, inner in value.items()} if isinstance(value, dict) else value
-
-
-def _choices(value: Any) -> Any:
+def _each(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: json_schema(inner) for key, inner in value.items()}
     return [json_schema(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -90,8 +82,8 @@ def _count(value: Any) -> Any:
 # keyword of a Schema -> what reads its value
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "type": _type,
-    "properties": _properties,
-    "anyOf": _choices,
+    "properties": _each,
+    "anyOf": _each,
     "items": json_schema,
     "additionalProperties": json_schema,
     **dict.fromkeys(_COUNTS, _count),

@@ -16,8 +16,11 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 
-# keys whose objects belong to the protocol, and not to the user
+# keys whose objects belong to the protocol, and not to the user: of parts, and of the head of a request
 CONTAINERS: Final = frozenset({"inlineData", "fileData", "functionCall", "functionResponse"})
+HEAD: Final = frozenset(
+    {"generationConfig", "thinkingConfig", "toolConfig", "functionCallingConfig", "systemInstruction"}
+)
 _SNAKE: Final = re.compile(r"(?<=.)_([a-z])")
 _HUMP: Final = re.compile(r"([A-Z])")
 _TO_URL: Final = str.maketrans("+/", "-_")
@@ -40,34 +43,39 @@ def snake(key: str) -> str:
     return _HUMP.sub(lambda match: f"_{match[1].lower()}", key)
 
 
-def levelled(thing: JsonObject, names: set[str]) -> JsonObject:
+def levelled(thing: JsonObject, names: set[str], inside: Collection[str] = CONTAINERS) -> JsonObject:
     """A part, or another object of the protocol, with its keys in camel case; those that were not go to `names`."""
     level: JsonObject = {}
     for key, value in thing.items():
         name = camel(key)
-        if name != key:
-            if name in thing:
-                name = key
-            else:
-                names.add(name)
-        level[name] = _inner(name, value, lambda inner: levelled(inner, names))
+        if name != key and name in thing:
+            name = key
+        elif name != key:
+            names.add(name)
+        level[name] = _inner(name, value, inside, lambda inner: levelled(inner, names, inside))
     return level
 
 
-def respelled(thing: JsonObject, names: Collection[str]) -> JsonObject:
-    """A part with keys in snake case where it had them."""
+def read_part(part: Any) -> tuple[JsonObject, set[str]]:
+    """A part with its keys in camel case, and which of them were not; nothing of what is no object."""
+    names: set[str] = set()
+    return levelled(part, names) if isinstance(part, dict) else {}, names
+
+
+def respelled(thing: JsonObject, names: Collection[str], inside: Collection[str] = CONTAINERS) -> JsonObject:
+    """An object of the protocol with keys in snake case where it had them."""
     if not names:
         return thing
     return {
-        snake(key) if key in names else key: _inner(key, value, lambda inner: respelled(inner, names))
+        snake(key) if key in names else key: _inner(key, value, inside, lambda inner: respelled(inner, names, inside))
         for key, value in thing.items()
     }
 
 
-def _inner(name: str, value: Any, spell: Any) -> Any:
-    if name in CONTAINERS and isinstance(value, dict):
+def _inner(name: str, value: Any, inside: Collection[str], spell: Any) -> Any:
+    if name in inside and isinstance(value, dict):
         return spell(value)
-    if name == "parts" and isinstance(value, list):
+    if name == "parts" and inside is CONTAINERS and isinstance(value, list):
         return [spell(element) if isinstance(element, dict) else element for element in value]
     return value
 
@@ -122,7 +130,7 @@ def overlaid(thing: JsonObject, over: JsonObject) -> JsonObject:
 
 
 def difference(goal: JsonObject, base: JsonObject) -> JsonObject:
-    """What must be laid over `made` to get `wanted`."""
+    """What must be laid over `base` to get `goal`."""
     over: JsonObject = {}
     for key in [*goal, *(key for key in base if key not in goal)]:
         value, other = goal.get(key), base.get(key)

@@ -20,6 +20,7 @@ from threadkeep.errors import CannotParse
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.streams import StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
@@ -57,14 +58,11 @@ class Assembler(StreamAssembler):
         self._body |= {key: value for key, value in event.items() if key != "candidates" and value is not None}
         candidates = event.get("candidates")
         if isinstance(candidates, list):
-            self._body.pop("candidates", None)
             for candidate in candidates:
                 if isinstance(candidate, dict):
                     index = candidate.get("index")
-                    index = index if isinstance(index, int) else 0
-                    self._candidates.setdefault(index, Candidate()).add(candidate)
-        feedback = event.get("promptFeedback")
-        is_blocked = isinstance(feedback, dict) and feedback.get("blockReason") is not None
+                    self._candidates.setdefault(index if isinstance(index, int) else 0, Candidate()).add(candidate)
+        is_blocked = value_at(event, "promptFeedback.blockReason") is not None
         first = min(self._candidates, default=None)
         self.is_ended = self.is_ended or is_blocked or (first is not None and self._candidates[first].is_ended)
 
@@ -136,17 +134,16 @@ class PartialCall:
     """A call whose arguments still come."""
 
     def __init__(self, part: JsonObject) -> None:
-        self.part: JsonObject = part
+        call = part["functionCall"]
+        self.part = _with_pieces({**part, "functionCall": {**call, "args": call.get("args") or {}}})
         self.is_ended = False
-        self.part = self._with(part)
 
     @classmethod
     def begun(cls, part: Any) -> PartialCall | None:
         """The call that a part begins; None where the part is whole."""
         call = part.get("functionCall") if isinstance(part, dict) else None
-        if not isinstance(call, dict) or not (call.get("willContinue") is True or call.get("partialArgs")):
-            return None
-        return cls({**part, "functionCall": {**call, "args": call.get("args") or {}}})
+        is_begun = isinstance(call, dict) and (call.get("willContinue") is True or call.get("partialArgs"))
+        return cls(part) if is_begun else None
 
     def takes(self, part: Any) -> bool:
         """Whether a part goes on with this call: it names none."""
@@ -155,25 +152,22 @@ class PartialCall:
 
     def add(self, part: JsonObject) -> None:
         """Take in the next part of the call."""
-        others = {key: value for key, value in part.items() if key != "functionCall"}
-        call = {**part["functionCall"], "args": self.part["functionCall"]["args"]}
-        self.part = {**self.part, **others, "functionCall": {**self.part["functionCall"], **call}}
-        self.part = self._with(self.part)
-        self.is_ended = part["functionCall"].get("willContinue") is not True
+        before, call = self.part["functionCall"], part["functionCall"]
+        self.part = _with_pieces({**self.part, **part, "functionCall": {**before, **call, "args": before["args"]}})
+        self.is_ended = call.get("willContinue") is not True
 
-    def _with(self, part: JsonObject) -> JsonObject:
-        """The part with its pieces in its arguments."""
-        call = dict(part["functionCall"])
-        call.pop("willContinue", None)
-        pieces = call.pop("partialArgs", None)
-        args = call["args"]
-        for piece in pieces if isinstance(pieces, list) else ():
-            if isinstance(piece, dict):
-                path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
-                if len(path) > MAX_DEPTH:
-                    raise CannotParse(f"The arguments of a call are nested deeper than {MAX_DEPTH} levels.")
-                args = placed(args, path, piece)
-        return {**part, "functionCall": {**call, "args": args}}
+
+def _with_pieces(part: JsonObject) -> JsonObject:
+    """A part with its pieces in its arguments."""
+    call = {key: value for key, value in part["functionCall"].items() if key not in ("willContinue", "partialArgs")}
+    pieces = part["functionCall"].get("partialArgs")
+    for piece in pieces if isinstance(pieces, list) else ():
+        if isinstance(piece, dict):
+            path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
+            if len(path) > MAX_DEPTH:
+                raise CannotParse(f"The arguments of a call are nested deeper than {MAX_DEPTH} levels.")
+            call["args"] = placed(call["args"], path, piece)
+    return {**part, "functionCall": call}
 
 
 def placed(value: Any, path: list[str], piece: JsonObject) -> Any:

@@ -18,16 +18,16 @@ from threadkeep.domain.tools import tool_from
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
-from threadkeep.formats.gemini.spelling import camel, difference, levelled, noted, overlaid, respelled, spelling_of
+from threadkeep.formats.gemini.spelling import camel, difference, noted, overlaid, read_part, respelled, spelling_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
 
 DECLARATIONS: Final = "functionDeclarations"
-CHOICES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
-_MODES: Final = {choice: {"mode": mode} for choice, mode in CHOICES.items()}
+CHOICES: Final = {"auto": {"mode": "AUTO"}, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 NO_PARAMETERS: Final = {"type": "object", "properties": {}}
-# mode of a choice among some of the tools -> mode here
+# mode of a choice among some of the tools -> mode here, and back
 _SOME: Final = {"required": "ANY", "auto": "VALIDATED"}
+_SOME_BACK: Final = {mode: word for word, mode in _SOME.items()}
 
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
@@ -82,18 +82,14 @@ def own_declaration(tool: JsonObject) -> JsonObject:
 
 
 def tool_config(choice: Any, context: Context, *, has_functions: bool) -> JsonObject:
-    """`toolConfig` for a tool choice; without functions there is nothing to choose, except none.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
+    """`toolConfig` for a tool choice; without functions there is nothing to choose, except none."""
     if choice is None:
         return {}
     if not has_functions and choice != "none":
         context.repair("option", "tool_choice", "tool_choice was left out: there are no functions.")
         return {}
     config = _some(choice, context) or context.tool_choice(
-        choice, _MODES, lambda name: {"mode": "ANY", "allowedFunctionNames": [name]}
+        choice, CHOICES, lambda name: {"mode": "ANY", "allowedFunctionNames": [name]}
     )
     return {"functionCallingConfig": config} if config else {}
 
@@ -113,19 +109,16 @@ def choice_in(config: JsonObject) -> Any:
     """The tool choice that a `functionCallingConfig` states; None for what no choice says."""
     mode, names = config.get("mode"), config.get("allowedFunctionNames")
     if names is None:
-        return next((choice for choice, word in CHOICES.items() if word == mode), None)
-    if not isinstance(names, list) or mode not in _SOME.values():
+        return next((choice for choice, words in CHOICES.items() if words["mode"] == mode), None)
+    if not isinstance(names, list) or not isinstance(mode, str) or mode not in _SOME_BACK:
         return None
     if mode == "ANY" and len(names) == 1:
         return {"type": "function", "name": names[0]}
-    word = next(choice for choice, wire_mode in _SOME.items() if wire_mode == mode)
-    return {"type": "allowed_tools", "mode": word, "tools": [{"type": "function", "name": name} for name in names]}
+    tools = [{"type": "function", "name": name} for name in names]
+    return {"type": "allowed_tools", "mode": _SOME_BACK[mode], "tools": tools}
 
 
 # Reading
-
-
-_SCHEMAS: Final = ("parameters", "parametersJsonSchema")
 
 
 def tools_in(value: Any, names: set[str]) -> tuple[list[JsonObject], JsonObject, list[str]]:
@@ -146,13 +139,13 @@ def _tools(entry: Any, names: set[str]) -> list[JsonObject]:
     """The tools of an entry; one of an odd form is a block."""
     key = next((key for key in entry if camel(key) == DECLARATIONS), None) if isinstance(entry, dict) else None
     declared = None if key is None else entry[key]
-    read = [_function(function) for function in declared] if isinstance(declared, list) else []
-    if not read or None in read:
+    declared = declared if isinstance(declared, list) else []
+    functions = [tool for tool in map(_function, declared) if tool is not None]
+    if not functions or len(functions) < len(declared):
         return [_block(entry)]
     if key != DECLARATIONS:
         names.add(DECLARATIONS)
     others = {name: value for name, value in entry.items() if name != key and value is not None}
-    functions = [function for function in read if function is not None]
     return [*functions, _block(others) | noted((), beside=DECLARATIONS)] if others else functions
 
 
@@ -164,9 +157,9 @@ def _function(declared: Any) -> JsonObject | None:
     """A declaration as a tool; None where it does not have the form of one."""
     if not isinstance(declared, dict):
         return None
-    names: set[str] = set()
-    declaration = levelled(declared, names)
-    key = next((key for key in _SCHEMAS if isinstance(declaration.get(key), dict)), None)
+    declaration, names = read_part(declared)
+    keys = ("parameters", "parametersJsonSchema")
+    key = next((key for key in keys if isinstance(declaration.get(key), dict)), None)
     tool = {name: declaration[name] for name in ("name", "description") if declaration.get(name) is not None}
     words: JsonObject = {}
     if key is not None:

@@ -11,24 +11,73 @@ Source: Google's Gemini API reference, "Content"; "Function calling".
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.gemini import calls
-from threadkeep.formats.gemini.contents import Content, PendingCall
-from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER
-from threadkeep.formats.gemini.models import Family
+from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER, Family
 from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
 from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import Rendering
 
 LEADING_TEXT: Final = "..."
-_FUNCTION: Final = "functionCall"
+RESPONSE: Final = "functionResponse"
+
+
+@dataclass(slots=True)
+class Content:
+    """A content that is being written."""
+
+    role: str
+    turn: int | None = None  # the turn of this API that it came in; None when others may join it
+    parts: list[Any] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # for each part the position of its item
+    whole: Any = None  # a content that goes back as it came, instead of role and parts
+
+    def takes(self, role: str, turn: int | None) -> bool:
+        """Whether parts of that role and turn belong here."""
+        if self.role != role or self.whole is not None or LAYER in (self.turn, turn):
+            return False
+        return None in (self.turn, turn) or self.turn == turn
+
+    def put(self, parts: Sequence[Any], position: int, turn: int | None) -> None:
+        """Add the parts of an item: at its place among items of the same turn, else at the end."""
+        is_own = turn is not None and turn == self.turn
+        index = bisect_right(self.places, position) if is_own else len(self.parts)
+        self.turn = turn if self.turn is None else self.turn
+        self.parts[index:index] = parts
+        self.places[index:index] = [position] * len(parts)
+
+    def has_in_place(self, position: int) -> bool:
+        """Whether the output of that position is here, and nothing that was said before it stands behind it."""
+        if position not in self.places:
+            return False
+        start = self.places.index(position)
+        behind = zip(self.places[start:], self.parts[start:], strict=True)
+        return all(other >= position or _is_response(part) for other, part in behind)
+
+    def has_responses(self) -> bool:
+        """Whether an output is here."""
+        return any(map(_is_response, self.parts))
+
+
+def _is_response(part: Any) -> bool:
+    return isinstance(part, dict) and RESPONSE in part
+
+
+class PendingCall(NamedTuple):
+    """A call in the last content: its item, and what it is named there."""
+
+    entry: Entry
+    name: str
+    call_id: str | None
 
 
 class Writer:
@@ -105,24 +154,19 @@ class Writer:
 
     def message(self, item: JsonObject, entry: Entry) -> None:
         """A message; system text is put aside."""
-        role, context = str(item.get("role")), self._context
+        role, context, content = str(item.get("role")), self._context, item.get("content") or ()
         if "native" in item:
             report_foreign(item, NAME, context, "native")
-        if role in SYSTEM_ROLES:
-            self.system += self._system_parts(item, entry)
-        elif entry.origin == NAME:
-            self._put(MODEL if role == "assistant" else USER, own_parts(item["content"], context, "content"), entry)
-        elif role == "assistant":
-            self._put(MODEL, wire_parts(item.get("content") or (), PARTS["assistant"], context, "content"), entry)
-        else:
-            if role != "user":
-                context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
-            self._put(USER, wire_parts(item.get("content") or (), PARTS["user"], context, "content"), entry)
-
-    def _system_parts(self, item: JsonObject, entry: Entry) -> list[Any]:
         if entry.origin == NAME:
-            return own_parts(item["content"], self._context, "content")
-        return wire_parts(item.get("content") or (), PARTS["assistant"], self._context, "content")
+            parts = own_parts(content, context, "content")
+        else:
+            if role not in PARTS:
+                context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
+            parts = wire_parts(content, PARTS.get(role, PARTS["user"]), context, "content")
+        if role in SYSTEM_ROLES:
+            self.system += parts
+        else:
+            self._put(MODEL if role == "assistant" else USER, parts, entry)
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """The thoughts of a turn of the model."""
@@ -151,12 +195,13 @@ class Writer:
         name = str(item.get("name") or "") if is_own else context.name(item.get("name"))
         call_id = None if calls.is_nameless(item) else self._call_id(item, entry)
         if call_id is None and not self._is_as_it_came(entry.position):
-            call_id = self._client_id(entry)
+            output = self._pairing.answers.get(entry.position)  # the client may have given the call an id
+            call_id = None if output is None or output.origin != NAME else calls.client_id(output.item())
         part = calls.call_part(item, name, call_id, context)
         if "native" in item:
             report_foreign(item, NAME, context, "native")
             part = overlaid(part, native_keys(item, NAME))
-            part = part if call_id is None else overlaid(part, {_FUNCTION: {"id": call_id}})
+            part = part if call_id is None else overlaid(part, {"functionCall": {"id": call_id}})
         part = self._signed(part, entry)
         self._put(MODEL, [calls.respelled_item(part, item)], entry)
         if self._unsettled is None and entry.position in self._pending:
@@ -172,11 +217,6 @@ class Writer:
         self._context.repair("duplicate_call_id", "call_id", f"The call id {call_id!r} came twice and became a hash.")
         return f"call_{hashed(call_id, entry.position)}"
 
-    def _client_id(self, call: Entry) -> str | None:
-        """The id that the client gave a call of a provider that gives none; its output says it."""
-        output = self._pairing.answers.get(call.position)
-        return None if output is None or output.origin != NAME else calls.client_id(output.item())
-
     def _signed(self, part: JsonObject, entry: Entry) -> JsonObject:
         """A call with a signature, if it is the first of its content and the model requires one."""
         if not self._family.needs_signature or self._is_as_it_came(entry.position) or "thoughtSignature" in part:
@@ -184,11 +224,8 @@ class Writer:
         last = self.contents[-1] if self.contents else None
         if last is not None and last.role == MODEL and self._calls:
             return part
-        self._context.repair(
-            "thought_signature",
-            "",
-            "The call has no thought signature: it got Google's one for such calls.",
-        )
+        detail = "The call has no thought signature: it got Google's one for such calls."
+        self._context.repair("thought_signature", "", detail)
         return {**part, "thoughtSignature": calls.NO_SIGNATURE}
 
     def close(self) -> None:
@@ -199,14 +236,11 @@ class Writer:
         if all(call.call_id for _, call in pairs) or all(output.origin == NAME for output, _ in pairs):
             pairs.sort(key=lambda pair: pair[0].position)
         for output, call in pairs:
-            self._answer(output, call)
+            self._context.position = output.position
+            self._put(USER, self._response(output, call.name, call.call_id), output)
         for call in waiting:
             if call.entry.position in self._pairing.unanswered and call.entry.position not in answers:
                 self._missing(call)
-
-    def _answer(self, output: Entry, call: PendingCall) -> None:
-        self._context.position = output.position
-        self._put(USER, self._response(output, call.name, call.call_id), output)
 
     def _response(self, output: Entry, name: str, call_id: str | None) -> list[JsonObject]:
         item, context = output.item(), self._context
@@ -216,16 +250,14 @@ class Writer:
             return calls.response_parts(item, name, call_id, context, nests_media=self._family.nests_media)
         part = calls.own_response(item, name, call_id)
         keys = native_keys(item, NAME)
-        if not self._is_as_it_came(output.position) and isinstance(keys.get("functionResponse"), dict):
-            told_keys = {key: value for key, value in keys["functionResponse"].items() if key not in ("id", "name")}
-            keys = {**keys, "functionResponse": told_keys}
+        if not self._is_as_it_came(output.position) and isinstance(keys.get(RESPONSE), dict):
+            keys = {**keys, RESPONSE: {key: keys[RESPONSE][key] for key in keys[RESPONSE] if key not in ("id", "name")}}
         return [calls.respelled_item(overlaid(part, keys), item)]
 
     def _missing(self, call: PendingCall) -> None:
         self._context.missing_output(call.entry, MISSING_OUTPUT)
-        response = {"name": call.name, "response": {"result": MISSING_OUTPUT}}
-        response |= {"id": call.call_id} if call.call_id else {}
-        self._put(USER, [{"functionResponse": response}], call.entry._replace(origin=None))
+        part = calls.response_part(call.name, {"result": MISSING_OUTPUT}, call.call_id)
+        self._put(USER, [part], call.entry._replace(origin=None))
 
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
@@ -256,10 +288,8 @@ CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 # item type -> what writes it
 WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     "message": Writer.message,
-    "function_call": Writer.call,
-    "custom_tool_call": Writer.call,
-    "function_call_output": Writer.output,
-    "custom_tool_call_output": Writer.output,
+    **dict.fromkeys(CALLS, Writer.call),
+    **dict.fromkeys(OUTPUTS, Writer.output),
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
     "compaction": Writer.nothing,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Never
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
 
 import orjson
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps
+from threadkeep.errors import InvalidItem
 from threadkeep.formats.shared.reports import Context
 
 EMPTY: Final = "{}"
+_LONG_NUMBER: Final = re.compile(r"\d{19}")  # orjson rounds longer ones
 
 
 def sent_arguments(item: JsonObject, context: Context) -> str:
@@ -40,18 +45,36 @@ def is_json(text: str) -> bool:
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
-        return _is_odd_json(text)
+        return _read_exactly(text, float) is not None
     return True
 
 
-def _is_odd_json(text: str) -> bool:
-    """Surrogates without a partner: orjson refuses them, the standard lets them pass."""
+def object_of(text: str) -> JsonObject | None:
+    """The object that a text is the JSON of; None for anything else, and for an object that cannot be sent as JSON."""
+    if not text.lstrip().startswith("{"):
+        return None
     try:
-        json.loads(text, parse_constant=_refuse)
+        value = _read_exactly(text, _finite) if _LONG_NUMBER.search(text) else orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = _read_exactly(text, _finite)
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        try:
+            check_depth(value)
+        except InvalidItem:
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _read_exactly(text: str, parse_float: Callable[[str], float]) -> Any:
+    """The value of what orjson refuses or rounds: lone surrogates and long integers are JSON, NaN is not."""
+    try:
+        return json.loads(text, parse_float=parse_float, parse_constant=_finite)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
-def _refuse(constant: str) -> Never:
-    raise ValueError(constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

@@ -87,6 +87,11 @@ def mark_messages(body: JsonObject) -> JsonObject:
     return {**body, "messages": _remarked(messages, before, kept, _own(body))}
 
 
+def marks_in(body: JsonObject) -> tuple[list[Any], list[Any], list[Any]]:
+    """The marks of a request, in the order of the service: those before its messages, in them, and its own."""
+    return [*_marks_of(body.get("tools")), *_marks_of(body.get("system"))], [*_marks_of(body["messages"])], _own(body)
+
+
 def lost_marks(before: JsonObject, after: JsonObject) -> int:
     """How many marks the messages of a request had before that they do not have now."""
     now = dict(_blocks(after["messages"]))

@@ -139,6 +139,25 @@ def place(body: JsonObject, target: str, value: Any) -> None:
     body[last] = value
 
 
+def with_value(body: JsonObject, path: str, value: Any) -> JsonObject:
+    """A request with another value at a place; None takes it out. The given one is not changed."""
+    key, _, inner = path.partition(".")
+    held = body.get(key)
+    result = with_value(held if isinstance(held, dict) else {}, inner, value) if inner else value
+    if result is None:
+        return {name: other for name, other in body.items() if name != key}
+    return {**body, key: result}
+
+
+def merged(body: JsonObject, over: JsonObject) -> JsonObject:
+    """A request with another laid over it, objects key by key."""
+    result = dict(body)
+    for key, value in over.items():
+        held = result.get(key)
+        result[key] = merged(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
+    return result
+
+
 def _without(body: JsonObject, path: list[str]) -> JsonObject:
     """A body without a key; objects that become empty go, too."""
     key, *inner = path

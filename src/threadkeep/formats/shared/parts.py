@@ -29,6 +29,11 @@ def native_keys(thing: JsonObject, name: str) -> JsonObject:
     return keys if isinstance(keys, dict) else {}
 
 
+def with_native_keys(thing: JsonObject, keys: JsonObject, name: str) -> JsonObject:
+    """An item, part or tool with the keys that its wire had beyond the canonical ones, where there are any."""
+    return {**thing, "native": {name: keys}} if keys else thing
+
+
 def report_foreign(thing: JsonObject, name: str, context: Context, path: str) -> None:
     """Report keys that came from the wire of other formats; one that holds null says that the wire had no such key."""
     native = thing.get("native")

@@ -55,7 +55,7 @@ class StreamAssembler:
         """Take in the next event: a dict, JSON text, or an SDK's object.
 
         Raises:
-            CannotParse: it is not an event, or one of another format.
+            CannotParse: it is not an event, one of another format, or nested too deeply.
         """
         body = event if isinstance(event, dict) else body_object(event)
         if not isinstance(body, dict):
@@ -66,10 +66,13 @@ class StreamAssembler:
                 f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
                 hint=f"Name the format {' or '.join(map(repr, others))}.",
             )
-        error = self.error_in(body)
-        if error is not None:
-            self.error = error
-        self.add(body)
+        stated = self.error_in(body)
+        if stated is not None:
+            self.error = stated
+        try:
+            self.add(body)
+        except InvalidItem as error:
+            raise CannotParse(f"The {self._name} event cannot be kept: {error}") from error
 
     @property
     def partial(self) -> Response:

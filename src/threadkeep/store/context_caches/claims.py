@@ -10,50 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy import RowMapping as Row
 
-from threadkeep.db.clock import read_clock
-from threadkeep.db.dialects import insert_missing
-from threadkeep.db.queries.caches import (
-    cache_change,
-    cache_removal,
-    cache_sharing,
-    caches_made_by,
-    caches_of,
-    locked_cache,
-    locked_conversation,
-    newest_answer,
-)
+from threadkeep.db.dialects import insert_missing, read_clock
+from threadkeep.db.queries import caches
 from threadkeep.db.tables import context_caches
-from threadkeep.domain.context_caches import ContextCache, Prefix
+from threadkeep.domain.context_caches import CachePlan, ContextCache, Prefix
 from threadkeep.formats.shared.context_caches import is_expired
-from threadkeep.store.config_cache import ConfigCache
-from threadkeep.store.history import HistoryPage, read_history
-from threadkeep.store.lineage import ConversationState
+from threadkeep.store.history import HistoryPage
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.transactions import LostRace
 
 AT_ONCE: Final = 1_000  # hashes that are looked up in one statement
 
 
-@dataclass(frozen=True, slots=True)
-class LatestAnswer:
+class LatestAnswer(NamedTuple):
     """The newest answer on a branch: its number (-1: there is none), and what its request used."""
 
     number: int = -1
     input_tokens: int | None = None
     cached_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CacheContext:
-    """A conversation, and its newest answer in a format."""
-
-    page: HistoryPage
-    latest: LatestAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,40 +73,12 @@ class CacheDecision:
     needs_writing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CacheRecord:
-    """What became of a claim: the name of the cache, or None when it could not be created.
-
-    `delete` are the names that are of no use from now on.
-    """
-
-    account: str
-    model: str
-    hash: bytes
-    token: bytes
-    name: str | None
-    expires_at: datetime
-    delete: Sequence[str]
-
-
-def read_context(
-    connection: Connection,
-    ref: BranchRef,
-    configs: ConfigCache,
-    conversation: ConversationState,
-    since: int,
-    format_name: str,
-) -> CacheContext:
-    """Read what is new of a conversation, and what its newest answer in a format used.
-
-    Raises:
-        NotFound: it does not exist any more.
-    """
-    page = read_history(connection, ref, configs, conversation, since)
+def read_latest(connection: Connection, ref: BranchRef, page: HistoryPage, format: str) -> LatestAnswer:
+    """The newest answer of a history in a format."""
     ranges = page.conversation.lineage.ranges(ref.branch, -1, page.next_position - 1)
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "format": format_name}
-    row = connection.execute(newest_answer(ranges), parameters).one_or_none()
-    return CacheContext(page, LatestAnswer() if row is None else LatestAnswer(*row))
+    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "format": format}
+    row = connection.execute(caches.newest_answer(ranges), parameters).one_or_none()
+    return LatestAnswer() if row is None else LatestAnswer(*row)
 
 
 def find_longest_cache(
@@ -152,12 +103,7 @@ def decide(connection: Connection, ref: BranchRef, request: CacheRequest) -> Cac
 
 
 def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> CacheDecision:
-    """What is to be done about a cache; who is to create one has claimed it, and those that expired are forgotten.
-
-    Raises:
-        NotFound: the conversation does not exist any more.
-        LostRace: the cache to be used went away meanwhile.
-    """
+    """What is to be done about a cache; who is to create one has claimed it, and those that expired are forgotten."""
     _lock(connection, ref)
     now = read_clock(connection)
     rows = _rows_by_hash(connection, ref, request.account, request.model, request.prefixes)
@@ -174,43 +120,42 @@ def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> Cach
         decision.delete += _superseded(ref, request, own, decision, now)
         decision.delete += [expired] if expired is not None else []
     elif decision.row is not None and _becomes_shared(ref, decision.row):
-        _share(connection, decision.row)
+        shared = connection.execute(caches.cache_sharing(), _row_key(decision.row))
+        if not shared.rowcount:
+            raise LostRace  # it went away just now
     decision.delete += [row["name"] for row in own if _is_expired(row, now) and _remove(connection, row)]
     return decision
 
 
-def record(connection: Connection, ref: BranchRef, cache: CacheRecord) -> CacheDecision:
-    """Write down what became of a claim. A cache that was created in vain is to be deleted.
+def record(
+    connection: Connection, ref: BranchRef, plan: CachePlan, hash_: bytes, token: bytes, name: str | None, end: datetime
+) -> CacheDecision:
+    """Write down what became of a claim: the name of the cache and its end; None when it could not be created.
 
-    Raises:
-        NotFound: the conversation does not exist any more.
+    A cache that was created in vain is to be deleted.
     """
     _lock(connection, ref)
-    key = _model_key(ref, cache.account, cache.model) | {"cache_hash": cache.hash}
-    row = connection.execute(locked_cache(), key).mappings().one_or_none()
-    if row is None or bytes(row["token"]) != cache.token:
-        return _created_in_vain(cache, row, read_clock(connection))
-    own = {row["name"]: row for row in _own_rows(connection, ref, cache.account)} if cache.delete else {}
-    if cache.name is None:
+    key = _model_key(ref, plan.account, plan.model or "") | {"cache_hash": hash_}
+    row = connection.execute(caches.locked_cache(), key).mappings().one_or_none()
+    if row is None or bytes(row["token"]) != token:
+        return _created_in_vain(name, hash_, row, read_clock(connection))
+    own = {row["name"]: row for row in _own_rows(connection, ref, plan.account)} if plan.delete else {}
+    if name is None:
         if row["name"] is None:
             _remove(connection, row)
-        return CacheDecision("none", delete=[name for name in cache.delete if name not in own])  # those that expired
-    values = {"name": cache.name, "expires_at": cache.expires_at, "claim_until": None}
-    connection.execute(cache_change().values(**values), key)
-    decision = CacheDecision("reuse", cache.hash, cache.name, cache.expires_at)
-    for name in cache.delete:
-        if name not in own or _remove(connection, own[name], unshared=True):
-            decision.delete.append(name)
-    return decision
+        return CacheDecision("none", delete=[old for old in plan.delete if old not in own])  # those that expired
+    connection.execute(caches.cache_change().values(name=name, expires_at=end, claim_until=None), key)
+    delete = [old for old in plan.delete if old not in own or _remove(connection, own[old], unshared=True)]
+    return CacheDecision("reuse", hash_, name, end, delete)
 
 
-def _created_in_vain(cache: CacheRecord, row: Row | None, now: datetime) -> CacheDecision:
+def _created_in_vain(name: str | None, hash_: bytes, row: Row | None, now: datetime) -> CacheDecision:
     """Another planner has created the cache, or is creating it, because the lease had expired."""
-    surplus = [] if cache.name is None else [cache.name]
+    surplus = [] if name is None else [name]
     if row is None or row["name"] is None or _is_expired(row, now):
         return CacheDecision("none", delete=surplus)
     delete = [name for name in surplus if name != row["name"]]
-    return CacheDecision("reuse", cache.hash, row["name"], row["expires_at"], delete)
+    return CacheDecision("reuse", hash_, row["name"], row["expires_at"], delete)
 
 
 # Decisions
@@ -221,15 +166,16 @@ def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], no
     best = _longest(rows, request.prefixes, now)
     row = None if best is None else rows[best.hash]
     name = None if row is None else row["name"]
-    if row is not None and (not _is_longer(request.new_prefix, best) or _is_untried(ref, request, row)):
+    new = request.new_prefix
+    if row is not None and (not _is_longer(new, best) or _is_untried(ref, request, row)):
         return CacheDecision("reuse", bytes(row["hash"]), name, row["expires_at"], row=row)
-    if request.new_prefix is None:
+    if new is None:
         return CacheDecision("none")
     for prefix in request.prefixes:
         other = rows.get(prefix.hash)
         if other is not None and bytes(other["token"]) != request.token and _is_claimed(other, now):
             return CacheDecision("wait", prefix.hash, name, other["claim_until"])
-    return CacheDecision("create", request.new_prefix.hash, name, now + request.ttl)
+    return CacheDecision("create", new.hash, name, now + request.ttl)
 
 
 def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[Prefix], now: datetime) -> Prefix | None:
@@ -288,7 +234,7 @@ def _superseded(
 
 def _lock(connection: Connection, ref: BranchRef) -> None:
     """Make the other planners of the conversation wait."""
-    statement = locked_conversation(scoped=ref.scope.user is not None)
+    statement = caches.locked_conversation(scoped=ref.scope.user is not None)
     if connection.execute(statement, ref.scope.parameters(key=ref.key)).first() is None:
         raise ref.not_found()
 
@@ -296,11 +242,7 @@ def _lock(connection: Connection, ref: BranchRef) -> None:
 def _claim(
     connection: Connection, ref: BranchRef, request: CacheRequest, prefix: Prefix, now: datetime
 ) -> tuple[Row, bool]:
-    """Claim the creation of a cache; returns the row that was there, and whether it is claimed now.
-
-    Raises:
-        LostRace: that row went away again.
-    """
+    """Claim the creation of a cache; returns the row that was there, and whether it is claimed now."""
     key = _model_key(ref, request.account, request.model) | {"cache_hash": prefix.hash}
     values = {
         "conversation_id": ref.key, "branch": ref.branch, "turns": prefix.turns, "answer": request.latest.number,
@@ -311,29 +253,19 @@ def _claim(
         "tenant_id": ref.scope.tenant, "account": request.account, "model": request.model, "hash": prefix.hash,
     }  # fmt: skip
     connection.execute(insert_missing(connection, context_caches), key_columns | values)
-    row = connection.execute(locked_cache(), key).mappings().one_or_none()
+    row = connection.execute(caches.locked_cache(), key).mappings().one_or_none()
     if row is None:
         raise LostRace
     is_own = bytes(row["token"]) == request.token and row["name"] is None
     if not is_own and (_is_claimed(row, now) if row["name"] is None else not _is_expired(row, now)):
         return row, False
-    connection.execute(cache_change().values(**values), key)
+    connection.execute(caches.cache_change().values(**values), key)
     return row, True
-
-
-def _share(connection: Connection, row: Row) -> None:
-    """Note that others use a cache: it is not deleted with the next one of its creator.
-
-    Raises:
-        LostRace: it was, just now.
-    """
-    if not connection.execute(cache_sharing(), _row_key(row)).rowcount:
-        raise LostRace
 
 
 def _remove(connection: Connection, row: Row, *, unshared: bool = False) -> bool:
     """Forget a cache, unless another planner has claimed it meanwhile, or (`unshared`) uses it."""
-    return connection.execute(cache_removal(unshared=unshared), _row_key(row)).rowcount > 0
+    return connection.execute(caches.cache_removal(unshared=unshared), _row_key(row)).rowcount > 0
 
 
 def _rows_by_hash(
@@ -344,14 +276,14 @@ def _rows_by_hash(
     return {
         bytes(row["hash"]): row
         for start in range(0, len(hashes), AT_ONCE)
-        for row in connection.execute(caches_of(), {**key, "hashes": hashes[start : start + AT_ONCE]}).mappings()
+        for row in connection.execute(caches.caches_of(), {**key, "hashes": hashes[start : start + AT_ONCE]}).mappings()
     }
 
 
 def _own_rows(connection: Connection, ref: BranchRef, account: str) -> Sequence[Row]:
     """The rows of the caches that this conversation created, those that end first before the others."""
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "cache_account": account}
-    return connection.execute(caches_made_by(), parameters).mappings().all()
+    return connection.execute(caches.caches_made_by(), parameters).mappings().all()
 
 
 def _model_key(ref: BranchRef, account: str, model: str) -> dict[str, Any]:

@@ -15,19 +15,10 @@ from threadkeep.domain.objects import shown
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared.context_caches import NEVER, expiry_of, is_due, tokens_outside
-from threadkeep.store.context_caches.claims import (
-    CacheContext,
-    CacheDecision,
-    CacheRecord,
-    CacheRequest,
-    LatestAnswer,
-    claim,
-    decide,
-    find_longest_cache,
-    read_context,
-    record,
-)
+from threadkeep.store.context_caches import claims
+from threadkeep.store.context_caches.claims import CacheDecision, CacheRequest, LatestAnswer
 from threadkeep.store.handle import Handle
+from threadkeep.store.history import HistoryPage, read_history
 from threadkeep.store.validation import identifier
 
 THRESHOLD: Final = 20_000  # tokens outside the cache
@@ -48,11 +39,7 @@ class CachePolicy:
 
     @classmethod
     def of(cls, threshold: object, ttl: object, lease: object, dynamic_tokens: object) -> CachePolicy:
-        """The policy that a caller asks for.
-
-        Raises:
-            InvalidOption: a value cannot be used.
-        """
+        """The policy that a caller asks for."""
         return cls(
             _token_count("threshold", threshold, NEVER),
             _duration("ttl", ttl),
@@ -76,7 +63,7 @@ def render_with_cache(handle: Handle, wire: Format, options: RenderOptions) -> R
     if prefixes is not None and prefixes.found:
         model, candidates = prefixes.model, prefixes.found
         cache = handle.transactions.read(
-            lambda connection: find_longest_cache(connection, ref, options.account, model, candidates)
+            lambda connection: claims.find_longest_cache(connection, ref, options.account, model, candidates)
         )
     return wire.render(snapshot, replace(options, context_cache=cache))
 
@@ -91,26 +78,29 @@ def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options
         raise InvalidOption("is for requests of earlier turns; a cache is for the next ones.", argument="upto")
     conversation, since = handle.cache.conversation, handle.cache.next_position
 
-    def read(connection: Connection) -> CacheContext:
-        return read_context(connection, ref, configs, conversation, since, format)
+    def read(connection: Connection) -> tuple[HistoryPage, LatestAnswer]:
+        page = read_history(connection, ref, configs, conversation, since)
+        return page, claims.read_latest(connection, ref, page, format)
 
-    context = handle.transactions.read(read)
-    prefixes = wire.prefixes(handle.cache.update(context.page), options)
+    page, latest = handle.transactions.read(read)
+    prefixes = wire.prefixes(handle.cache.update(page), options)
     if prefixes is None:
         return CachePlan("none", account=account)
     request = CacheRequest(
         account=account,
         model=identifier("model", prefixes.model),
         prefixes=() if policy.threshold == NEVER else prefixes.found,
-        new_prefix=prefixes.goal if policy.is_due(context.latest) else None,
-        latest=context.latest,
+        new_prefix=prefixes.goal if policy.is_due(latest) else None,
+        latest=latest,
         token=secrets.token_bytes(TOKEN_BYTES),
         lease=policy.lease,
         ttl=policy.ttl,
     )
-    decision = handle.transactions.read(lambda connection: decide(connection, ref, request))
+    decision = handle.transactions.read(lambda connection: claims.decide(connection, ref, request))
     if decision.needs_writing:
-        decision = handle.transactions.write(lambda connection: claim(connection, ref, request), is_repeatable=True)
+        decision = handle.transactions.write(
+            lambda connection: claims.claim(connection, ref, request), is_repeatable=True
+        )
     return _plan(decision, request, prefixes)
 
 
@@ -127,17 +117,10 @@ def record_context_cache(handle: Handle, plan: object, name: object, expires_at:
         raise InvalidOption(
             f"must be an aware datetime, or its text in ISO 8601, not {shown(expires_at)}.", argument="expires_at"
         )
-    cache = CacheRecord(
-        account=plan.account,
-        model=plan.model or "",
-        hash=_from_hex(plan.key),
-        token=_from_hex(plan.claim),
-        name=name,
-        expires_at=expiry,
-        delete=plan.delete,
+    hash_, token, ref = _from_hex(plan.key), _from_hex(plan.claim), handle.ref
+    decision = handle.transactions.write(
+        lambda connection: claims.record(connection, ref, plan, hash_, token, name, expiry), is_repeatable=True
     )
-    ref = handle.ref
-    decision = handle.transactions.write(lambda connection: record(connection, ref, cache), is_repeatable=True)
     key = plan.key if decision.action == "reuse" else None
     return CachePlan(
         decision.action, key, decision.name, None, decision.delete, decision.until, plan.account, plan.model
@@ -174,11 +157,7 @@ def _token_count(argument: str, value: object, lowest: int) -> int:
 
 
 def _duration(argument: str, value: object) -> timedelta:
-    """A length of time: a timedelta, or seconds.
-
-    Raises:
-        InvalidOption: it is neither, or not above 0.
-    """
+    """A length of time above 0: a timedelta, or seconds."""
     duration = value
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:

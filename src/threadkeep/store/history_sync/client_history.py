@@ -12,24 +12,18 @@ from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
 from threadkeep.store.history_sync.matching import Utterance, align, align_from, utterances_of, without_leading_system
-from threadkeep.store.importing import NewItems
+from threadkeep.store.importing import new_items
+from threadkeep.store.items import NewItems
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryDelta:
-    """How a client's history continues a stored one.
+    """How a client's history continues a stored one."""
 
-    Attributes:
-        kept: how many of the stored items it has.
-        matched: how many of its own items are stored.
-        is_all: whether it has all of the stored ones.
-        new: the items that it has beyond these.
-    """
-
-    kept: int
-    matched: int
-    is_all: bool
-    new: NewItems
+    kept: int  # how many of the stored items it has
+    matched: int  # how many of its own items are stored
+    is_all: bool  # whether it has all of the stored ones
+    new: NewItems  # what it has beyond these
 
 
 class ClientHistory:
@@ -84,7 +78,7 @@ class ClientHistory:
         for said in rest:
             first_parts.setdefault(said.item, said.part)
         items = [self._new_item(index, part, call_ids) for index, part in first_parts.items()]
-        return NewItems.of(items, [self._turns[index] for index in first_parts])
+        return new_items(items, [self._turns[index] for index in first_parts])
 
     def _new_item(self, index: int, part: int, call_ids: Mapping[int, Any]) -> Item:
         """An item as it is to be stored: from one of its parts on, an output with the id of the stored call."""

@@ -24,7 +24,6 @@ CALL: Final = "call"
 OPAQUE: Final = "opaque"
 MIN_OVERLAP: Final = 2  # how much must match in the middle of a history, so that it is hardly by chance
 
-_ROLES: Final = {"developer": SYSTEM}
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "refusal", "summary_text"})
 # part type -> the keys that say which media it is
 _MEDIA: Final = {
@@ -39,14 +38,9 @@ _SILENT: Final = frozenset(
 )
 # typographic punctuation -> what clients make of it
 _PUNCTUATION: Final = str.maketrans(
-    {
-        "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2010": "-", "\u2011": "-", "\u2013": "-",
-        "\u2014": "-", "\u2026": "...",
-    }
-)  # fmt: skip
-_WRAPPERS: Final = frozenset(
-    {"result", "output", "content", "text"}
-)  # how formats wrap an output that is not an object
+    dict(zip("\u2018\u2019\u201c\u201d\u2010\u2011\u2013\u2014", "''\"\"----", strict=True)) | {"\u2026": "..."}
+)
+_WRAPPERS: Final = {"result", "output", "content", "text"}  # how formats wrap an output that is not an object
 
 
 # What is said
@@ -108,7 +102,7 @@ def _item_utterances(item: JsonObject, index: int) -> Iterator[Utterance]:
 
 def _message_utterances(item: JsonObject, index: int) -> Iterator[Utterance]:
     role, content = str(item.get("role")), item.get("content")
-    speaker = _ROLES.get(role, role)
+    speaker = SYSTEM if role == "developer" else role
     for number, part in enumerate(content if isinstance(content, list) else []):
         said = _part_utterance(part, speaker)
         if said is not None:

@@ -3,83 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from threadkeep.db.tables import branches, responses
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import SyncResult
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import is_held
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
-from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
-from threadkeep.store.importing import NO_ITEMS, HistorySnapshot, NewItems, provider_json, read_locked_history
+from threadkeep.store.importing import Continuation, append_to_history, provider_json
 from threadkeep.store.item_rows import read_entries
-from threadkeep.store.items import AppendResult, read_appended
 from threadkeep.store.lineage import Lineage, get_row, lineage_from
-from threadkeep.store.positions import NOTHING, AppendOptions, fork, head_check, reserve_once
+from threadkeep.store.positions import AppendOptions, fork, idempotency_key
 from threadkeep.store.refs import BranchRef
 
 
 def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptions) -> SyncResult:
-    """Append what is new in the history of a client's request; see `Conversation.sync_request`.
-
-    The conversation is locked first, so that two such requests take turns.
-    """
+    """Append what is new in the history of a client's request; see `Conversation.sync_request`."""
     value = provider_json(payload)
     client = ClientHistory(get_format(format).parse_request(value))
-    check = head_check(options)
-    key = None
-    if options.get("idempotency_key") is not None:
-        key = IdempotencyKey.of(options["idempotency_key"], "sync_request", {"payload": value, "format": format})
-    snapshot = HistorySnapshot(*handle.cache.history())
+    key = idempotency_key(options, "sync_request", {"payload": value, "format": format})
+    initial_id = handle.cache.conversation.settings.get("previous_response_id")
 
-    def write(connection: Connection) -> tuple[SyncResult, NewItems, AppendResult]:
-        now, replay = datetime.now(UTC), partial(_read_replayed, connection, handle.ref)
-        reservation = reserve_once(connection, handle.ref, check, now, NOTHING, key, replay)
-        ref = handle.ref.on(reservation.branch)
-        entries = read_locked_history(connection, ref, handle.resources.configs, snapshot)
-        initial_id = snapshot.conversation.settings.get("previous_response_id")
+    def continue_(connection: Connection, ref: BranchRef, entries: Sequence[Entry], now: datetime) -> Continuation:
         start = _start(connection, ref, client, entries, initial_id)
         ref, delta, branched_at = _compare(connection, ref, client, entries, start, now)
-        result = delta.new.append(connection, ref, now)
-        if key is not None:
-            keep_outcome(
-                connection, ref.scope.tenant, ref.key, key, now,
-                kind="sync", first=result.first, count=result.count, branch=ref.branch,
-                matched=delta.matched, branched_at=branched_at,
-            )  # fmt: skip
-        items = delta.new.stored(ref, result)
-        return SyncResult(delta.matched, len(items), branched_at, ref.branch, items), delta.new, result
+        return Continuation(ref, delta.new, {"kind": "sync", "matched": delta.matched, "branched_at": branched_at})
 
-    synced, new, result = handle.transactions.write(write, is_repeatable=key is not None)
-    new.update_cache(handle, result)
-    handle.after_write()
-    return synced
-
-
-def _read_replayed(
-    connection: Connection, ref: BranchRef, outcome: JsonObject
-) -> tuple[SyncResult, NewItems, AppendResult]:
-    """What an earlier call with the same key did."""
-    result = AppendResult.of_outcome(outcome)
-    items = read_appended(connection, ref, result)
-    synced = SyncResult(outcome["matched"], len(items), outcome["branched_at"], result.branch, items, replayed=True)
-    return synced, NO_ITEMS, result
+    items, result, outcome = append_to_history(handle, options, key, continue_)
+    matched, branched_at = outcome["matched"], outcome["branched_at"]
+    return SyncResult(matched, len(items), branched_at, result.branch, items, replayed=result.is_replayed)
 
 
 def _compare(
-    connection: Connection,
-    ref: BranchRef,
-    client: ClientHistory,
-    entries: Sequence[Entry],
-    start: int,
-    now: datetime,
+    connection: Connection, ref: BranchRef, client: ClientHistory, entries: Sequence[Entry], start: int, now: datetime
 ) -> tuple[BranchRef, HistoryDelta, int | None]:
     """On which branch a client's history goes on, what is new there, and where that branch was forked off just now.
 
@@ -113,7 +74,7 @@ def _other_branches(connection: Connection, ref: BranchRef, position: int) -> It
     for number, lineage in lineages.items():
         if number != ref.branch and lineage.ranges(number, -1, position) == shared:
             parts = lineage.ranges(number, position, lineage.head)
-            yield number, [entry for part in parts for entry in read_entries(connection, ref, *part, is_latest=True)]
+            yield number, read_entries(connection, ref, parts, is_latest=True)
 
 
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:

@@ -10,29 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, insert
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_mysql
-from threadkeep.db.queries.search import (
-    CREATE_INDEX,
-    DROP_INDEX,
-    FORGET_INDEX,
-    HAS_INDEX,
-    INDEX_ALL,
-    INDEX_DOCUMENTS,
-    UNINDEX_DOCUMENTS,
-    documents_of,
-    documents_removal,
-    existing_documents,
-    index_progress,
-    index_reset,
-    indexed_words,
-    unindexed_conversations,
-    unindexed_items,
-)
+from threadkeep.db.queries import search as queries
 from threadkeep.db.tables import search_documents
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.searching import TITLE, TITLE_POSITION, bounded, text_in
@@ -80,12 +64,7 @@ def log_index_failure(error: Exception) -> None:
 
 
 def reindex(transactions: Transactions, scope: Scope, *, rebuild: bool) -> int:
-    """Index everything that is new, or with `rebuild` everything; returns how many documents were made.
-
-    Raises:
-        InvalidOption: the store is for one user.
-        SchemaError: this SQLite cannot have the index.
-    """
+    """Index everything that is new, or with `rebuild` everything; returns how many documents were made."""
     if scope.user is not None:
         raise InvalidOption(
             f"The search index is that of all users, and this store is for the user {scope.user!r} only.",
@@ -106,34 +85,27 @@ def index_new(transactions: Transactions, tenant: int, batches: int | None = Non
     """Index what is new, all of it or so many batches; returns how many documents were made."""
     count = 0
     for _ in repeat(None) if batches is None else range(batches):
-        batch = transactions.write(lambda connection: index_batch(connection, tenant), is_repeatable=True)
-        if not batch.conversations:
+        documents = transactions.write(lambda connection: index_batch(connection, tenant), is_repeatable=True)
+        if documents is None:
             break
-        count += batch.documents
+        count += documents
     return count
 
 
-class IndexBatch(NamedTuple):
-    """How many conversations were looked at (none: everything is indexed), and how many documents were made."""
-
-    conversations: int
-    documents: int
-
-
-def index_batch(connection: Connection, tenant: int, limit: int = BATCH_SIZE) -> IndexBatch:
-    """Make documents of items and titles that are not indexed yet."""
+def index_batch(connection: Connection, tenant: int) -> int | None:
+    """Make documents of items and titles that are not indexed yet; returns how many, None: everything is indexed."""
     parameters: dict[str, Any] = {"tenant": tenant, "limit": CONVERSATIONS}
-    conversations = {row.id: row for row in connection.execute(unindexed_conversations(), parameters)}
+    conversations = {row.id: row for row in connection.execute(queries.unindexed_conversations(), parameters)}
     if not conversations:
-        return IndexBatch(0, 0)
+        return None
     keys = sorted(conversations)
     lowest = min(row.search_from for row in conversations.values())
-    parameters = {"tenant": tenant, "keys": keys, "lowest": lowest, "limit": limit}
-    items = connection.execute(unindexed_items(current=is_mysql(connection.dialect)), parameters).all()
-    is_cut = len(items) == limit  # the last conversation may have more, those behind it were not reached
+    parameters = {"tenant": tenant, "keys": keys, "lowest": lowest, "limit": BATCH_SIZE}
+    items = connection.execute(queries.unindexed_items(current=is_mysql(connection.dialect)), parameters).all()
+    is_cut = len(items) == BATCH_SIZE  # the last conversation may have more, those behind it were not reached
     if is_cut:
         keys = [key for key in keys if key <= items[-1].conversation_id]
-    rows = connection.execute(existing_documents(), {"tenant": tenant, "keys": keys})
+    rows = connection.execute(queries.existing_documents(), {"tenant": tenant, "keys": keys})
     existing = {(row.conversation_id, row.position): row for row in rows}
     documents = [_document_of(item) for item in items if (item.conversation_id, item.position) not in existing]
     documents += _update_titles(connection, tenant, [conversations[key] for key in keys], existing)
@@ -142,32 +114,25 @@ def index_batch(connection: Connection, tenant: int, limit: int = BATCH_SIZE) ->
     _mark_indexed(connection, tenant, keys[:-1] if is_cut else keys, None)
     if is_cut:
         _mark_indexed(connection, tenant, keys[-1:], items[-1].position + 1)
-    return IndexBatch(len(keys), len(documents))
+    return len(documents)
 
 
 def _mark_indexed(connection: Connection, tenant: int, keys: Sequence[int], next_position: int | None) -> None:
     """Note that conversations are indexed up to a position (None: to their ends)."""
     if keys:
-        connection.execute(index_progress(), {"tenant": tenant, "keys": keys, "next": next_position})
+        connection.execute(queries.index_progress(), {"tenant": tenant, "keys": keys, "next": next_position})
 
 
 def _document_of(item: Row[Any]) -> dict[str, Any]:
-    json = item.json.decode() if isinstance(item.json, bytes) else item.json
+    values = item._asdict()
+    json = values.pop("json")
     try:
-        text = text_in(item.type, json)
-    except Exception as error:  # noqa: BLE001 - a damaged row is found by nobody, and stops nothing
+        text = text_in(item.type, json.decode() if isinstance(json, bytes) else json)
+    except Exception as error:  # noqa: BLE001 - a damaged row is not found, and stops nothing
         key = item.conversation_id, item.position
         LOG.warning("The row of threadkeep_items with conversation_id %s, position %s is not indexed: %r", *key, error)
         text = ""
-    return {
-        "conversation_id": item.conversation_id,
-        "position": item.position,
-        "branch": item.branch,
-        "type": item.type,
-        "role": item.role,
-        "created_at": item.created_at,
-        "text": text,
-    }
+    return {**values, "text": text}
 
 
 def _update_titles(
@@ -197,18 +162,18 @@ def _insert_documents(connection: Connection, tenant: int, documents: Sequence[d
         return
     dialect = connection.dialect.name
     rows = [
-        {**document, "tenant_id": tenant, "id": new_key(), "words": indexed_words(dialect, document["text"])}
+        {**document, "tenant_id": tenant, "id": new_key(), "words": queries.indexed_words(dialect, document["text"])}
         for document in documents
     ]
     connection.execute(insert(search_documents), rows)
     if dialect == "sqlite":
-        connection.execute(INDEX_DOCUMENTS, {"tenant": tenant, "ids": [row["id"] for row in rows]})
+        connection.execute(queries.INDEX_DOCUMENTS, {"tenant": tenant, "ids": [row["id"] for row in rows]})
 
 
 def forget_batch(connection: Connection, tenant: int, key: int, limit: int = BATCH_SIZE) -> int:
     """Remove documents of a conversation; returns how many."""
     parameters = {"tenant": tenant, "key": key, "limit": limit}
-    ids = list(connection.execute(documents_of(conversation=True), parameters).scalars())
+    ids = list(connection.execute(queries.documents_of(conversation=True), parameters).scalars())
     _delete_documents(connection, tenant, ids)
     return len(ids)
 
@@ -220,19 +185,15 @@ def _delete_documents(connection: Connection, tenant: int, ids: Sequence[int]) -
     parameters = {"tenant": tenant, "ids": list(ids)}
     if connection.dialect.name == "sqlite":
         try:
-            connection.execute(UNINDEX_DOCUMENTS, parameters)
+            connection.execute(queries.UNINDEX_DOCUMENTS, parameters)
         except SQLAlchemyError as error:
             LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
-    connection.execute(documents_removal(), parameters)
+    connection.execute(queries.documents_removal(), parameters)
 
 
 def clear_index(connection: Connection, tenant: int) -> None:
-    """Remove all documents of a tenant, to be indexed again; SQLite's index, which all tenants share, is rebuilt.
-
-    Raises:
-        SchemaError: this SQLite cannot have it.
-    """
-    connection.execute(index_reset(), {"tenant": tenant})  # first: it waits for whoever is indexing
+    """Remove all documents of a tenant, to be indexed again; SQLite's index, which all tenants share, is rebuilt."""
+    connection.execute(queries.index_reset(), {"tenant": tenant})  # first: it waits for whoever is indexing
     connection.execute(delete(search_documents).where(search_documents.c.tenant_id == tenant))
     if connection.dialect.name == "sqlite":
         _drop_index(connection)
@@ -241,23 +202,19 @@ def clear_index(connection: Connection, tenant: int) -> None:
 
 def _drop_index(connection: Connection) -> None:
     try:
-        connection.execute(DROP_INDEX)
+        connection.execute(queries.DROP_INDEX)
     except SQLAlchemyError:
-        for statement in FORGET_INDEX:
+        for statement in queries.FORGET_INDEX:
             connection.execute(statement)
 
 
 def make_index(connection: Connection) -> None:
-    """Make sure that SQLite's index exists; on other databases it is an index of the table.
-
-    Raises:
-        SchemaError: this SQLite cannot have it.
-    """
-    if connection.dialect.name == "sqlite" and connection.execute(HAS_INDEX).first() is None:
+    """Make sure that SQLite's index exists, if it can; on other databases it is an index of the table."""
+    if connection.dialect.name == "sqlite" and connection.execute(queries.HAS_INDEX).first() is None:
         try:
-            connection.execute(CREATE_INDEX)
+            connection.execute(queries.CREATE_INDEX)
         except OperationalError as error:
             if "no such module" not in reason_of(error):
                 raise
             raise SchemaError("This Python's SQLite is built without FTS5, which the search needs.") from error
-        connection.execute(INDEX_ALL)
+        connection.execute(queries.INDEX_ALL)

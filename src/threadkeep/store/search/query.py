@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -47,27 +47,23 @@ def search(transactions: Transactions, scope: Scope, text: object, filters: Sear
     """A page of results, after having indexed what is new; what cannot be indexed is not found, and that is all.
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
-
-    Raises:
-        InvalidOption: there is no word to search for, or a filter or page cannot be used.
-        NotFound: `conversation_id` is not the id of any conversation.
-        SchemaError: the index is missing or broken.
     """
     query = search_query(text, filters)
     if transactions.keeps_history:
         try:
-            if transactions.read(lambda connection: has_news(connection, scope.tenant)):
+            news = any_unindexed()
+            if transactions.read(lambda connection: connection.execute(news, {"tenant": scope.tenant}).first()):
                 index_new(transactions, scope.tenant, BATCHES_BEFORE_SEARCH)
         except Exception as error:  # noqa: BLE001 - a database that can only be read can be searched, too
             log_index_failure(error)
     with_next = replace(query, limit=query.limit + 1)
-    hits = transactions.read(lambda connection: find_hits(connection, scope, with_next))
-    page = Page.of(hits, query.limit, lambda hit: f"{hit.score}.{hit.key}")
-    return Page([hit.result for hit in page], page.next)
+    rows = transactions.read(lambda connection: matching_rows(connection, scope, with_next))
+    page = Page.of(rows, query.limit, lambda row: f"{row.score}.{row.id}")
+    return Page([_result_of(row, query) for row in page], page.next)
 
 
 def search_query(text: object, filters: SearchFilters) -> SearchQuery:
-    """The query of a text and filters; errors as in `search`, but for SchemaError."""
+    """The query of a text and filters."""
     terms = terms_of(text) if isinstance(text, str) else []
     if all(term.is_excluded for term in terms):
         raise InvalidOption(f"has no word to search for: {shown(text)}.", argument="text")
@@ -95,11 +91,7 @@ def search_query(text: object, filters: SearchFilters) -> SearchQuery:
 
 
 def _moment(argument: str, value: date | None) -> datetime | None:
-    """A bound in UTC; of a date, its beginning.
-
-    Raises:
-        InvalidOption: it is not a date or an aware datetime, or lies outside the calendar in UTC.
-    """
+    """A bound in UTC; of a date, its beginning."""
     bound = date_or_moment(argument, value)
     if bound is None:
         return None
@@ -111,34 +103,16 @@ def _moment(argument: str, value: date | None) -> datetime | None:
         raise InvalidOption(f"cannot be converted to UTC: {value!r}.", argument=argument) from error
 
 
-def has_news(connection: Connection, tenant: int) -> bool:
-    """Whether there is anything that is not indexed."""
-    return connection.execute(any_unindexed(), {"tenant": tenant}).first() is not None
-
-
-class Hit(NamedTuple):
-    """A result, and the score and key behind which the next page begins."""
-
-    result: SearchResult
-    score: int
-    key: int
-
-
-def find_hits(connection: Connection, scope: Scope, query: SearchQuery) -> list[Hit]:
-    """The documents that match, best first.
-
-    Raises:
-        SchemaError: the index is missing or broken.
-    """
+def matching_rows(connection: Connection, scope: Scope, query: SearchQuery) -> Sequence[Row[Any]]:
+    """The documents that match, best first; SchemaError when the index is missing or broken."""
     statement = matching_documents(connection.dialect.name, scope.tenant, scope.user, query)
     try:
         with planned_for_values(connection):
-            rows = connection.execute(statement).all()
+            return connection.execute(statement).all()
     except SQLAlchemyError as error:
         if isinstance(error, DBAPIError) and (error.connection_invalidated or is_transient(error)):
             raise  # it is repeated
         raise SchemaError(f"The search index cannot be read: {reason_of(error)}.", hint=REBUILD_HINT) from error
-    return [Hit(_result_of(row, query), row.score, row.id) for row in rows]
 
 
 def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:

@@ -14,47 +14,23 @@ from sqlalchemy import Connection, select
 
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.driver import insert_rows
+from threadkeep.db.queries import streams
 from threadkeep.db.queries.conversations import owner_of
-from threadkeep.db.queries.streams import (
-    ended,
-    lease_renewal,
-    parts_removal,
-    stream_by_token,
-    stream_insert,
-    stream_of,
-    stream_parameters,
-)
 from threadkeep.db.tables import response_bodies, responses, stream_parts, usage_records
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
 from threadkeep.errors import FormatError, LeaseLost
 from threadkeep.formats.shared.streams import BROKEN_OFF
+from threadkeep.store import positions
+from threadkeep.store import responses as answers
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
-from threadkeep.store.item_rows import ItemRecord, insert_items
+from threadkeep.store.item_rows import insert_items
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, attempt_row
-from threadkeep.store.positions import (
-    CANCELLED,
-    INCOMPLETE,
-    NO_CHECK,
-    Counts,
-    HeadCheck,
-    lock,
-    reserve_for_ended_stream,
-    reserve_once,
-)
+from threadkeep.store.positions import CANCELLED, INCOMPLETE, HeadCheck
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import BranchRef, ConversationRef, Scope
-from threadkeep.store.responses import (
-    RequestInfo,
-    ResponseResult,
-    body_row,
-    decompress_body,
-    encode_output,
-    input_position,
-    response_columns,
-    response_row,
-)
+from threadkeep.store.responses import NewResponse, RequestInfo, ResponseResult
 from threadkeep.store.transactions import Replay
 
 IN_PROGRESS: Final = "in_progress"
@@ -74,35 +50,16 @@ class StreamStart:
     lease: float  # in seconds
     request: RequestInfo
     notes: JsonObject  # what has to be known of the call when the recorder is gone
-    key: IdempotencyKey | None = None
-    check: HeadCheck = NO_CHECK
+    key: IdempotencyKey | None
+    check: HeadCheck
 
 
-@dataclass(frozen=True, slots=True)
-class StoredStream:
-    """A response that was stored under an idempotency key: its row, and its raw body while there is one."""
-
-    row: JsonObject
-    body: bytes | None
-
-    def response(self, format: str) -> Response:
-        """The response, parsed anew from its raw body."""
-        response, row = Response(format=format), self.row
-        if self.body is not None:  # it may have expired
-            with suppress(FormatError):
-                response = get_format(format).parse_response(self.body)
-        fields = {"id": row.get("provider_response_id"), "model": row.get("model"), "status": row.get("status")}
-        fields |= {name: loads(row[name]) for name in ("incomplete_details", "error") if row.get(name) is not None}
-        return response.model_copy(update={**fields, "replayed": True})
-
-
-@dataclass(frozen=True, slots=True)
-class StreamHandle:
-    """The numbers of a response in progress; `stored`: it was stored before, under the same key."""
+class StreamHandle(NamedTuple):
+    """The numbers of a response in progress; `stored`: what was stored before, under the same key."""
 
     number: int
     branch: int
-    stored: StoredStream | None = None
+    stored: Response | None = None
 
 
 def start_stream(
@@ -111,24 +68,21 @@ def start_stream(
     """Insert the row of a response in progress.
 
     `is_repeated`: an earlier transaction did not succeed, or nobody knows whether it did. Its row has the token.
-
-    Raises:
-        NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: nothing was written.
-        StreamBlocksWrite: another response in progress must be ended first.
     """
     now = datetime.now(UTC)
     if is_repeated and (own := _find_own_stream(connection, ref, start.token, now)) is not None:
         return own
-    counts, replay = Counts(responses=1, streams=1), partial(_stored_handle, connection, ref)
-    reservation = reserve_once(connection, ref, start.check, now, counts, start.key, replay)
-    input_to = input_position(ref, start.request, start.check, reservation)
-    row = response_row(connection, ref, reservation, start.request, input_to, now) | {
+    counts = positions.Counts(responses=1, streams=1)
+    replay = partial(_stored_handle, connection, ref, start.format)
+    reservation = positions.reserve_once(connection, ref, start.check, now, counts, start.key, replay)
+    input_to = answers.input_position(ref, start.request, start.check, reservation)
+    row = answers.response_row(connection, ref, reservation, start.request, input_to, now) | {
         "format": start.format,
         "status": IN_PROGRESS,
         "lease_token": start.token,
         "open_branch": reservation.branch,
     }
-    stream_insert().execute(connection, stream_parameters(row, start.lease))
+    streams.stream_insert().execute(connection, streams.stream_parameters(row, start.lease))
     _insert_part(connection, ref, reservation.response, StreamPart(0, dumps(start.notes).decode()), now)
     return StreamHandle(reservation.response, reservation.branch)
 
@@ -138,29 +92,33 @@ def _find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: 
 
     The lock waits for a COMMIT that is happening just now.
     """
-    if not lock(connection, ref, now):
+    if not positions.lock(connection, ref, now):
         return None
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "token": token}
-    row = connection.execute(stream_by_token(), parameters).one_or_none()
+    row = connection.execute(streams.stream_by_token(), parameters).one_or_none()
     return None if row is None else StreamHandle(row.number, row.branch)
 
 
-def _stored_handle(connection: Connection, ref: ConversationRef, outcome: JsonObject) -> StreamHandle:
-    """What an earlier call with the same key had stored."""
+def _stored_handle(connection: Connection, ref: ConversationRef, format: str, outcome: JsonObject) -> StreamHandle:
+    """What an earlier call with the same key had stored, parsed anew from its raw body, which may have expired."""
+    number, response = outcome["number"], Response(format=format)
     row, body = (
         connection.execute(
             select(table).where(
-                table.c.tenant_id == ref.scope.tenant,
-                table.c.conversation_id == ref.key,
-                table.c.number == outcome["number"],
+                table.c.tenant_id == ref.scope.tenant, table.c.conversation_id == ref.key, table.c.number == number
             )
         )
         .mappings()
         .one_or_none()
         for table in (responses, response_bodies)
     )
-    raw = None if body is None else decompress_body(body["codec"], bytes(body["body"]))
-    return StreamHandle(outcome["number"], outcome["branch"], StoredStream(dict(row or {}), raw))
+    if body is not None:
+        with suppress(FormatError):
+            response = get_format(format).parse_response(answers.decompress_body(body["codec"], bytes(body["body"])))
+    kept = dict(row or {})
+    fields = {"id": kept.get("provider_response_id"), "model": kept.get("model"), "status": kept.get("status")}
+    fields |= {name: loads(kept[name]) for name in ("incomplete_details", "error") if kept.get(name) is not None}
+    return StreamHandle(number, outcome["branch"], response.model_copy(update={**fields, "replayed": True}))
 
 
 # What arrives
@@ -173,28 +131,16 @@ class StreamPart(NamedTuple):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamBatch:
-    """What came of a response since the batch before."""
-
-    number: int
-    token: bytes
-    lease: float
-    parts: Sequence[StreamPart]
-
-
-def write_batch(connection: Connection, ref: ConversationRef, batch: StreamBatch) -> None:
-    """Store what came, and renew the lease.
-
-    Raises:
-        LeaseLost: another writer has ended the response, or is about to.
-    """
+def write_batch(
+    connection: Connection, ref: ConversationRef, number: int, start: StreamStart, parts: Sequence[StreamPart]
+) -> None:
+    """Store what came, and renew the lease; LeaseLost when another writer has ended the response, or is about to."""
     now = datetime.now(UTC)
-    key = {"tenant": ref.scope.tenant, "key": ref.key, "response": batch.number, "token": batch.token}
-    if not lease_renewal().execute(connection, {**key, "lease": batch.lease}):
-        raise LeaseLost(batch.number)
-    for part in batch.parts:
-        _insert_part(connection, ref, batch.number, part, now)
+    key = {"tenant": ref.scope.tenant, "key": ref.key, "response": number, "token": start.token}
+    if not streams.lease_renewal().execute(connection, {**key, "lease": start.lease}):
+        raise LeaseLost(number)
+    for part in parts:
+        _insert_part(connection, ref, number, part, now)
 
 
 def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:
@@ -220,17 +166,6 @@ class StreamCall(NamedTuple):
     prices: PriceBook
 
 
-@dataclass(frozen=True, slots=True)
-class FinalizedStream:
-    """A response that was in progress, as it is going to be stored."""
-
-    records: Sequence[ItemRecord]
-    body: bytes | None
-    attempt: Attempt
-    columns: JsonObject  # of the responses row, by name
-    key: IdempotencyKey | None = None
-
-
 def final_response(response: Response, error: BaseException | None, *, is_cancelled: bool) -> Response:
     """The response of a stream whose recorder was left by an exception, by `cancel`, or at its end."""
     is_left = is_cancelled or (isinstance(error, LEAVING) and response.status == INCOMPLETE)
@@ -246,20 +181,16 @@ def finalize(
     call: StreamCall,
     error: BaseException | None = None,
     key: IdempotencyKey | None = None,
-) -> FinalizedStream:
-    """A response as it is going to be stored; `error` is why its recorder was left.
-
-    Raises:
-        InvalidItem: it cannot be stored; `finalize_without_items` can.
-    """
-    records, columns = encode_output(response), response_columns(response, str(response.format))
-    return FinalizedStream(records, body, _attempt(response, call, error), columns, key)
+) -> NewResponse:
+    """A response as it is going to be stored, if its items can be; `error` is why its recorder was left."""
+    return NewResponse.of(response, body, _attempt(response, call, error), key)
 
 
-def finalize_without_items(response: Response, call: StreamCall, error: BaseException) -> FinalizedStream:
+def finalize_without_items(response: Response, call: StreamCall, error: BaseException) -> NewResponse:
     """A response whose items cannot be stored: only what is known of the attempt."""
     failed = response.model_copy(update={"status": "failed", "provider_data": None})
-    return FinalizedStream((), None, _attempt(failed, call, error), response_columns(failed, str(failed.format)))
+    columns = answers.response_columns(failed, str(failed.format))
+    return NewResponse((), None, _attempt(failed, call, error), columns)
 
 
 def _attempt(response: Response, call: StreamCall, error: BaseException | None) -> Attempt:
@@ -270,13 +201,7 @@ def _attempt(response: Response, call: StreamCall, error: BaseException | None) 
 
 
 def finish_stream(
-    connection: Connection,
-    ref: BranchRef,
-    number: int,
-    token: bytes,
-    stream: FinalizedStream,
-    *,
-    keeps_token: bool = True,
+    connection: Connection, ref: BranchRef, number: int, token: bytes, stream: NewResponse, *, keeps_token: bool = True
 ) -> ResponseResult | None:
     """Write the items of a response as one range, with its body and ledger row, and remove the batches of events.
 
@@ -291,7 +216,8 @@ def finish_stream(
     now = datetime.now(UTC)
     key = {"tenant": ref.scope.tenant, "key": ref.key}
     ref = BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
-    reservation = reserve_for_ended_stream(connection, ref, now, len(stream.records))
+    counts = positions.Counts(items=len(stream.records), streams=-1)
+    reservation = positions.reserve_anywhere(connection, ref, now, counts)
     row = _find_stream(connection, ref, number, token)
     if row is None:
         raise ref.not_found() if reservation is None else LeaseLost(number)
@@ -302,7 +228,7 @@ def finish_stream(
     if not keeps_token:
         values["lease_token"] = None
     check_sizes(connection, [{name: values.get(name) for name in _COLUMNS}], "a response", _COLUMNS)
-    if not connection.execute(ended().values(**values), {**key, "response": number, "token": token}).rowcount:
+    if not connection.execute(streams.ended().values(**values), {**key, "response": number, "token": token}).rowcount:
         raise ref.not_found()  # its rows are being removed, and that wrote the ledger row
     attempt = attempt_row(
         connection, ref, stream.attempt, now,
@@ -315,20 +241,20 @@ def finish_stream(
         return None
     if stream.body is not None:
         response_key = {"tenant_id": ref.scope.tenant, "conversation_id": ref.key, "number": number}
-        rows.append((response_bodies, [body_row(connection, response_key, stream.body, now)]))
+        rows.append((response_bodies, [answers.body_row(connection, response_key, stream.body, now)]))
     insert_items(connection, ref, stream.records, reservation, now, seen=row.input_to, beside=rows)
     if stream.key is not None and find_outcome(connection, ref.scope.tenant, ref.key, stream.key) is None:
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another recorder with the key, which was at work at the same time, was faster: what arrived here stays, too
-    connection.execute(parts_removal(), {**key, "number": number})
+    connection.execute(streams.parts_removal(), {**key, "number": number})
     return ResponseResult(number, first, ref.branch, reservation.revision, row.input_to)
 
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:
     """The row of a response that was streamed; None where the token is not (any more) its."""
     key = {"tenant": ref.scope.tenant, "key": ref.key, "number": number}
-    row = connection.execute(stream_of(), key).one_or_none()
+    row = connection.execute(streams.stream_of(), key).one_or_none()
     return row if row is not None and row.lease_token is not None and bytes(row.lease_token) == token else None
 
 

@@ -10,11 +10,11 @@ from itertools import count
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.domain.formats import Assembler, get_format
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import bytes_as_text, dumps
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.rendering import Rendered
@@ -22,24 +22,15 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import InvalidItem, InvalidOption, LeaseLost, NotFound, TooLarge
 from threadkeep.store.handle import Handle
-from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.ledger import CallInfo, check_call
-from threadkeep.store.positions import AppendOptions, head_check
-from threadkeep.store.responses import request_info
+from threadkeep.store.positions import AppendOptions, head_check, idempotency_key
+from threadkeep.store.responses import NewResponse, request_info
+from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.heartbeat import Heartbeat
-from threadkeep.store.streaming.lifecycle import (
-    FinalizedStream,
-    StreamBatch,
-    StreamCall,
-    StreamPart,
-    StreamStart,
-    final_response,
-    finalize,
-    finalize_without_items,
-    finish_stream,
-    start_stream,
-    write_batch,
-)
+from threadkeep.store.streaming.lifecycle import StreamCall, StreamPart, StreamStart
+
+if TYPE_CHECKING:
+    from threadkeep.formats.shared.streams import StreamAssembler
 
 LEASE_SECONDS: Final = 5.0  # a recorder that died is in nobody's way for longer
 RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, also when nothing is fed …
@@ -55,17 +46,12 @@ _DONE: Final = {"[DONE]", b"[DONE]"}  # how some providers say that no event fol
 def stream_response(
     handle: Handle, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo, lease: object
 ) -> StreamWriter:
-    """Prepare the recording of a streamed answer; see `Conversation.stream_response`. Nothing is written yet.
-
-    Raises:
-        UnknownFormat, InvalidOption: an argument cannot be used.
-    """
+    """Prepare the recording of a streamed answer; see `Conversation.stream_response`. Nothing is written yet."""
     assembler = get_format(format).assembler(call.get("headers"))
     check_call(format, call)
     model = handle.cache.conversation.settings.get("model")
-    key = None
-    if options.get("idempotency_key") is not None:  # what a stream brings is not known before: it is for the format
-        key = IdempotencyKey.of(options["idempotency_key"], "stream_response", {"format": format})
+    # What a stream brings is not known before: the key is for the format.
+    key = idempotency_key(options, "stream_response", {"format": format})
     start = StreamStart(
         format=format,
         token=secrets.token_bytes(16),
@@ -79,11 +65,7 @@ def stream_response(
 
 
 def lease_seconds(lease: object) -> float:
-    """How long nothing may be heard of a recorder before another writer may end its response.
-
-    Raises:
-        InvalidOption: it is not a number of seconds above 0.
-    """
+    """How long nothing may be heard of a recorder before another writer may end its response."""
     seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_LEASE:
         raise InvalidOption(
@@ -104,7 +86,7 @@ class StreamWriter:
         response: the response as it was stored; None before its end.
     """
 
-    def __init__(self, handle: Handle, assembler: Assembler, start: StreamStart, call: StreamCall) -> None:
+    def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
         self._handle, self._start, self._call = handle, start, call
         self.assembler = assembler
         self.number: int | None = None
@@ -120,27 +102,19 @@ class StreamWriter:
         self._started_at = self._written_at = monotonic()
 
     def start(self) -> None:
-        """Insert the row of the response; where its key was used before, the response is the one that was stored then.
-
-        Raises:
-            NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: nothing was written.
-        """
+        """Insert the row of the response; where its key was used before, the response is what was stored then."""
         ref, start, attempts = self._handle.ref, self._start, count()
         stream = self._handle.transactions.write(
-            lambda connection: start_stream(connection, ref, start, is_repeated=next(attempts) > 0), is_repeatable=True
+            lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
+            is_repeatable=True,
         )
         self.number, self.branch, self._process = stream.number, stream.branch, os.getpid()
         self._started_at, self._written_at = monotonic(), float("-inf")
         if stream.stored is not None:
-            self._end(stream.stored.response(start.format))
+            self._end(stream.stored)
 
     def take(self, event: Any) -> bool:
-        """Take in an event, without touching the database; True when a batch is due, which `flush` writes.
-
-        Raises:
-            CannotParse: it is not an event.
-            InvalidOption: the stream has not been started.
-        """
+        """Take in an event, without touching the database; True when a batch is due, which `flush` writes."""
         self._get_number()
         if self.response is not None or (isinstance(event, str | bytes) and event.strip() in _DONE):
             return False
@@ -153,20 +127,18 @@ class StreamWriter:
         return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
 
     def flush(self) -> None:
-        """Write the events that were taken in and are not written yet, and renew the lease.
-
-        Raises:
-            LeaseLost: another writer has ended the response.
-        """
+        """Write the events that are not written yet, and renew the lease; LeaseLost when another writer has it."""
         ref, start, number = self._handle.ref, self._start, self._get_number()
         text = b"".join(self._events).decode()
         for first in range(0, len(text), PART_LENGTH):
             self._parts += 1
             self._unsent.append(StreamPart(self._parts, text[first : first + PART_LENGTH]))
         self._events, self._size, self._written_at = [], 0, monotonic()
-        batch = StreamBatch(number, start.token, start.lease, tuple(self._unsent))
-        self._handle.transactions.write(lambda connection: write_batch(connection, ref, batch), is_repeatable=True)
-        self._unsent = [part for part in self._unsent if part not in batch.parts]
+        parts = tuple(self._unsent)
+        self._handle.transactions.write(
+            lambda connection: lifecycle.write_batch(connection, ref, number, start, parts), is_repeatable=True
+        )
+        self._unsent = [part for part in self._unsent if part not in parts]
 
     @property
     def is_renewable(self) -> bool:
@@ -203,21 +175,21 @@ class StreamWriter:
         if self.response is not None:
             return
         self._get_number()
-        response = final_response(self.assembler.response, error, is_cancelled=is_cancelled)
+        response = lifecycle.final_response(self.assembler.response, error, is_cancelled=is_cancelled)
         body = dumps(self.assembler.body) if self._has_events else None
         call = self._call._replace(info=self._measured())
         try:
-            self._store(response, finalize(response, body, call, error=error, key=self._start.key))
+            self._store(response, lifecycle.finalize(response, body, call, error=error, key=self._start.key))
         except (InvalidItem, TooLarge) as failure:
             response = self.assembler.response
-            self._store(response, finalize_without_items(response, call, failure))
+            self._store(response, lifecycle.finalize_without_items(response, call, failure))
             raise
 
-    def _store(self, response: Response, stream: FinalizedStream) -> None:
+    def _store(self, response: Response, stream: NewResponse) -> None:
         handle, number, token = self._handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
         result = handle.transactions.write(
-            lambda connection: finish_stream(connection, ref, number, token, stream), is_repeatable=True
+            lambda connection: lifecycle.finish_stream(connection, ref, number, token, stream), is_repeatable=True
         )
         self._end(response)
         if result is None:
@@ -242,11 +214,7 @@ class StreamWriter:
         return self.number is not None and self._process != os.getpid()
 
     def check_owner(self) -> None:
-        """Refuse to record what another process records; its lock may be held for ever here.
-
-        Raises:
-            InvalidOption: it was started there.
-        """
+        """Refuse to record what another process records; its lock may be held for ever here."""
         if self.is_inherited:
             raise InvalidOption("This stream is recorded by the process from which this one was forked.")
 

@@ -1,4 +1,4 @@
-"""Errors in one line, in the words of the command line.
+"""How commands fail: the exit code of an error, and what it says in one line, in the words of the command line.
 
 An error of threadkeep names the Python argument that it is about, and its hint is for people who write Python. Here the
 argument is written as the option that it comes from. The hint is replaced by advice for the shell where there is some,
@@ -11,15 +11,30 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from threadkeep.errors import (
-    HeadConflict,
-    LossError,
-    ResponseInProgress,
-    SchemaMissing,
-    SchemaOutOfDate,
-    StreamChunk,
-    ThreadkeepError,
-)
+from threadkeep import errors
+from threadkeep.errors import ThreadkeepError
+
+OTHER: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130  # as shells report a program that Ctrl-C ended
+BROKEN_PIPE: Final = 141  # as shells report a program whose reader went away
+
+# error -> exit code; the nearest class counts, everything else is OTHER
+EXIT_CODES: Final[dict[type[BaseException], int]] = {
+    errors.InvalidOption: USAGE,
+    errors.InvalidItem: USAGE,
+    errors.UnknownFormat: USAGE,
+    errors.NotFound: 3,
+    errors.ToolNotFound: 3,
+    errors.Conflict: 4,
+    errors.CannotParse: 5,
+    errors.CannotRender: 6,
+    errors.SchemaError: 7,
+    errors.TooLarge: 8,
+    ThreadkeepError: OTHER,
+    BrokenPipeError: BROKEN_PIPE,
+    KeyboardInterrupt: INTERRUPTED,
+}
 
 # Python arguments that an option has the name of
 _SAME_NAME: Final = (
@@ -45,13 +60,13 @@ _UPGRADE: Final = "Run `threadkeep db upgrade`."
 
 # error -> what to do about it in a shell, whatever its hint
 ADVICE: Final[dict[type[ThreadkeepError], str]] = {
-    HeadConflict: "Read what is new and try again, or give --on-conflict append or --on-conflict branch.",
-    LossError: "Without --strict it is rendered anyway, and the losses are reported on stderr.",
-    ResponseInProgress: "Wait until it ends, or give --on-conflict append, which ends it where it is, or --on-conflict "
-    "branch.",
-    SchemaMissing: _UPGRADE,
-    SchemaOutOfDate: _UPGRADE,
-    StreamChunk: "Give a file with all events, and --stream.",
+    errors.HeadConflict: "Read what is new and try again, or give --on-conflict append or --on-conflict branch.",
+    errors.LossError: "Without --strict it is rendered anyway, and the losses are reported on stderr.",
+    errors.ResponseInProgress: "Wait until it ends, or give --on-conflict append, which ends it where it is, or "
+    "--on-conflict branch.",
+    errors.SchemaMissing: _UPGRADE,
+    errors.SchemaOutOfDate: _UPGRADE,
+    errors.StreamChunk: "Give a file with all events, and --stream.",
 }
 
 # call that a hint names -> what does the same in a shell
@@ -65,6 +80,11 @@ CALLS: Final = {
 }
 
 _PYTHON: Final = re.compile(r"\w[(=]")  # a call, or a keyword argument
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of an error."""
+    return next((EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES), OTHER)
 
 
 def error_message(error: BaseException) -> str:

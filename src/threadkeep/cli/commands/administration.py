@@ -1,0 +1,274 @@
+"""Commands for those who run the database: its schema and tenants, how much is in it, and what must go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from threadkeep.cli.formatting import number_of, size
+from threadkeep.cli.options import MAX_PAGE, OnlyUser, Text, Yes, duration_of, on_target
+from threadkeep.cli.output import Column, cell_text, is_terminal, iso, print_json, print_table, print_text, progress
+from threadkeep.cli.target import Target
+from threadkeep.errors import InvalidOption
+
+schema_commands = typer.Typer(help="Set up and upgrade the tables.")
+tenant_commands = typer.Typer(help="List, create and delete tenants.")
+TENANTS: Final = (Column("name"), Column("created_at", is_time=True, no_wrap=True, drop_order=1))
+Name = Annotated[str, Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
+FIGURES: Final = (
+    "active", "archived", "branches", "items", "responses", "media", "attempts", "item_bytes", "body_bytes",
+    "media_bytes",
+)  # fmt: skip
+# What is printed for people: title, count, bytes
+LINES: Final = (
+    ("conversations", "active", None), ("archived conversations", "archived", None), ("branches", "branches", None),
+    ("items", "items", "item_bytes"), ("responses, with their raw bodies", "responses", "body_bytes"),
+    ("pictures and files", "media", "media_bytes"), ("rows of the usage ledger", "attempts", None),
+)  # fmt: skip
+OVERVIEW: Final = (Column(""), Column("count", is_number=True), Column("size", is_number=True))
+LARGEST: Final = (
+    Column("id", no_wrap=True),
+    Column("user", "user_id", drop_order=2),
+    Column("items", is_number=True),
+    Column("size", is_number=True),
+    Column("title", drop_order=1),
+)
+
+
+@schema_commands.command("upgrade")
+@on_target()
+def upgrade(target: Target) -> None:
+    """Create the tables, or bring them to the newest schema."""
+    from threadkeep import schema
+
+    with target.engine() as engine:
+        before = schema.current(engine)
+        schema.upgrade(engine)
+        now = schema.current(engine)
+    change = "already" if before == now else f"now (before: {before or 'no tables'})"
+    target.report({"before": before, "revision": now}, f"{target.shown_url} is at {now} {change}.")
+
+
+@schema_commands.command("current")
+@on_target()
+def current(target: Target) -> None:
+    """Print the revision of the schema, or `none`."""
+    from threadkeep import schema
+
+    revision = None
+    if not target.is_missing:  # a command that only looks must not create the file
+        with target.engine() as engine:
+            revision = schema.current(engine)
+    target.report({"revision": revision, "newest": schema.HEAD}, revision or "none")
+
+
+@schema_commands.command("check")
+@on_target()
+def check(target: Target) -> None:
+    """Succeed if the schema is the one of this version.
+
+    Otherwise the error says which command to run.
+    """
+    from threadkeep import schema
+
+    target.check_exists()
+    with target.engine() as engine:
+        schema.check(engine)
+    target.report({"revision": schema.HEAD}, f"{target.shown_url} is at {schema.HEAD}, as it should be.")
+
+
+@schema_commands.command("reconcile")
+@on_target()
+def reconcile(target: Target) -> None:
+    """Sum up the past days of the ledger, and repair wrong sums.
+
+    Reports say the same without it, and are faster with it: run it once a day. Without --tenant: for all of them.
+    """
+    names = [tenant["name"] for tenant in tenants_of(target)] if target.tenant is None else [target.tenant]
+    filled = repaired = 0
+    if names:
+        with target.store(all_tenants=True) as store:
+            for name in names:
+                result = store.for_tenant(name).reconcile_usage()
+                filled, repaired = filled + result.filled, repaired + result.repaired
+    target.report(
+        {"filled": filled, "repaired": repaired}, f"{number_of(filled, 'day')} summed up, {repaired:,} repaired."
+    )
+
+
+@schema_commands.command("sql")
+@on_target()
+def sql(
+    target: Target,
+    *,
+    dialect: Annotated[
+        Text,
+        Option("--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: that of the URL."),
+    ] = None,
+) -> None:
+    """Print the SQL of an upgrade, without running it.
+
+    It is what `db upgrade` runs on an empty database.
+    """
+    from threadkeep import schema
+    from threadkeep.store.engines import parsed_url
+
+    name = dialect or parsed_url(target.url).get_backend_name()
+    if name not in {"sqlite", "postgresql", "mysql", "mariadb"}:
+        raise InvalidOption(f"There is no SQL for {name!r}. Dialects: sqlite, postgresql, mysql, mariadb.")
+    text = schema.upgrade_sql(name)
+    target.report({"dialect": name, "sql": text}, text.rstrip())
+
+
+@tenant_commands.command("ls")
+@on_target("url", "as_json")
+def ls(target: Target) -> None:
+    """List tenants by name.
+
+    One is named `default`: it has what is stored without a tenant.
+    """
+    target.report_list("tenants", tenants_of(target), TENANTS, empty="no tenants")
+
+
+@tenant_commands.command("create")
+@on_target("url", "as_json")
+def create(target: Target, *, name: Name) -> None:
+    """Create a tenant, to be named with --tenant."""
+    with target.store(all_tenants=True, create=True) as store:
+        store.create_tenant(name)
+    target.report({"name": name}, f"Created the tenant {name!r} in {target.shown_url}.")
+
+
+@tenant_commands.command("delete")
+@on_target("url", "as_json")
+def delete(target: Target, *, name: Name, yes: Yes = False) -> None:
+    """Delete a tenant with all its conversations and its ledger."""
+    if not yes:
+        raise InvalidOption(f"This deletes the tenant {name!r} and everything in it for good. Give --yes to do it.")
+    with target.store(all_tenants=True) as store:
+        store.delete_tenant(name)
+    target.report({"name": name}, f"Deleted the tenant {name!r} from {target.shown_url}.")
+
+
+def tenants_of(target: Target) -> list[dict[str, Any]]:
+    """All tenants, by name, and when they were created."""
+    from sqlalchemy import select
+
+    from threadkeep import schema
+    from threadkeep.db.tables import tenants
+
+    target.check_exists()
+    with target.engine() as engine, engine.connect() as connection:
+        schema.check(connection)
+        rows = connection.execute(select(tenants.c.name, tenants.c.created_at).order_by(tenants.c.name))
+        return [{"name": row.name, "created_at": iso(row.created_at)} for row in rows]
+
+
+@on_target()
+def stats(
+    target: Target,
+    *,
+    largest: Annotated[
+        int,
+        Option("--largest", metavar="N", min=1, max=MAX_PAGE, help="How many of the largest conversations to list."),
+    ] = 10,
+    user: OnlyUser = None,
+) -> None:
+    """Print how much is stored, and the largest conversations.
+
+    It reads every row, which takes a while in a large database.
+    """
+    with target.store(user=user) as store:
+        statistics = asdict(store.statistics(largest=largest))
+    if target.is_json:
+        print_json(statistics)
+    elif is_terminal():
+        counts = [
+            {"": title, "count": statistics[count], "size": "" if bytes_ is None else size(statistics[bytes_])}
+            for title, count, bytes_ in LINES
+        ]
+        print_table(OVERVIEW, counts)
+        if statistics["largest"]:
+            print_text("Largest conversations", is_bold=True)
+            print_table(LARGEST, [one | {"size": size(one["item_bytes"])} for one in statistics["largest"]])
+    else:
+        print_text("\n".join(f"{name}\t{cell_text(statistics[name]) or ''}" for name in FIGURES) + "\n")
+        if statistics["largest"]:
+            print_table(LARGEST, [one | {"size": one["item_bytes"]} for one in statistics["largest"]])
+
+
+@on_target()
+def retain(
+    target: Target,
+    *,
+    raw_bodies: Annotated[
+        Text, Option("--raw-bodies", metavar="TIME", help="Keep raw bodies of answers for this long: 30d, 2w.")
+    ] = None,
+    content: Annotated[
+        Text,
+        Option("--content", metavar="TIME", help="Keep conversations for this long after their last activity: 365d."),
+    ] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only count what would be removed.")] = False,
+) -> None:
+    """Remove what has been kept long enough; the ledger stays."""
+    bodies_for, content_for = _checked_duration("--raw-bodies", raw_bodies), _checked_duration("--content", content)
+    if bodies_for is None and content_for is None:
+        raise InvalidOption("Say how long something is kept: --raw-bodies TIME or --content TIME.")
+    with target.store() as store, progress("removed") as advance:
+        report = store.retain(
+            raw_bodies=bodies_for, content=content_for, dry_run=dry_run, progress=_progress_callback(advance)
+        )
+    bodies = number_of(report.raw_bodies, "raw body", "raw bodies")
+    target.report(
+        {"dry_run": dry_run, "raw_bodies": report.raw_bodies, "conversations": report.conversations},
+        f"{number_of(report.conversations, 'conversation')} and {bodies} {'would be ' if dry_run else ''}removed.",
+    )
+
+
+@on_target()
+def erase_user(
+    target: Target,
+    user: Annotated[str, Argument(metavar="USER", help="The user_id.")],
+    *,
+    yes: Yes = False,
+) -> None:
+    """Remove all content of a user; figures stay, without the user's id."""
+    if not yes:
+        raise InvalidOption(f"This removes all content of the user {user!r} for good. Give --yes to do it.")
+    with target.store() as store, progress("erased") as advance:
+        report = store.erase_user(user, progress=_progress_callback(advance))
+    rows, items = number_of(report.attempts, "row"), number_of(report.items, "item")
+    target.report(
+        {
+            "conversations": report.conversations, "attempts": report.attempts, "items": report.items,
+            "is_scrubbed": report.is_scrubbed,
+        },
+        f"{number_of(report.conversations, 'conversation')} removed; {rows} of the ledger and {items} of others made "
+        "anonymous.",
+    )  # fmt: skip
+    if report.is_scrubbed is False and not target.is_json:
+        print_text("A reader blocked the last step: run the command again to empty the write-ahead log.")
+
+
+def _checked_duration(option: str, text: str | None) -> timedelta | None:
+    """A length of time such as 30d, 2w or 12h."""
+    try:
+        return None if text is None else duration_of(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidOption(f"{option} takes a length of time such as 30d, 2w or 12h, not {text!r}.") from error
+
+
+def _progress_callback(advance: Callable[[int], None]) -> Callable[[str, int], None]:
+    """A function that the library calls with how many of a kind are done, for a bar that counts how many more are."""
+    counts: dict[str, int] = {}
+
+    def update(kind: str, count: int) -> None:
+        advance(count - counts.get(kind, 0))
+        counts[kind] = count
+
+    return update

@@ -1,0 +1,165 @@
+"""``threadkeep ls``, ``show`` and ``branches``: which conversations there are, and what one of them holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from typer import Option
+
+from threadkeep.cli import options
+from threadkeep.cli.options import ConversationId, Owner, Text, on_target
+from threadkeep.cli.output import Column, clock, print_json, print_text, record
+from threadkeep.cli.target import Target, iterate
+from threadkeep.cli.transcript import lines_of, title_of
+
+if TYPE_CHECKING:
+    from threadkeep import Conversation, StoredItem, StoredResponse
+
+CONVERSATIONS: Final = (
+    Column("id", no_wrap=True),
+    Column("last_activity", "last_activity_at", is_time=True, no_wrap=True, drop_order=6),
+    Column("status", drop_order=3),
+    Column("user", "user_id", drop_order=4),
+    Column("model", drop_order=2),
+    Column("title", drop_order=5),
+    Column("labels", drop_order=1),
+)
+BRANCHES: Final = (
+    Column("number", is_number=True),
+    Column("parent", is_number=True),
+    Column("fork_position", is_number=True),
+    Column("head", is_number=True),
+    Column("active"),
+    Column("created_at", is_time=True, no_wrap=True, drop_order=1),
+)
+# title of an item (its first word) -> colour
+COLOURS: Final = {"user": "green", "assistant": "cyan", "call": "yellow", "output": "yellow", "reasoning": "magenta"}
+
+
+@on_target()
+def ls(
+    target: Target,
+    *,
+    user: options.OnlyUser = None,
+    label: options.Labels = None,
+    status: options.Status = "active",
+    limit: options.Limit = 50,
+    after: options.After = None,
+    external_id: Annotated[
+        Text, Option("--external-id", metavar="ID", help="Only the one with this id of the application.")
+    ] = None,
+) -> None:
+    """List conversations, newest activity first."""
+    filters: dict[str, Any] = {"labels": options.labels_of(label), "status": options.status_of(status)}
+    with target.store() as store:
+        if external_id is None:
+            page = store.list_conversations(user_id=user, after=after, limit=limit, **filters)
+            conversations, next_page = list(page), page.next
+        else:
+            owned = store if user is None else store.for_user(user)
+            conversation = owned.find_conversation(external_id=external_id)
+            conversations = [conversation] if conversation and _has_labels_and_status(conversation, **filters) else []
+            next_page = None
+    records = [record_of(conversation) for conversation in conversations]
+    target.report_list("conversations", records, CONVERSATIONS, empty="no such conversations", next=next_page)
+
+
+def _has_labels_and_status(conversation: Conversation, labels: dict[str, str], status: str | None) -> bool:
+    """Whether a conversation has these labels and this status; None is any."""
+    return labels.items() <= conversation.labels.items() and status in {None, conversation.status}
+
+
+def record_of(conversation: Conversation) -> dict[str, Any]:
+    """What is known of a conversation without reading its items."""
+    names = ("id", "external_id", "user_id", "title", "labels", "status", "model", "created_at", "last_activity_at")
+    return record(conversation, *names)
+
+
+@on_target()
+def show(target: Target, *, id: ConversationId, branch: options.Branch = None, user: Owner = None) -> None:
+    """Print a conversation to be read.
+
+    Who said what, calls with their arguments, outputs, reasoning, and a note for each picture or file.
+    """
+    with target.store(user=user) as store:
+        conversation = store.get_conversation(id, branch=branch)
+        if target.is_json:
+            print_json(
+                {
+                    **record_of(conversation),
+                    "branch": conversation.branch,
+                    "settings": conversation.settings,
+                    "tools": conversation.tools,
+                    "items": [
+                        record(stored, "position", "branch", "turn", "id", "author_id", "created_at")
+                        | {"item": stored.item.to_dict()}
+                        for stored in iterate(conversation.items)
+                    ],
+                }
+            )
+        else:
+            _print_head(conversation)
+            print_items(conversation)
+
+
+def _print_head(conversation: Conversation) -> None:
+    """Print what is known of a conversation as a whole."""
+    facts: dict[str, Any] = {
+        "title": conversation.title,
+        "user": conversation.user_id,
+        "external id": conversation.external_id,
+        "labels": ", ".join(f"{key}={value}" for key, value in sorted(conversation.labels.items())) or None,
+        "model": conversation.model,
+        "tools": ", ".join(str(tool.get("name") or tool.get("type")) for tool in conversation.tools) or None,
+        "status": None if conversation.status == "active" else conversation.status,
+        "branch": conversation.branch or None,
+        "instructions": conversation.instructions,
+    }
+    print_text(conversation.id, is_bold=True)
+    for name, value in facts.items():
+        if value is not None:
+            print_text("\n".join(f"  {line}" for line in f"{name}: {value}".splitlines()), is_dim=True)
+
+
+def print_items(conversation: Conversation) -> None:
+    """Print the items of a conversation, and in front of the first item of a response what is known of that."""
+    responses = {
+        response.from_position: response
+        for response in iterate(conversation.responses)
+        if response.to_position >= response.from_position
+    }
+    for stored in iterate(conversation.items):
+        print_item(stored, responses.get(stored.position))
+
+
+def print_item(stored: StoredItem, response: StoredResponse | None = None) -> None:
+    """Print an item, with what is known of the response that begins with it."""
+    item = stored.item.to_dict()
+    title = title_of(item)
+    facts: list[str | None] = [f"#{stored.position} {title}"]
+    if stored.author_id is not None:
+        facts.append(f"by {stored.author_id}")
+    if stored.created_at is not None:
+        facts.append(clock(stored.created_at))
+    if response is not None:
+        facts += [response.model, response.status, response.format]
+    print_text("")
+    print_text(" · ".join(filter(None, facts)), is_bold=True, colour=COLOURS.get(title.partition(" ")[0]))
+    for line in lines_of(item):
+        print_text(f"  {line}".rstrip())
+
+
+@on_target()
+def branches(target: Target, *, id: ConversationId, user: Owner = None) -> None:
+    """List the branches of a conversation.
+
+    The last position that a branch shares with its parent, and the position of its last item; -1 is before all items.
+    """
+    with target.store(user=user) as store:
+        branches = list(iterate(store.get_conversation(id).branches))
+    records = [
+        record(branch, "number", "parent", "fork_position", "created_at")
+        | {"head": branch.head_position, "active": branch.is_active}
+        for branch in branches
+    ]
+    target.report_list("branches", records, BRANCHES, id=id)
