@@ -77,9 +77,9 @@ format: $(READY) ## Format the code and repair what ruff can repair
 	$(BIN)/ruff format
 
 docs: $(READY) ## Write the pages of docs/ that are generated from the code
-	$(BIN)/python -m threadkeep.formats.compatibility > .venv/compatibility.md
+	$(BIN)/python docs/.site/compatibility_page.py > .venv/compatibility.md
 	mv .venv/compatibility.md docs/compatibility.md
-	$(BIN)/python -m threadkeep.domain.option_page > .venv/options.md
+	$(BIN)/python docs/.site/option_page.py > .venv/options.md
 	mv .venv/options.md docs/options.md
 
 site: $(READY) ## Build the documentation as a site in site/, strict about links and docstrings

@@ -31,7 +31,7 @@ from threadkeep.errors import (
     ToolNotFound,
     UnknownFormat,
 )
-from threadkeep.formats.registry import FormatName  # which makes the formats known by name, and loads none
+from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats

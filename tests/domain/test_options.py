@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import option_page
 from tests.domain.jsonvalues import JSON
 from threadkeep import Session
-from threadkeep.domain import option_page
 from threadkeep.domain.options import (
     OPTIONS,
     ImportOptions,

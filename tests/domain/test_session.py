@@ -267,6 +267,8 @@ def test_a_wrong_session_is_refused(data: Any, message: str) -> None:
 def test_a_wrong_item_is_refused_with_its_place() -> None:
     with pytest.raises(InvalidItem, match=r"^input\[1\].content\[0\] "):
         Session.from_dict({"input": [{"role": "user", "content": "a"}, {"role": "user", "content": [None]}]})
+    with pytest.raises(InvalidItem, match=r"^content\[0\] must be a content part"):
+        Session(input=[{"type": ["message"]}])
     with pytest.raises(InvalidItem, match=r"^input must be a list of items, not 5"):
         Session.from_dict({"input": 5})
 

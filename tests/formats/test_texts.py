@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import JSON
 from tests.formats.factories import answer, assistant, call, codes, output, render, user
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.formats.shared.texts import valid_text
+from threadkeep.formats.shared.rendering import valid_text
 
 
 @pytest.mark.parametrize("format_name", NAMES)

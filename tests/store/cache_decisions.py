@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from threadkeep.formats.shared.context_caches import is_expired
+from threadkeep.domain.context_caches import is_expired
 
 
 class Cache(NamedTuple):

@@ -37,13 +37,13 @@ from tests.store.seed_shapes import (
     wire_message,
 )
 from threadkeep import CannotParse, CannotRender, Response
+from threadkeep.domain.context_caches import is_due, is_expired, tokens_outside
 from threadkeep.domain.items import FunctionCallOutput
 from threadkeep.domain.jsontext import dumps
 from threadkeep.formats import get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.messages.calls import cleaned_id
 from threadkeep.formats.shared.cache_marks import mark_messages
-from threadkeep.formats.shared.context_caches import is_due, is_expired, tokens_outside
 from threadkeep.formats.shared.pairing import OUTPUTS, between_turns
 
 

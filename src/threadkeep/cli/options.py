@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption, UnknownFormat
-from threadkeep.formats.registry import NAMES, FormatName
+from threadkeep.formats import NAMES, FormatName
 
 Text = str | None  # of options that may be left out
 MAX_PAGE: Final = 1000  # what a store lists at once

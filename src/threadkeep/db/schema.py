@@ -282,7 +282,7 @@ def _check_names(connection: Connection) -> None:
     rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()
     ours = Base.metadata.tables.values()
     # Indexes and constraints have names of the same kind as tables on some databases
-    beside = (part.name for table in ours for part in (*table.indexes, *table.constraints))
+    beside = (part.name for table in ours for parts in (table.indexes, table.constraints) for part in parts)
     needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *map(str, beside)}
     # SQLite, and MySQL on some systems, compare names without their case
     objects = [(kind, name) for kind, name in rows if (name if dialect == "postgresql" else name.lower()) in needed]

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from threadkeep.domain.rendering import Rendered, RenderOptions
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
+    from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
 
     # Types alone: what this layer runs is below the formats.
     from threadkeep.formats.base import ErrorKeys, Signs
     from threadkeep.formats.canonical.snapshots import Snapshot
-    from threadkeep.formats.registry import FormatName as FormatName  # noqa: PLC0414 - for this layer
     from threadkeep.formats.shared.streams import StreamAssembler
 
 

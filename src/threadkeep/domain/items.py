@@ -228,18 +228,15 @@ def are_items(values: Sequence[object]) -> bool:
     Types that threadkeep does not know are types of items. Some types are both: they are items beside something that
     is only an item.
     """
-    verdicts = [_is_item(value) for value in values]
-    return None not in verdicts and (True in verdicts or not verdicts)
-
-
-def _is_item(value: object) -> bool | None:
-    """True for an item; False for what may be an item or a part; None for everything else."""
-    if not isinstance(value, Mapping):
-        return True if isinstance(value, Item) else None
-    kind = value.get("type")
-    if "role" in value or (isinstance(kind, str) and kind and kind not in PARTS):
-        return True
-    return False if kind in _ALSO_ITEMS else None
+    has_items = not values
+    for value in values:
+        data = value if isinstance(value, Mapping) else {}
+        kind = data.get("type") if isinstance(data.get("type"), str) else None
+        if "role" in data or (kind and kind not in PARTS) or isinstance(value, Item):
+            has_items = True
+        elif kind not in _ALSO_ITEMS:
+            return False
+    return has_items
 
 
 def message_of(role: str, content: Content, author_id: str | None = None) -> Message:

@@ -1,9 +1,7 @@
 """What a wire format is: its declaration, which is its package's `FORMAT`, and its rooms.
 
-Each format is a package with the same rooms: ``request`` (`render`), ``parse_request`` (`parse_request`,
-`parse_turns`), ``parse_response`` (`parse_response`) and ``stream`` (`assembler`), which a format may lack. A format
-whose provider gives its context caches names has ``context_caches`` (`prefixes`), too. A room is loaded when its
-function is first asked for, and from then on the function is an attribute of the format: nothing stands in between.
+Each format is a package with the same rooms, of which it may lack two. A room is loaded when its function is first
+asked for, and from then on the function is an attribute of the format: nothing stands in between.
 """
 
 from __future__ import annotations
@@ -27,56 +25,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """How a format's JSON looks, so that an error about a body of another format can name that format.
+    """How a format's JSON looks, so that an error about a body of another format can name that format."""
 
-    Attributes:
-        turns: the key of a request that holds its history.
-        body: keys that only its response bodies have -> the type of their values.
-        events: keys that only the events of its streams have -> the type of their values.
-        event_types: how the types of its events begin.
-    """
-
-    turns: str
-    body: Mapping[str, type]
-    events: Mapping[str, type] = field(default_factory=dict)
-    event_types: tuple[str, ...] = ()
+    turns: str  # the key of a request that holds its history
+    body: Mapping[str, type]  # keys that only its response bodies have -> the type of their values
+    events: Mapping[str, type] = field(default_factory=dict)  # the same for the events of its streams
+    event_types: tuple[str, ...] = ()  # how the types of its events begin
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorKeys:
-    """Where a provider's error bodies say what happened, beyond the shapes that all formats know.
+    """Where a provider's error bodies say what happened, beyond the shapes that all formats know."""
 
-    Attributes:
-        holders: keys of objects that may hold the others; these may also stand in the body itself.
-        type, code: the keys of the words for what happened.
-        messages: keys of the sentence for people; the first one with a value counts.
-    """
-
-    holders: tuple[str, ...]
-    type: str
+    holders: tuple[str, ...]  # keys of objects that may hold the others; these may also stand in the body itself
+    type: str  # the key of the kind of error
     code: str
-    messages: tuple[str, ...]
+    messages: tuple[str, ...]  # keys of the sentence for people; the first one with a value counts
 
 
 @dataclass(frozen=True)
 class Format:
-    """A wire format: pure functions between sessions and a provider's JSON, see `threadkeep.domain.formats.Format`.
-
-    Attributes:
-        name: the name of the format.
-        package: where its rooms are.
-        signs: how its JSON looks.
-        error_keys: how its provider spells errors, where no other provider does.
-        has_streams: whether its responses can be streamed.
-        has_context_caches: whether its provider gives context caches names, which requests refer to.
-    """
+    """A wire format: pure functions between sessions and a provider's JSON, see `threadkeep.domain.formats.Format`."""
 
     name: str
-    package: str = field(repr=False)
+    package: str = field(repr=False)  # where its rooms are
     signs: Signs = field(repr=False)
-    error_keys: ErrorKeys | None = field(default=None, repr=False)
+    error_keys: ErrorKeys | None = field(default=None, repr=False)  # where no other provider spells errors so
     has_streams: bool = True
-    has_context_caches: bool = False
+    has_context_caches: bool = False  # whether its provider gives context caches names, which requests refer to
 
     @cached_property
     def render(self) -> Callable[..., Rendered]:

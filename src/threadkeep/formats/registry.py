@@ -1,7 +1,11 @@
-"""The wire formats by name. Importing this loads none of them; a format is loaded when it is first asked for.
+"""Wire formats by name: pure functions between conversations and the JSON of providers.
 
-A new format is a package of its own in this folder, with a `FORMAT` in its ``__init__``, and one line here;
-docs/architecture.md lists what else has a row for each format.
+Importing this loads none of them; a format is loaded when it is first asked for. A new format is a package of its own
+in this folder, with a `FORMAT` in its ``__init__``, and one line here; docs/architecture.md lists what else has a row
+for each format.
+
+>>> get_format("chat_completion").name
+'chat_completion'
 """
 
 from __future__ import annotations
@@ -10,8 +14,8 @@ from functools import partial
 from importlib import import_module
 from typing import Final, Literal, get_args
 
-from threadkeep.domain.formats import Format, register_format
-from threadkeep.domain.formats import get_format as _get_format
+from threadkeep.domain import formats as table
+from threadkeep.domain.formats import Format
 
 FormatName = Literal[
     "open_responses",
@@ -30,13 +34,13 @@ def get_format(name: FormatName) -> Format:
     Raises:
         UnknownFormat: no format has that name.
     """
-    return _get_format(name)
+    return table.get_format(name)
 
 
 def _load(name: str) -> Format:
-    wire: Format = import_module(f"threadkeep.formats.{name}").FORMAT
+    wire: Format = import_module(f"{__package__}.{name}").FORMAT
     return wire
 
 
 for _name in NAMES:
-    register_format(_name, partial(_load, _name))
+    table.register_format(_name, partial(_load, _name))

@@ -17,7 +17,7 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
-from threadkeep.formats.registry import FormatName
+from threadkeep.formats import FormatName
 from threadkeep.store import (
     branches,
     compaction,

@@ -27,7 +27,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
-from threadkeep.formats.registry import FormatName
+from threadkeep.formats import FormatName
 from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation

@@ -54,25 +54,22 @@ def overlaid(base: Any, over: JsonObject | None) -> Any:
     return result
 
 
+def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
+    shared = [key for key in full if key in base and full[key] is not base[key]]
+    parts: JsonObject = {
+        "set": {key: value for key, value in full.items() if key not in base},
+        "drop": [key for key in base if key not in full],
+        "in": {key: inner for key in shared if (inner := overlay(full[key], base[key]))},
+    }
+    return {name: part for name, part in parts.items() if part} or None
+
+
 def _type_of_text(full: Any, base: str) -> Any:
     """The type of the part when `full` is a list with one part that says no more than this text."""
     match full:
         case [{"type": str(kind), "text": text, **others}] if text == base and not others:
             return kind
     return None
-
-
-def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
-    parts: JsonObject = {
-        "set": {key: value for key, value in full.items() if key not in base},
-        "drop": [key for key in base if key not in full],
-        "in": {
-            key: inner
-            for key, value in full.items()
-            if key in base and value is not base[key] and (inner := overlay(value, base[key]))
-        },
-    }
-    return {name: part for name, part in parts.items() if part} or None
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -151,7 +148,9 @@ def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int |
     """The entry of an item that says more than what is sent of it, or is sent in another form."""
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
-    over = overlay(full, payload) if _says_more(full, payload) else None
+    bare = _without_origin(full)  # the origin has a column of its own
+    # A payload is made of the item's own values, so equal is the same.
+    over = overlay(full, payload) if bare != payload and overlay(bare, payload) is not None else None
     text, codec = (None, PLAIN) if payload is None else encode(payload)
     rest, rest_codec = (None, PLAIN) if over is None else encode(over)
     role, origin = item.get("role"), item.get("origin")
@@ -225,13 +224,6 @@ def _own_payload(item: JsonObject, texts: str | None) -> tuple[JsonObject, bool]
     payload = _without_origin(item)
     payload = {"id": payload["id"], **payload} if "id" in payload else payload
     return payload, texts is not None and all(isinstance(payload[key], str) for key in payload if key != "content")
-
-
-def _says_more(full: JsonObject, payload: JsonObject | None) -> bool:
-    """Whether an item says more than its payload and its origin, which has a column of its own."""
-    rest = {key: value for key, value in full.items() if key != "origin"}
-    # A payload is made of the item's own values, so equal is the same.
-    return rest != payload and overlay(rest, payload) is not None
 
 
 def call_id_of(item: JsonObject) -> str | None:

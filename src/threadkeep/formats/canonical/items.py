@@ -16,32 +16,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.formats.canonical.keys import (
-    ANSWER_KEYS,
-    ITEM_KEYS,
-    ITEM_STATUSES,
-    LONGEST_CALL_ID,
-    NAME,
-    PHASES,
-    PREFIXES,
-    ROLES,
-)
-from threadkeep.formats.canonical.parts import TOOL, own_parts, wire_parts
+from threadkeep.formats.canonical import keys
+from threadkeep.formats.canonical.keys import ANSWER_KEYS, LONGEST_CALL_ID, NAME
+from threadkeep.formats.canonical.parts import TOOL, own_parts, text_type, wire_parts
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.parts import OURS, native_keys, own_block, report_foreign
+from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
-
-_TEXT_KEYS: Final = frozenset({"type", "text"})
-
-
-def text_type(role: Any) -> str:
-    """The part type that a text takes in a message of this role."""
-    return "output_text" if role == "assistant" else "input_text"
-
-
-def _untyped(item: JsonObject) -> JsonObject:
-    return {key: value for key, value in item.items() if key != "type"}
 
 
 def _as_text(item: JsonObject) -> JsonObject:
@@ -56,16 +37,14 @@ def _as_object(item: JsonObject) -> JsonObject:
     return {**item, "arguments": arguments} if isinstance(arguments, dict) else item
 
 
-def _unsummarized(item: JsonObject) -> JsonObject:
-    return {key: value for key, value in item.items() if key != "summary" or value}
-
-
 # word -> what it makes of an item in the usual spelling
 WORDS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {
     "text": _as_text,  # content as a string
     "object": _as_object,  # arguments as an object
-    "no summary": _unsummarized,  # reasoning without the key
-    "untyped": _untyped,  # a message or item reference without `type`
+    # reasoning without the key
+    "no summary": lambda item: {key: value for key, value in item.items() if key != "summary" or value},
+    # a message or item reference without `type`
+    "untyped": lambda item: {key: value for key, value in item.items() if key != "type"},
 }
 
 
@@ -120,9 +99,8 @@ def wire_call_id(call_id: object, context: Context) -> str:
     """A call id as the format takes it: 1 to 64 characters."""
     sent = sized_call_id(call_id)
     if sent != call_id:
-        context.repair(
-            "call_id", "call_id", f"The call id {call_id!r} became a hash: the format takes 1 to 64 characters."
-        )
+        detail = f"The call id {call_id!r} became a hash: the format takes 1 to 64 characters."
+        context.repair("call_id", "call_id", detail)
     return sent
 
 
@@ -137,8 +115,7 @@ def _own(item: JsonObject, context: Context) -> JsonObject | None:
     kind = item["type"]
     if kind == "provider_item":
         return _block(item, context)
-    known = ANSWER_KEYS.get(kind)
-    kept = {key: value for key, value in item.items() if key not in OURS and (known is None or key in known)}
+    kept = own_keys(item, ANSWER_KEYS.get(kind))
     parts = LISTS.get(kind)
     if parts is not None and isinstance(kept.get(parts), list):
         kept[parts] = own_parts(kept[parts])
@@ -150,32 +127,29 @@ def _own(item: JsonObject, context: Context) -> JsonObject | None:
 
 
 def _kept(item: JsonObject, context: Context) -> JsonObject:
-    known = ITEM_KEYS[item["type"]]
+    known = keys.ITEM_KEYS[item["type"]]
     kept = {key: value for key, value in item.items() if value is not None and key in known}
-    if "id" in kept and not str(kept["id"]).startswith(PREFIXES.get(item["type"], "")):
+    if "id" in kept and not str(kept["id"]).startswith(keys.PREFIXES.get(item["type"], "")):
         context.repair("item_id", "id", f"The id {kept.pop('id')!r} was left out: it is not one of this service.")
+    if kept.get("status", "completed") not in keys.ITEM_STATUSES:
+        status = kept.pop("status")
+        if item["type"] == "function_call_output":
+            context.loss("status", "status", f"The format has no status {status!r} of an output.")
     return kept
 
 
 def _message(item: JsonObject, context: Context) -> JsonObject | None:
     kept = _kept(item, context)
-    role = kept["role"] = _role(item["role"], context)
+    role = kept["role"] = item["role"] if item["role"] in keys.ROLES else "user"
+    if role != item["role"]:
+        context.repair("role", "role", f"The format has no role {item['role']!r}; the message was sent as the user's.")
     content = item.get("content") or []
     kept["content"] = wire_parts(content, role, context, "content")
     if content and not kept["content"]:
         return None
-    if kept.get("phase", "final_answer") not in PHASES:
+    if kept.get("phase", "final_answer") not in keys.PHASES:
         del kept["phase"]
-    if kept.get("status", "completed") not in ITEM_STATUSES:
-        del kept["status"]
     return kept
-
-
-def _role(role: Any, context: Context) -> str:
-    if role in ROLES:
-        return str(role)
-    context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
-    return "user"
 
 
 def _function_call(item: JsonObject, context: Context) -> JsonObject:
@@ -183,45 +157,32 @@ def _function_call(item: JsonObject, context: Context) -> JsonObject:
     kept["call_id"] = wire_call_id(item.get("call_id"), context)
     kept["name"] = context.name(item.get("name"))
     kept["arguments"] = sent_arguments(item, context)
-    if kept.get("status", "completed") not in ITEM_STATUSES:
-        del kept["status"]
     return kept
 
 
 def _function_call_output(item: JsonObject, context: Context) -> JsonObject:
     kept = _kept(item, context)
     kept["call_id"] = wire_call_id(item.get("call_id"), context)
-    kept["output"] = _output(item.get("output"), context)
-    if kept.get("status", "completed") not in ITEM_STATUSES:
-        context.loss("status", "status", f"The format has no status {kept.pop('status')!r} of an output.")
+    output = item.get("output")
+    if isinstance(output, list):
+        kept["output"] = wire_parts(output, TOOL, context, "output") or ("" if output else [])
+    else:
+        kept["output"] = (output or "") if isinstance(output, str | None) else dumps(output).decode()
     return kept
 
 
-def _output(output: Any, context: Context) -> str | list[JsonObject]:
-    if isinstance(output, list):
-        return wire_parts(output, TOOL, context, "output") or ([] if not output else "")
-    if output is None or isinstance(output, str):
-        return output or ""
-    return dumps(output).decode()
-
-
-def _reasoning(item: JsonObject, context: Context) -> JsonObject | None:
+def _encrypted(item: JsonObject, context: Context) -> JsonObject | None:
+    """Reasoning or a compaction, which only the provider that encrypted it can read."""
+    is_reasoning = item["type"] == "reasoning"
     if item.get("origin") is not None or not item.get("encrypted_content"):
-        context.loss("reasoning", "", "Reasoning was left out: it has no encrypted content of this provider.")
+        code, what = ("reasoning", "Reasoning") if is_reasoning else ("item", "A compaction")
+        context.loss(code, "", f"{what} was left out: it has no encrypted content of this provider.")
         return None
     kept = _kept(item, context)
-    kept.pop("content", None)
-    kept.setdefault("summary", [])
-    if kept.get("status", "completed") not in ITEM_STATUSES:
-        del kept["status"]
+    if is_reasoning:
+        kept.pop("content", None)
+        kept.setdefault("summary", [])
     return kept
-
-
-def _compaction(item: JsonObject, context: Context) -> JsonObject | None:
-    if item.get("origin") is not None or not item.get("encrypted_content"):
-        context.loss("item", "", "A compaction was left out: it has no encrypted content of this provider.")
-        return None
-    return _kept(item, context)
 
 
 def _block(item: JsonObject, context: Context) -> JsonObject | None:
@@ -233,15 +194,15 @@ def _unknown(item: JsonObject, context: Context) -> JsonObject | None:
     if item.get("origin") is not None:
         context.loss("item", "", f"An item of type {item['type']}, which came from {item['origin']}, was left out.")
         return None
-    return {key: value for key, value in item.items() if key not in OURS}
+    return own_keys(item)
 
 
 ITEMS: Final[dict[str, Mapper]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
-    "reasoning": _reasoning,
-    "compaction": _compaction,
+    "reasoning": _encrypted,
+    "compaction": _encrypted,
     "item_reference": _kept,
     "provider_item": _block,
 }

@@ -16,8 +16,8 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.keys import ANNOTATIONS, DETAILS, NAME, PART_KEYS
-from threadkeep.formats.shared.media import in_base64, is_base64, note
-from threadkeep.formats.shared.parts import OURS, native_keys, own_block, report_foreign
+from threadkeep.formats.shared.media import in_base64, is_broken, note
+from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
 
 Mapper = Callable[[JsonObject, str, Context, str], JsonObject | None]
@@ -26,12 +26,18 @@ TOOL: Final = "tool"  # stands for a role in the parts of a tool output
 _NO_FILES: Final = ("audio/", "video/")
 
 
+def text_type(role: Any) -> str:
+    """The part type that a text takes in a message of this role."""
+    return "output_text" if role == ASSISTANT else "input_text"
+
+
 def wire_parts(parts: list[Any], role: str, context: Context, path: str) -> list[JsonObject]:
     """The parts of a message or tool output as the format sends them."""
     wire = []
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
-        sent = PARTS.get(part["type"], _unknown)(part, role, context, part_path)
+        mapper = PARTS.get(part["type"])
+        sent = own_keys(part) if mapper is None else mapper(part, role, context, part_path)
         if "native" in part:
             report_foreign(part, NAME, context, part_path)
             sent = None if sent is None else sent | native_keys(part, NAME)
@@ -42,13 +48,12 @@ def wire_parts(parts: list[Any], role: str, context: Context, path: str) -> list
 
 def own_parts(parts: list[Any]) -> list[Any]:
     """The parts of an item that goes back to this format: as they came."""
-    return [part.get("payload") if part.get("type") == "provider_item" else _as_it_came(part) for part in parts]
-
-
-def _as_it_came(part: JsonObject) -> JsonObject:
-    known = PART_KEYS.get(part["type"])
-    kept = {key: value for key, value in part.items() if key not in OURS and (known is None or key in known)}
-    return kept | native_keys(part, NAME)
+    return [
+        part.get("payload")
+        if part.get("type") == "provider_item"
+        else own_keys(part, PART_KEYS.get(part["type"])) | native_keys(part, NAME)
+        for part in parts
+    ]
 
 
 def _kept(part: JsonObject) -> JsonObject:
@@ -57,12 +62,11 @@ def _kept(part: JsonObject) -> JsonObject:
 
 
 def _text(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
-    text_type = "output_text" if role == ASSISTANT else "input_text"
-    kept = _kept(part)
+    kept, kind = _kept(part), text_type(role)
     kept.pop("logprobs", None)
-    if part["type"] != text_type:
-        context.repair("part_type", path, f"{part['type']} became {text_type}, which is what the role {role} takes.")
-        kept = {"type": text_type, "text": part["text"]}
+    if part["type"] != kind:
+        context.repair("part_type", path, f"{part['type']} became {kind}, which is what the role {role} takes.")
+        kept = {"type": kind, "text": part["text"]}
     if "annotations" in kept:
         kept["annotations"] = _annotations(kept["annotations"], context, path)
     return kept
@@ -93,7 +97,7 @@ def _refusal(part: JsonObject, role: str, context: Context, path: str) -> JsonOb
 
 def _noted(part: JsonObject, role: str, context: Context, path: str, why: tuple[str, str]) -> JsonObject:
     context.loss(why[0], path, f"{why[1]}: {note(part)[1:-1]}.")
-    return {"type": "output_text" if role == ASSISTANT else "input_text", "text": note(part)}
+    return {"type": text_type(role), "text": note(part)}
 
 
 def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
@@ -107,16 +111,12 @@ def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObje
     if "image_url" not in kept:
         if "file_id" not in kept:
             return _noted(part, role, context, path, ("image_source", "The image has neither image_url nor file_id"))
-    elif _is_broken(url := in_base64(kept["image_url"])):
+    elif is_broken(url := in_base64(kept["image_url"])):
         return _noted(part, role, context, path, ("data_url", "The data URL of the image is broken"))
     else:
         kept["image_url"] = url
         if kept.pop("file_id", None):
             context.loss("image_source", path, "The image has both image_url and file_id; only the URL was sent.")
-    return _with_known_detail(kept, context, path)
-
-
-def _with_known_detail(kept: JsonObject, context: Context, path: str) -> JsonObject:
     if kept.get("detail", "auto") not in DETAILS:
         context.loss("media", f"{path}.detail", f"The format has no detail {kept.pop('detail')!r}.")
     return kept
@@ -137,22 +137,16 @@ def _file(part: JsonObject, role: str, context: Context, path: str) -> JsonObjec
 
 def _file_with_data(part: JsonObject, url: str, role: str, context: Context, path: str) -> JsonObject:
     media_type = str(base64_media_type(url))
-    if _is_broken(url) or media_type.startswith(_NO_FILES):
+    if is_broken(url) or media_type.startswith(_NO_FILES):
         return _noted(part, role, context, path, ("data_url", "The format takes no such file_data"))
     if media_type.startswith("image/"):
         context.repair("file_as_image", path, f"A file of type {media_type} was sent as an image.")
         return {"type": "input_image", "image_url": url}
     if part.get("file_url") and part.get("file_data"):
         context.loss("file_source", path, "The file has both file_data and file_url; only the data was sent.")
-    return _with_data(part, url)
-
-
-def _with_data(part: JsonObject, url: str) -> JsonObject:
-    """The file with its data where its source stood."""
     file: JsonObject = {}
     for key, value in _kept(part).items():
-        is_source = key in ("file_data", "file_url")
-        file["file_data" if is_source else key] = url if is_source else value
+        file |= {"file_data": url} if key in ("file_data", "file_url") else {key: value}
     return file
 
 
@@ -162,27 +156,11 @@ def _video(part: JsonObject, role: str, context: Context, path: str) -> JsonObje
     return _noted(part, role, context, path, ("media", "Only outputs of tools hold a video"))
 
 
-def _block(part: JsonObject, _role: str, context: Context, path: str) -> Any:
-    return own_block(part, NAME, context, path)
-
-
-def _unknown(part: JsonObject, _role: str, _context: Context, _path: str) -> JsonObject:
-    return {key: value for key, value in part.items() if key not in OURS}
-
-
-def _is_broken(url: str) -> bool:
-    return base64_media_type(url) is not None and not is_base64(url.partition(",")[2])
-
-
 PARTS: Final[dict[str, Mapper]] = {
-    "input_text": _text,
-    "output_text": _text,
-    "text": _text,
-    "reasoning_text": _text,
-    "summary_text": _text,
+    **dict.fromkeys(("input_text", "output_text", "text", "reasoning_text", "summary_text"), _text),
     "refusal": _refusal,
     "input_image": _image,
     "input_file": _file,
     "input_video": _video,
-    "provider_item": _block,
+    "provider_item": lambda part, _role, context, path: own_block(part, NAME, context, path),
 }

@@ -8,16 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.shared.fields import (
-    Field,
-    How,
-    Row,
-    SpecialField,
-    metadata,
-    service_tier,
-    with_some_name,
-    with_valid_name,
-)
+from threadkeep.formats.shared import fields
+from threadkeep.formats.shared.fields import Field, How, Row, SpecialField
 from threadkeep.formats.shared.reports import Context
 
 TOOL_KEYS: Final = frozenset(
@@ -44,19 +36,17 @@ INPUT_TYPES: Final = frozenset(
     }
 )  # fmt: skip
 # reasoning keys that other formats have
-FOREIGN_REASONING: Final = {"budget_tokens": "the effort says how much", "display": "use summary", "type": "use effort"}
-# stream options of other formats, for what this one does anyway
-FOREIGN_STREAM_OPTIONS: Final = frozenset({"include_usage"})
-LEAST_OUTPUT_TOKENS: Final = 16
+_FOREIGN_REASONING: Final = {
+    "budget_tokens": "the effort says how much",
+    "display": "use summary",
+    "type": "use effort",
+}
+_LEAST_OUTPUT_TOKENS: Final = 16
 
 # status of a response -> its canonical status
 STATUSES: Final = {
-    "completed": "completed",
-    "incomplete": "incomplete",
-    "failed": "failed",
-    "in_progress": "in_progress",
+    **{word: word for word in ("completed", "incomplete", "failed", "in_progress", "cancelled")},
     "queued": "in_progress",
-    "cancelled": "cancelled",
     "canceled": "cancelled",
 }
 
@@ -65,45 +55,45 @@ def reasoning(value: Any, context: Context) -> Any:
     """Reasoning settings without the keys of other formats."""
     if not isinstance(value, dict):
         return value
-    for key in sorted(FOREIGN_REASONING.keys() & value.keys()):
-        reason = FOREIGN_REASONING[key]
-        context.loss("option", f"reasoning.{key}", f"Open Responses has no reasoning.{key}: {reason}.")
-    return {key: inner for key, inner in value.items() if key not in FOREIGN_REASONING} or None
+    for key, reason in _FOREIGN_REASONING.items():
+        if key in value:
+            context.loss("option", f"reasoning.{key}", f"Open Responses has no reasoning.{key}: {reason}.")
+    return {key: inner for key, inner in value.items() if key not in _FOREIGN_REASONING} or None
 
 
 def text(value: Any, context: Context) -> Any:
     """Text settings; a JSON schema written the Chat Completions way is made flat."""
-    form = value.get("format") if isinstance(value, dict) else None
-    if not isinstance(form, dict) or form.get("type") != "json_schema":
-        return value
-    nested = form.get("json_schema")
-    flat = {key: inner for key, inner in form.items() if key != "json_schema"}
-    flat |= nested if isinstance(nested, dict) else {}
-    return {**value, "format": with_valid_name(flat, context)}
+    match value:
+        case {"format": {"type": "json_schema"} as form}:
+            nested = form.get("json_schema")
+            flat = {key: inner for key, inner in form.items() if key != "json_schema"}
+            flat |= nested if isinstance(nested, dict) else {}
+            return {**value, "format": fields.with_valid_name(flat, context)}
+    return value
 
 
 def with_schema_name(value: Any, context: Context) -> Any:
     """Text settings with a name for the JSON schema, which the service needs and other servers do not."""
-    form = value.get("format") if isinstance(value, dict) else None
-    if not isinstance(form, dict) or form.get("type") != "json_schema":
-        return value
-    return {**value, "format": with_some_name(form, context)}
+    match value:
+        case {"format": {"type": "json_schema"} as form}:
+            return {**value, "format": fields.with_some_name(form, context)}
+    return value
 
 
 def output_limit(value: Any, context: Context) -> Any:
     """The token limit, not below what the service takes."""
-    if not isinstance(value, int | float) or value >= LEAST_OUTPUT_TOKENS:
+    if not isinstance(value, int | float) or value >= _LEAST_OUTPUT_TOKENS:
         return value
     context.repair("max_output_tokens", "max_output_tokens", f"{value} was raised to the lowest limit that is taken.")
-    return LEAST_OUTPUT_TOKENS
+    return _LEAST_OUTPUT_TOKENS
 
 
 def stream_options(settings: JsonObject) -> JsonObject:
-    """Stream options, which have no effect where `stream` is not set."""
+    """Stream options, which have no effect where `stream` is not set; usage is always included."""
     options = settings.get("stream_options")
     if not isinstance(options, dict) or settings.get("stream") is None:
         return {}
-    return {key: value for key, value in options.items() if key not in FOREIGN_STREAM_OPTIONS}
+    return {key: value for key, value in options.items() if key != "include_usage"}
 
 
 # options that are keys of the request, in its order
@@ -117,8 +107,8 @@ _KEYS: Final = (
 # option -> what becomes of its value, where it is not sent as it is
 _HOW: Final[dict[str, How]] = {
     "max_output_tokens": output_limit,
-    "service_tier": service_tier,
-    "metadata": metadata,
+    "service_tier": fields.service_tier,
+    "metadata": fields.metadata,
     "text": text,
     "reasoning": reasoning,
 }

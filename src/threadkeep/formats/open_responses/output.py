@@ -5,6 +5,7 @@ An item is found by its id, else by its place in the output; hosts leave out eit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -21,13 +22,13 @@ FIRST_KEYS: Final[dict[str, JsonObject]] = {
 _EMPTY: Final[tuple[Any, ...]] = (None, "", [])
 
 
+@dataclass(slots=True)
 class StreamedItem:
-    """An item as far as it came, with its place in the output; `is_done` when it came as a whole."""
+    """An item as far as it came, with its place in the output."""
 
-    __slots__ = ("is_done", "item", "place")
-
-    def __init__(self, index: int, item: JsonObject, *, is_done: bool = False) -> None:
-        self.place, self.item, self.is_done = index, item, is_done
+    place: int
+    item: JsonObject
+    is_done: bool = False  # whether it came as a whole
 
 
 class Output:
@@ -59,7 +60,7 @@ class Output:
             item = {"type": kind, **copied(FIRST_KEYS.get(kind, {}))}
             if isinstance(event.get("item_id"), str):
                 item["id"] = event["item_id"]
-            streamed = self._add(event, item)
+            return self._add(event, item).item
         return streamed.item
 
     def take(self, event: JsonObject, *, is_done: bool) -> None:
@@ -129,11 +130,7 @@ class Output:
 
 
 def copied(value: Any) -> Any:
-    """A copy, for events belong to the caller.
-
-    Raises:
-        CannotParse: the value is nested too deeply.
-    """
+    """A copy, for events belong to the caller."""
     try:
         return json_copy(value, "The event")
     except InvalidItem as error:

@@ -25,17 +25,9 @@ from threadkeep.formats.canonical.keys import ITEM_KEYS, NAME
 from threadkeep.formats.open_responses.fields import FIELDS, INPUT_TYPES, TOOL_KEYS, stream_options
 from threadkeep.formats.open_responses.parse_response import item_object
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
+from threadkeep.formats.shared import parsing
 from threadkeep.formats.shared.fields import read_fields
 from threadkeep.formats.shared.names import is_valid_name
-from threadkeep.formats.shared.parsing import (
-    CHECK_FORMAT,
-    SENT_REQUEST,
-    items_of_turns,
-    parser,
-    request_object,
-    session_of,
-    turns_in,
-)
 from threadkeep.formats.shared.parts import block, split_native
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.reports import Context
@@ -44,45 +36,47 @@ from threadkeep.formats.shared.reports import Context
 _HISTORIES: Final = ("input", "prompt", "previous_response_id", "conversation")
 _READ_APART: Final = ("input", "tools", "tool_choice", "stream_options")
 # keys of items that hold texts
-_TEXTS: Final = (
-    "id", "status", "phase", "created_by", "call_id", "name", "namespace", "encrypted_content",
-)  # fmt: skip
+_TEXTS: Final = ("id", "status", "phase", "created_by", "call_id", "name", "namespace", "encrypted_content")
 
 
-@parser(f"{NAME} request")
+@parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
     """Read a Responses request; `model` and `stream` say what the payload does not.
 
     Raises:
         CannotParse: it is not a JSON object, has nothing to answer, or its input is neither text nor a list of items.
     """
-    body = request_object(payload, NAME, "input")
+    body = parsing.request_object(payload, NAME, "input")
     if all(body.get(key) is None for key in _HISTORIES):
-        raise CannotParse(f"The request has no input; its keys are {shortened(list(body))}.", hint=CHECK_FORMAT)
+        keys = shortened(list(body))
+        raise CannotParse(f"The request has no input; its keys are {keys}.", hint=parsing.CHECK_FORMAT)
     history = body.get("input")
-    tools, strange = _tools(body.get("tools"))
+    definitions = body.get("tools")
+    tools = [_tool(tool) for tool in definitions] if isinstance(definitions, list) else []
     settings, native = _settings(body, tools)
+    if definitions is not None and not isinstance(definitions, list):
+        native["tools"] = definitions
     for name, value in {"model": model, "stream": stream}.items():
         if value is not None and name not in native:
             settings.setdefault(name, value)
-    return session_of(
+    return parsing.session_of(
         NAME,
         _turns(_elements(history)),
         settings=settings,
         tools=tools,
-        native=native | strange,
-        spelling=_input_spelling(history),
+        native=native,
+        spelling={"input": "text"} if isinstance(history, str) else {"input": "empty"} if history == [] else {},
     )
 
 
-@parser(f"{NAME} turns")
+@parsing.parser(f"{NAME} turns")
 def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
     """The item objects of input items, turn by turn.
 
     Raises:
         CannotParse: they are not items.
     """
-    return items_of_turns(_turns(_elements(turns_in(turns, NAME))))
+    return parsing.items_of_turns(_turns(_elements(parsing.turns_in(turns, NAME))))
 
 
 def _elements(value: Any) -> list[Any]:
@@ -92,14 +86,8 @@ def _elements(value: Any) -> list[Any]:
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": value}]}]
     if isinstance(value, list):
         return value
-    raise CannotParse(f"The input is {shortened(value)}, neither text nor a list of items.", hint=SENT_REQUEST)
-
-
-def _input_spelling(value: Any) -> JsonObject:
-    """What to note of how a request gave its input."""
-    if isinstance(value, str):
-        return {"input": "text"}
-    return {"input": "empty"} if value == [] else {}
+    hint = parsing.SENT_REQUEST
+    raise CannotParse(f"The input is {shortened(value)}, neither text nor a list of items.", hint=hint)
 
 
 def _turns(elements: Iterable[Any]) -> list[list[JsonObject]]:
@@ -148,14 +136,15 @@ def _is_whole(item: JsonObject) -> bool:
     if not all(isinstance(item.get(key), str | None) for key in _TEXTS):
         return False
     match item:
-        case {"type": "message", "role": str(), "content": list(parts)}:
+        case {"type": "message", "role": str(), "content": list(parts)} | {
+            "type": "function_call_output",
+            "output": list(parts),
+        }:
             return all(isinstance(part, dict) for part in parts)
         case {"type": "function_call", "call_id": str(), "name": str(), "arguments": str()}:
             return isinstance(item.get("async"), bool | None)
         case {"type": "function_call_output", "output": str()} | {"type": "item_reference", "id": str()}:
             return True
-        case {"type": "function_call_output", "output": list(parts)}:
-            return all(isinstance(part, dict) for part in parts)
         case {"type": "reasoning"}:
             return all(isinstance(item.get(key), list | None) for key in ("summary", "content"))
     return kind == "compaction"
@@ -184,13 +173,6 @@ def _is_said(choice: Any, tools: Sequence[JsonObject]) -> bool:
         return False
 
 
-def _tools(value: Any) -> tuple[list[JsonObject], JsonObject]:
-    """The tool definitions; what is not a list of them is a key of this format."""
-    if isinstance(value, list):
-        return [_tool(tool) for tool in value], {}
-    return [], {} if value is None else {"tools": value}
-
-
 def _tool(tool: Any) -> JsonObject:
     """A tool definition, where it can be given back; else a block of this format."""
     if isinstance(tool, dict):
@@ -202,10 +184,7 @@ def _tool(tool: Any) -> JsonObject:
             kept = tool_from(definition).to_dict()
         except InvalidOption:
             kept = {}
-        if kept and wire_tools([kept], Context()) == [_without_nulls(tool) if is_function else tool]:
+        said = {key: value for key, value in tool.items() if value is not None} if is_function else tool
+        if kept and wire_tools([kept], Context()) == [said]:
             return kept
     return {"type": "provider_tool", "format": NAME, "payload": tool}
-
-
-def _without_nulls(tool: JsonObject) -> JsonObject:
-    return {key: value for key, value in tool.items() if value is not None}

@@ -24,24 +24,21 @@ from threadkeep.formats.shared.parts import OURS, block, native_keys, split_nati
 from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
-# keys of the body that are fields of a response under the same name
-ECHOED: Final = frozenset(
-    {
-        "id", "object", "model", "created_at", "completed_at", "incomplete_details", "error", "previous_response_id",
-        "instructions", "temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
-        "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "store", "background", "truncation",
-        "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "tools", "tool_choice",
-        "reasoning", "metadata",
-    }
-)  # fmt: skip
+# keys of the body that are fields of a response under the same name: all but what the body has otherwise, or not at all
+ECHOED: Final = Response.model_fields.keys() - {
+    "status", "finish_reason", "output", "usage", "text_config", "provider_data", "format", "replayed", "stored",
+}  # fmt: skip
 COMPACTION: Final = "response.compaction"  # `object` of what the compaction endpoint answers
 _KNOWN: Final = ECHOED | {"status", "output", "usage", "text", "extra"}
+_USAGE: Final = (
+    "input_tokens", "output_tokens", "total_tokens",
+    "input_tokens_details", "output_tokens_details", "reasoning_tokens",
+)  # fmt: skip
 # keys of parts -> what they hold where they hold anything
 _KINDS: Final = {
     "image_url": str, "video_url": str, "file_url": str, "file_data": str, "file_id": str, "filename": str,
     "detail": str, "annotations": list, "logprobs": list,
 }  # fmt: skip
-_EVENTS: Final = ("response.", "error")
 
 
 @parser(f"{NAME} body")
@@ -54,23 +51,23 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
     """
     body = response_object(body)
     output = _output(body)
-    _check(body, output)
-    usage = body.get("usage")
+    if not output:
+        _check(body)
+    # The compaction endpoint gives no status: it only answers when it is done.
+    word = "completed" if body.get("object") == COMPACTION else body.get("status")
+    usage, stored = body.get("usage"), body.get("extra")
+    data = {key: value for key, value in body.items() if key not in _KNOWN and value is not None}
     return Response(
         **{key: value for key, value in body.items() if key in ECHOED},
-        status=status_of(_status_word(body), STATUSES, NAME),
+        status=status_of(word, STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
         output=[item_object(item) for item in output],
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
-        extra=provider_data(body),
+        # what no field of a response holds; a stored response brings its own along
+        extra=data | (stored if isinstance(stored, dict) else {}),
         format=NAME,
     )
-
-
-def _status_word(body: JsonObject) -> Any:
-    """The provider's word for the status; the compaction endpoint gives none, and only answers when it is done."""
-    return "completed" if body.get("object") == COMPACTION else body.get("status")
 
 
 def _output(body: JsonObject) -> list[Any]:
@@ -82,30 +79,18 @@ def _output(body: JsonObject) -> list[Any]:
     return output
 
 
-def _check(body: JsonObject, output: list[Any]) -> None:
-    if output:
-        return
-    kind = body.get("type")
-    if isinstance(kind, str) and kind.startswith(_EVENTS[0]):
+def _check(body: JsonObject) -> None:
+    """Refuse a body without output that is no response."""
+    kind, word = body.get("type"), body.get("status")
+    if isinstance(kind, str) and kind.startswith("response."):
         raise StreamChunk(NAME, kind)
-    if not _is_status(body.get("status")) and (error := provider_error(body, NAME)) is not None:
+    is_status = isinstance(word, str) and word in STATUSES  # and not one of HTTP or of an error
+    if not is_status and (error := provider_error(body, NAME)) is not None:
         raise error
     for key in ("status", "object"):
         if key not in body:
             hint = other_format(body, NAME)
             raise CannotParse(f"The body has no output, and its {key} is missing{hint}: {shortened(body)}")
-
-
-def _is_status(word: Any) -> bool:
-    """Whether a word is a status of a response, and not one of HTTP or of an error."""
-    return isinstance(word, str) and word in STATUSES
-
-
-def provider_data(body: JsonObject) -> JsonObject:
-    """What the body says that no field of a response holds; a stored response brings its own along."""
-    stored = body.get("extra")
-    data = {key: value for key, value in body.items() if key not in _KNOWN and value is not None}
-    return data | (stored if isinstance(stored, dict) else {})
 
 
 def item_object(item: JsonObject) -> JsonObject:
@@ -117,7 +102,9 @@ def item_object(item: JsonObject) -> JsonObject:
     kept = dict(split_native(item, known, NAME))
     kept["origin"] = NAME
     if kind == "message":
-        kept["content"] = [_part(part) for part in _parts(item.get("content"))]
+        content = item.get("content")
+        parts = content if isinstance(content, list) else [] if content is None else [content]
+        kept["content"] = [_part(part) for part in parts]
         if not isinstance(role := kept.setdefault("role", "assistant"), str):  # which goes back as it came
             kept |= {"role": "assistant", "native": {NAME: {**native_keys(kept, NAME), "role": role}}}
     elif kind == "function_call_output" and isinstance(item.get("output"), list):
@@ -134,12 +121,6 @@ def _is_plain(item: JsonObject) -> bool:
     return is_type and OURS.isdisjoint(item)
 
 
-def _parts(content: Any) -> list[Any]:
-    if content is None:
-        return []
-    return content if isinstance(content, list) else [content]
-
-
 def _part(part: Any) -> JsonObject:
     if isinstance(part, str):
         return {"type": "output_text", "text": part}
@@ -152,13 +133,10 @@ def _part(part: Any) -> JsonObject:
 
 def _is_whole(part: JsonObject) -> bool:
     """Whether a part has the text that its type stands for, and no value of a wrong kind."""
-    word = "refusal" if part["type"] == "refusal" else "text"
-    media = part["type"].startswith("input_") and part["type"] != "input_text"
-    for key, value in part.items():
-        kinds = _KINDS.get(key)
-        if kinds is not None and value is not None and not isinstance(value, kinds):
-            return False
-    return media or isinstance(part.get(word), str)
+    if any(value is not None and not isinstance(value, _KINDS.get(key, object)) for key, value in part.items()):
+        return False
+    is_media = part["type"].startswith("input_") and part["type"] != "input_text"
+    return is_media or isinstance(part.get("refusal" if part["type"] == "refusal" else "text"), str)
 
 
 def usage_of(usage: JsonObject) -> Usage:
@@ -171,10 +149,4 @@ def usage_of(usage: JsonObject) -> Usage:
         cached=count_at(usage, "input_tokens_details.cached_tokens"),
         written=count_at(usage, "input_tokens_details.cache_write_tokens"),
     )
-    names = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
-    return Usage(
-        **{name: usage.get(name) for name in names},
-        reasoning_tokens=usage.get("reasoning_tokens"),
-        raw=usage,
-        normalized=normalized,
-    )
+    return Usage(**{name: usage.get(name) for name in _USAGE}, raw=usage, normalized=normalized)

@@ -10,7 +10,7 @@ changes anything either.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Final
@@ -21,43 +21,28 @@ from threadkeep.formats.canonical.items import sized_call_id
 from threadkeep.formats.canonical.keys import LONGEST_CALL_ID, NAME
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.open_responses.fields import IDLESS
+from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.pairing import (
-    CALLS,
-    OUTPUTS,
-    Pairing,
-    left_alone,
-    paired,
-    run_end,
-    turn_start,
-    upto,
-)
+from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 
 ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
-_ID_START: Final = len(ID)
 _has_id: Final = methodcaller("startswith", ID)
 # item types that no reasoning leads to
 NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 TRIGGER: Final = "compaction_trigger"  # which only the last item can be
 # item types that say something about items that are not here
 _REFERENCES: Final = frozenset({"item_reference", "provider_item", TRIGGER})
-TYPE, SEEN, PAYLOAD, REST = map(Entry._fields.index, ("type", "seen", "payload", "rest"))
+_TYPE, _SEEN, _PAYLOAD, _REST = map(Entry._fields.index, ("type", "seen", "payload", "rest"))
 
 
 class FastPath:
-    """A look at the items of a conversation, or at those that follow others.
-
-    Attributes:
-        payloads: the items as JSON.
-        ids, call_ids: what they use, the ids as they stand in the payloads.
-        sent: the last position that a recorded request has shown.
-    """
+    """A look at the items of a conversation, or at those that follow others."""
 
     def __init__(self, ids: Collection[bytes] = (), call_ids: Collection[str] = (), sent: int = -1) -> None:
-        self.payloads: Sequence[bytes] = ()
-        self.ids: set[bytes] = set()
+        self.payloads: Sequence[bytes] = ()  # the items as JSON
+        self.ids: set[bytes] = set()  # those that they use, as they stand in the payloads
         self.call_ids: set[str] = set()
-        self.sent = sent
+        self.sent = sent  # the last position that a recorded request has shown
         self._used_ids, self._used_call_ids = ids, call_ids
         self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
 
@@ -66,15 +51,14 @@ class FastPath:
         if not entries:
             return True
         columns = list(zip(*entries, strict=True))
-        if columns[REST].count(None) != len(entries):
+        if columns[_REST].count(None) != len(entries):
             return False
-        self.payloads = columns[PAYLOAD]
-        return self._are_new_ids() and self._goes_through(entries, columns[TYPE], columns[SEEN])
-
-    def _are_new_ids(self) -> bool:
+        self.payloads = columns[_PAYLOAD]
         with_ids = list(filter(_has_id, self.payloads))
-        self.ids = {payload[: payload.find(b'"', _ID_START)] for payload in with_ids}
-        return len(self.ids) == len(with_ids) and self.ids.isdisjoint(self._used_ids)
+        self.ids = _ids_of(with_ids)
+        if len(self.ids) < len(with_ids) or not self.ids.isdisjoint(self._used_ids):
+            return False
+        return self._goes_through(entries, columns[_TYPE], columns[_SEEN])
 
     def _goes_through(self, entries: Sequence[Entry], kinds: Sequence[str], seens: Sequence[int | None]) -> bool:
         sent, thought = self.sent, None  # reasoning that waits for its follower
@@ -82,7 +66,7 @@ class FastPath:
             if seen is not None and seen > sent:
                 sent = self.sent = seen
             if thought is not None:
-                if not _follows(entry, thought):
+                if entry.turn != thought.turn or not _is_led_to(entry):
                     return False
                 thought = None
             if kind == "message":
@@ -108,10 +92,14 @@ class FastPath:
         return True
 
 
-def _follows(entry: Entry, thought: Entry) -> bool:
-    """Whether reasoning may stand before this item: more reasoning, or what it led to."""
-    if entry.turn != thought.turn:
-        return False
+def _ids_of(payloads: Iterable[bytes]) -> set[bytes]:
+    """The ids of items that have one, each as it stands in the payload up to the first quote in it."""
+    start = len(ID)
+    return {payload[: payload.find(b'"', start)] for payload in payloads}
+
+
+def _is_led_to(entry: Entry) -> bool:
+    """Whether reasoning can lead to this item."""
     return entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO
 
 
@@ -125,90 +113,72 @@ class InputPlan:
     call_ids: dict[int, str] = field(default_factory=dict)  # another call id than the item's own, which came before
     answer_ids: dict[int, str] = field(default_factory=dict)  # outputs with the call id that their call came with
     idless: set[int] = field(default_factory=set)  # items sent without their id
-    late: dict[int, Entry] = field(default_factory=dict)  # outputs sent as text, with their calls
     placeholders: dict[int, list[Entry]] = field(default_factory=dict)  # behind this item, for these calls
     unsettled: int | None = None  # from here on a later append may change something
 
     def positions(self) -> set[int]:
         """The items that need more than a look at their row."""
-        positions = {*self.left_out, *self.call_ids, *self.answer_ids, *self.idless, *self.late, *self.placeholders}
+        late = self.pairing.late
+        positions = {*self.left_out, *self.call_ids, *self.answer_ids, *self.idless, *late, *self.placeholders}
         return positions if self.unsettled is None else positions | {self.unsettled}
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedPlan:
-    """What goes back as an imported request of this format had it.
-
-    Attributes:
-        alone: calls and outputs that had no partner there, by position.
-        plan: what else would be done about its items.
-    """
-
-    alone: frozenset[int] = frozenset()
-    plan: InputPlan = field(default_factory=InputPlan)
-
-    def excuse(self, plan: InputPlan) -> None:
-        """Take out of a plan what the imported request gave reason for."""
-        for position, (code, _) in self.plan.left_out.items():
-            if position in plan.left_out and plan.left_out[position][0] == code:
-                del plan.left_out[position]
-        for position in self.plan.call_ids:
-            plan.call_ids.pop(position, None)
-        plan.idless -= self.plan.idless
-
-
-NOTHING_IMPORTED: Final = ImportedPlan()
-
-
-def imported_plan(snapshot: Snapshot) -> ImportedPlan:
-    """What is not repaired, because the imported request had it so."""
+def imported_plan(snapshot: Snapshot) -> InputPlan:
+    """What would be done about the items of an imported request of this format, which go back as it had them."""
     imported = snapshot.imported
     if imported is None or imported.format != NAME:
-        return NOTHING_IMPORTED
-    alone = left_alone(snapshot, NAME)
-    return ImportedPlan(alone, plan_of(upto(snapshot.entries, imported.count - 1), ImportedPlan(alone)))
+        return InputPlan()
+    alone = Pairing(alone=set(pairing.left_alone(snapshot, NAME)))
+    return plan_of(pairing.upto(snapshot.entries, imported.count - 1), InputPlan(alone))
 
 
-def plan_of(
-    entries: Sequence[Entry], as_came: ImportedPlan = NOTHING_IMPORTED, *, knows_more: bool = False
-) -> InputPlan:
-    """What must be done about the items beyond sending them; `knows_more`: the provider has others."""
-    pairing = paired(entries, as_came.alone)
-    plan = InputPlan(pairing, late=pairing.late)
-    _leave_out_orphans(plan, entries, pairing, knows_more=knows_more)
+def plan_of(entries: Sequence[Entry], as_came: InputPlan, *, knows_more: bool = False) -> InputPlan:
+    """What must be done about the items beyond sending them.
+
+    `as_came` is the plan of `imported_plan`; `knows_more` means that the provider has other items, too.
+    """
+    pairs = pairing.paired(entries, as_came.pairing.alone)
+    plan = InputPlan(pairs)
+    _leave_out_orphans(plan, entries, knows_more=knows_more)
     _leave_out_triggers(plan, entries)
     _leave_out_reasoning(plan, entries)
     _use_ids_once(plan, entries)
-    _use_call_ids_once(plan, pairing)
-    as_came.excuse(plan)
-    for call in pairing.unanswered.values():
+    _use_call_ids_once(plan)
+    _excuse(plan, as_came)
+    for call in pairs.unanswered.values():
         if call.payload is not None:
-            plan.placeholders.setdefault(run_end(entries, call), []).append(call)
-    if pending := pairing.pending():
-        plan.unsettled = turn_start(entries, pairing.unanswered[min(pending)])
+            plan.placeholders.setdefault(pairing.run_end(entries, call), []).append(call)
+    if pending := pairs.pending():
+        plan.unsettled = pairing.turn_start(entries, pairs.unanswered[min(pending)])
     elif entries and entries[-1].type == TRIGGER:
         plan.unsettled = entries[-1].position
     return plan
 
 
-def _leave_out_orphans(plan: InputPlan, entries: Sequence[Entry], pairing: Pairing, *, knows_more: bool) -> None:
+def _excuse(plan: InputPlan, as_came: InputPlan) -> None:
+    """Take out of a plan what the imported request gave reason for."""
+    for position, (code, _) in as_came.left_out.items():
+        if position in plan.left_out and plan.left_out[position][0] == code:
+            del plan.left_out[position]
+    for position in as_came.call_ids:
+        plan.call_ids.pop(position, None)
+    plan.idless -= as_came.idless
+
+
+def _leave_out_orphans(plan: InputPlan, entries: Sequence[Entry], *, knows_more: bool) -> None:
     """Outputs whose call is not sent; what the provider keeps may hold a call that is not here."""
-    for output in pairing.orphans:
-        plan.left_out[output.position] = (
-            "orphan_output",
-            "A tool output was left out: its call has an output already.",
-        )
+    pairs = plan.pairing
     references = (entry.position for entry in entries if entry.type == "item_reference")
-    known_from = -1 if knows_more else min(references, default=None) if pairing.unknown else None
-    for output in pairing.unknown:
+    known_from = -1 if knows_more else min(references, default=None) if pairs.unknown else None
+    reasons = {output.position: "its call has an output already" for output in pairs.orphans}
+    for output in pairs.unknown:
         if known_from is None or output.position < known_from:
-            plan.left_out[output.position] = (
-                "orphan_output",
-                "A tool output was left out: there is no call with its id.",
-            )
-    for position, call in [*pairing.calls.items(), *pairing.late.items()]:
+            reasons[output.position] = "there is no call with its id"
+    for position, call in [*pairs.calls.items(), *pairs.late.items()]:
         if call.payload is None:
-            plan.left_out[position] = ("orphan_output", "A tool output was left out: its call cannot be sent.")
+            reasons[position] = "its call cannot be sent"
+    for position, reason in reasons.items():
+        plan.left_out[position] = ("orphan_output", f"A tool output was left out: {reason}.")
 
 
 def _leave_out_triggers(plan: InputPlan, entries: Sequence[Entry]) -> None:
@@ -225,8 +195,7 @@ def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry]) -> None:
         if entry.payload is None or entry.position in plan.left_out:
             continue
         if entry.type != "reasoning":
-            turn = entry.turn
-            is_led_to = entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO
+            turn, is_led_to = entry.turn, _is_led_to(entry)
         elif not is_led_to or turn != entry.turn:
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
 
@@ -236,25 +205,22 @@ def _use_ids_once(plan: InputPlan, entries: Sequence[Entry]) -> None:
 
     A host that gives an id twice in one answer takes it back like that (x.ai does, for reasoning).
     """
-    with_ids = [entry for entry in entries if entry.payload is not None and entry.payload.startswith(ID)]
-    plan.ids = {_id_text(entry.payload) for entry in with_ids}
+    with_ids = [(entry, entry.payload) for entry in entries if entry.payload is not None and _has_id(entry.payload)]
+    plan.ids = _ids_of(payload for _, payload in with_ids)
     if len(plan.ids) == len(with_ids):
         return
     used: dict[str, Entry] = {}
-    for entry in with_ids:
-        item_id = decode(entry.payload or b"", entry.codec)["id"]
-        if entry.position in plan.left_out or used.setdefault(item_id, entry) is entry:
+    for entry, payload in with_ids:
+        item_id = decode(payload, entry.codec)["id"]
+        if entry.position in plan.left_out:
             continue
-        if _is_of_one_answer(entry, used[item_id]):
+        first = used.setdefault(item_id, entry)
+        if first is entry or (entry.turn is not None and entry.turn == first.turn and entry.origin == NAME):
             continue
         if entry.type in IDLESS:
             plan.idless.add(entry.position)
         else:
             plan.left_out[entry.position] = ("duplicate_id", f"The id {item_id!r} was sent before.")
-
-
-def _is_of_one_answer(entry: Entry, other: Entry) -> bool:
-    return entry.turn is not None and entry.turn == other.turn and entry.origin == NAME
 
 
 def used_call_ids(plan: InputPlan) -> set[str]:
@@ -267,19 +233,15 @@ def sent_call_id(entry: Entry) -> str:
     return entry.call_id or "" if entry.origin == NAME else sized_call_id(entry.call_id)
 
 
-def _id_text(payload: bytes | None) -> bytes:
-    """The id of an item, or what stands before the first quote in it."""
-    return b"" if payload is None else payload[: payload.find(b'"', len(ID))]
-
-
-def _use_call_ids_once(plan: InputPlan, pairing: Pairing) -> None:
+def _use_call_ids_once(plan: InputPlan) -> None:
     """The service refuses a call id that comes twice; the later call and its output get a hash of it."""
-    used = {sent_call_id(output) for output in pairing.unknown if output.position not in plan.left_out}
-    for call in pairing.all_calls:
+    pairs = plan.pairing
+    used = {sent_call_id(output) for output in pairs.unknown if output.position not in plan.left_out}
+    for call in pairs.all_calls:
         if call.payload is None:
             continue
         call_id = sent_call_id(call)
-        output = pairing.answers.get(call.position)
+        output = pairs.answers.get(call.position)
         if call_id in used:
             call_id = f"call_{hashed(call_id, call.position)}"
             plan.call_ids[call.position] = call_id

@@ -14,7 +14,6 @@ Source: OpenAI's API reference, "Responses"; the Open Responses specification.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
@@ -24,9 +23,8 @@ from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initial_state
 from threadkeep.formats.open_responses.fields import FIELDS, stream_options, with_schema_name
 from threadkeep.formats.open_responses.plan import imported_plan
-from threadkeep.formats.open_responses.rendered_prefix import joined_input
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
-from threadkeep.formats.open_responses.turns import input_of
+from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import render_fields
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
@@ -47,45 +45,39 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     snapshot, entries = rendering.snapshot, rendering.entries
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
     dialect = dialect_of(RESPONSES, snapshot, options)
-    head = _head(rendering, state, dialect)
-    pieces, count, stable = _input(rendering, state, dialect)
-    if not head.has_prompt:
-        is_cut_empty = not entries and options.upto is not None
-        if not count and (state is None or is_cut_empty):
+    head, has_prompt = _head(rendering, state, dialect)
+    pieces, stable = _input(rendering, state, dialect)
+    if not has_prompt:
+        if not pieces and (state is None or (not entries and options.upto is not None)):
             raise nothing_to_send("item")
         if state is None and _lacks_json_word(rendering, pieces):
             head = _without_json_mode(head, rendering.context)
-    body = _joined(head.text, pieces if count else None, _whole_input(rendering))
+    body = _with_input(head, pieces, _spelled_input(rendering))
     return rendering.finish(body, 0 if state is not None else stable)
 
 
-def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[list[bytes], int, int]:
-    """The elements of `input` in pieces, how many there are, and how many of them no later append changes."""
+def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[list[bytes], int]:
+    """The elements of `input` in pieces, and how many of them no later append changes."""
     snapshot, view = rendering.snapshot, rendering.view
     if state is None and not view.has_layer and dialect.results == "parts":
         memo = snapshot.memo if view.is_whole else None
         return joined_input(view.entries, rendering.context, memo, snapshot)
     elements, stable = input_of(view.entries, state, rendering.context, imported_plan(snapshot))
-    elements = [with_text_output(element, dialect) for element in elements]
-    return [b",".join(elements)], len(elements), stable
+    text = b",".join(with_text_output(element, dialect) for element in elements)
+    return [text] if elements else [], stable
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The request without its input, as JSON."""
+def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[bytes, bool]:
+    """The request without its input, as JSON, and whether it has a prompt.
 
-    text: bytes
-    has_prompt: bool
-
-
-def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> Head:
-    """The head; where it is exact it is the same for all conversations with these options and tools."""
+    Where it is exact it is the same for all conversations with these options and tools.
+    """
     snapshot, context = rendering.snapshot, rendering.context
     key = NAME if dialect is STANDARD else f"{NAME} {sorted(dialect.lacks)}"
-    head: Head | None = snapshot.shared.get(key) if state is None else None
+    head: tuple[bytes, bool] | None = snapshot.shared.get(key) if state is None else None
     if head is None:
         body = _body(snapshot, state, dialect, context)
-        head = Head(dumps(body), "prompt" in body)
+        head = dumps(body), "prompt" in body
         if state is None and not context.losses and not context.repairs:
             snapshot.shared[key] = head
     return head
@@ -93,13 +85,11 @@ def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> 
 
 def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
-    body = render_fields(FIELDS, settings, context) | _state_keys(state)
+    body = render_fields(FIELDS, settings, context)
+    _set_state(body, state)
     for name in sorted(dialect.lacks & body.keys()):
         context.loss("option", name, f"{name} was left out: the vendor does not take it.")
         del body[name]
-    if state is None:
-        body.pop("previous_response_id", None)
-        body.pop("conversation", None)
     if options := stream_options(settings):
         body["stream_options"] = options
     if tools := wire_tools(snapshot.tools, context):
@@ -124,17 +114,20 @@ def _lacks_json_word(rendering: Rendering, pieces: Sequence[bytes]) -> bool:
     return not is_as_it_came and not any(b"json" in piece.lower() for piece in pieces)
 
 
-def _without_json_mode(head: Head, context: Context) -> Head:
+def _without_json_mode(head: bytes, context: Context) -> bytes:
     context.repair("option", "text.format", "JSON mode was left out: it needs the word JSON in the input.")
-    body = loads(head.text)
+    body = loads(head)
     text = {key: value for key, value in body.pop("text").items() if key != "format"}
-    return Head(dumps(body | ({"text": text} if text else {})), head.has_prompt)
+    return dumps(body | ({"text": text} if text else {}))
 
 
-def _state_keys(state: ServerState | None) -> JsonObject:
-    if state is None or state.previous_response_id is None:
-        return {}
-    return {"previous_response_id": state.previous_response_id}
+def _set_state(body: JsonObject, state: ServerState | None) -> None:
+    """Refer to what the provider holds; without state to nothing, whatever the options say."""
+    if state is None:
+        body.pop("previous_response_id", None)
+        body.pop("conversation", None)
+    elif state.previous_response_id is not None:
+        body["previous_response_id"] = state.previous_response_id
 
 
 def _check(body: JsonObject) -> None:
@@ -159,7 +152,7 @@ def with_text_output(element: bytes, dialect: Dialect) -> bytes:
     return dumps({**item, "output": dumps(item["output"]).decode()})
 
 
-def _whole_input(rendering: Rendering) -> bytes | None:
+def _spelled_input(rendering: Rendering) -> bytes | None:
     """The `input` of a request that is not a list of items, as JSON; None where it is one, as for nearly all."""
     entries, word = rendering.entries, (rendering.spelling or {}).get("input")
     if word == "empty" and not entries:
@@ -171,11 +164,9 @@ def _whole_input(rendering: Rendering) -> bytes | None:
     return None
 
 
-def _joined(head: bytes, pieces: Sequence[bytes] | None, spelled: bytes | None) -> bytes:
-    """The body with `input` as its last key; `whole` is an input that is spelled in another way."""
-    if pieces is None and spelled is None:
+def _with_input(head: bytes, pieces: Sequence[bytes], spelled: bytes | None) -> bytes:
+    """The body with `input` as its last key, where there is one; `spelled` is an input that is not a list of items."""
+    if spelled is None and not pieces:
         return head
-    key = b'"input":' if head == b"{}" else b',"input":'
-    if spelled is not None:
-        return b"".join((head[:-1], key, spelled, b"}"))
-    return b"".join((head[:-1], key, b"[", *(pieces or ()), b"]}"))
+    value = (b"[", *pieces, b"]") if spelled is None else (spelled,)
+    return b"".join((head[:-1], b'"input":' if head == b"{}" else b',"input":', *value, b"}"))

@@ -30,14 +30,14 @@ class TextRow(NamedTuple):
     part: str = ""
 
 
+_REASONING: Final = TextRow("reasoning", "text", "content", "content_index", "reasoning_text")
+_SUMMARY: Final = TextRow("reasoning", "text", "summary", "summary_index", "summary_text")
 # what an event is about -> the text that grows
 TEXTS: Final = {
     "output_text": TextRow("message", "text", "content", "content_index", "output_text"),
     "refusal": TextRow("message", "refusal", "content", "content_index", "refusal"),
-    "reasoning_text": TextRow("reasoning", "text", "content", "content_index", "reasoning_text"),
-    "reasoning": TextRow("reasoning", "text", "content", "content_index", "reasoning_text"),
-    "reasoning_summary_text": TextRow("reasoning", "text", "summary", "summary_index", "summary_text"),
-    "reasoning_summary": TextRow("reasoning", "text", "summary", "summary_index", "summary_text"),
+    **dict.fromkeys(("reasoning_text", "reasoning"), _REASONING),
+    **dict.fromkeys(("reasoning_summary_text", "reasoning_summary"), _SUMMARY),
     "function_call_arguments": TextRow("function_call", "arguments"),
     "mcp_call_arguments": TextRow("mcp_call", "arguments"),
     "custom_tool_call_input": TextRow("custom_tool_call", "input"),
@@ -52,13 +52,7 @@ PARTS: Final = {
 }
 BEGINNINGS: Final = frozenset({"created", "queued", "in_progress"})
 # last word of the event that ends a stream -> status of a response that does not state one
-ENDINGS: Final = {
-    "completed": "completed",
-    "incomplete": "incomplete",
-    "failed": "failed",
-    "cancelled": "cancelled",
-    "done": "completed",
-}
+ENDINGS: Final = {word: word for word in ("completed", "incomplete", "failed", "cancelled")} | {"done": "completed"}
 _STREAMS: Final = ("stdout", "stderr")
 _PICTURE_KEYS: Final = ("background", "output_format", "quality", "size")
 _NO_ERROR_KEYS: Final = frozenset({"type", "sequence_number", "error"})
@@ -104,15 +98,13 @@ class ResponsesAssembler(StreamAssembler):
         if about:
             EVENTS.get(about, status)(self._output, event, about, step)
         elif step in BEGINNINGS or step in ENDINGS:
-            self._take_response(event.get("response"), step)
-
-    def _take_response(self, response: Any, step: str) -> None:
-        if isinstance(response, dict):
-            self._response = {key: value for key, value in response.items() if value is not None}
-        if step in ENDINGS:
-            self.is_ended = True
-            if not isinstance(response, dict) or response.get("status") is None:
-                self._response = {**self._response, "status": ENDINGS[step]}
+            response = event.get("response")
+            if isinstance(response, dict):
+                self._response = {key: value for key, value in response.items() if value is not None}
+            if step in ENDINGS:
+                self.is_ended = True
+                if not isinstance(response, dict) or response.get("status") is None:
+                    self._response = {**self._response, "status": ENDINGS[step]}
 
 
 def as_streamed(item: Any, items: Sequence[JsonObject]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.open_responses.fields import TOOL_KEYS
-from threadkeep.formats.shared.parts import OURS, native_keys, own_block
+from threadkeep.formats.shared.parts import native_keys, own_block, own_keys
 from threadkeep.formats.shared.reports import Context
 
 
@@ -23,7 +23,7 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
     if kind == "provider_tool":
         return own_block(tool, NAME, context, path)
     if kind != "function":
-        return {key: value for key, value in tool.items() if key not in OURS} | native_keys(tool, NAME)
+        return own_keys(tool) | native_keys(tool, NAME)
     kept = {key: value for key, value in tool.items() if key in TOOL_KEYS and value is not None}
     if tool.get("origin") != NAME:  # what a request of this format had goes back as it came
         kept["name"] = context.name(tool.get("name"), f"{path}.name")
@@ -31,11 +31,7 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
 
 
 def tool_choice(choice: Any, context: Context) -> Any:
-    """The tool choice; the choice of a function that is not offered is left out.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
+    """The tool choice; the choice of a function that is not offered is left out."""
     if not isinstance(choice, dict) or choice.get("type") != "function":
         return choice
     name = context.offered_name(choice)

@@ -1,45 +1,137 @@
-"""The input list: what is sent of each item once the whole request has been looked at."""
+"""The input list: what is sent of each item, and what a handle remembers of it.
+
+A list of items is final when every call in it has its output and nothing that comes later can change how it is sent.
+The JSON of a final list is kept, so that the next render only looks at what is new; one that finds anything there that
+reaches back (an output for an old call, an id that was used before) looks at the whole list again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.rendering import Loss, Repair
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.items import wire_item
 from threadkeep.formats.canonical.keys import NAME
-from threadkeep.formats.canonical.snapshots import ServerState
-from threadkeep.formats.open_responses.plan import (
-    NOTHING_IMPORTED,
-    ImportedPlan,
-    InputPlan,
-    plan_of,
-    sent_call_id,
-)
-from threadkeep.formats.shared.pairing import (
-    CALLS,
-    LAYER,
-    MISSING_OUTPUT,
-    OUTPUT_TYPES,
-    Pairing,
-    late_output_message,
-)
+from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
+from threadkeep.formats.open_responses import plan as plans
+from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
+from threadkeep.formats.shared.pairing import CALLS, LAYER, MISSING_OUTPUT, OUTPUT_TYPES, late_output_message
 from threadkeep.formats.shared.reports import Context
+
+KEY: Final = f"{NAME}.input"
+
+
+@dataclass(slots=True)
+class RenderedPrefix:
+    """The beginning of an input list, rendered."""
+
+    count: int = 0  # items
+    elements: int = 0
+    pieces: list[bytes] = field(default_factory=list)  # the elements; all but the first piece begin with a comma
+    losses: list[Loss] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
+    ids: set[bytes] = field(default_factory=set)
+    call_ids: set[str] = field(default_factory=set)
+    sent: int = -1  # the last position that a recorded request has shown
+
+    def grow(self, elements: Sequence[bytes], ids: set[bytes], call_ids: set[str], sent: int) -> None:
+        """Take in the elements of what follows, and what its items use."""
+        self.pieces = self.joined(elements)
+        self.elements += len(elements)
+        self.ids |= ids
+        self.call_ids |= call_ids
+        self.sent = sent
+
+    def joined(self, elements: Sequence[bytes]) -> list[bytes]:
+        """The pieces with other elements behind them: a new list, for another thread may go on from the old one."""
+        text = b",".join(elements)
+        return [*self.pieces, b"," + text if self.pieces else text] if text else self.pieces
+
+
+def joined_input(
+    entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot
+) -> tuple[list[bytes], int]:
+    """The elements of `input` in pieces, and how many of them no later append changes."""
+    # Taken out while it is used: another thread finds none and renders everything.
+    prefix = RenderedPrefix() if memo is None else memo.pop(KEY, None) or RenderedPrefix()
+    if prefix.count > len(entries):
+        prefix = RenderedPrefix()
+    new = entries[prefix.count :] if prefix.count else entries
+    path = FastPath(prefix.ids, prefix.call_ids, prefix.sent)
+    if path.takes(new):
+        context.losses += prefix.losses
+        context.repairs += prefix.repairs
+        prefix.grow(path.payloads, path.ids, path.call_ids, path.sent)
+        _remember(prefix, len(entries), memo)
+        return prefix.pieces, prefix.elements
+    as_came, tail = plans.imported_plan(snapshot), context.apart()
+    plan = plan_of(new, as_came)
+    elements, stable = _rendered(new, plan, tail)
+    if prefix.count and (_reaches_back(plan, prefix) or _cleans_names(tail)):  # names depend on all names before
+        prefix, tail = RenderedPrefix(), context.apart()
+        plan = plan_of(entries, as_came)
+        elements, stable = _rendered(entries, plan, tail)
+    context.losses += [*prefix.losses, *tail.losses]
+    context.repairs += [*prefix.repairs, *tail.repairs]
+    stable += prefix.elements
+    if memo is None or _cleans_names(tail) or not _is_settled(plan, entries):
+        return prefix.joined(elements), stable
+    prefix.losses += tail.losses
+    prefix.repairs += tail.repairs
+    prefix.grow(elements, plan.ids, plans.used_call_ids(plan), max(prefix.sent, plan.pairing.sent))
+    _remember(prefix, len(entries), memo)
+    return prefix.pieces, stable
+
+
+def _remember(prefix: RenderedPrefix, count: int, memo: dict[str, Any] | None) -> None:
+    if memo is not None:
+        prefix.count = count
+        memo[KEY] = prefix
+
+
+def _reaches_back(plan: InputPlan, prefix: RenderedPrefix) -> bool:
+    return bool(
+        plan.pairing.unknown
+        or plan.pairing.orphans
+        or not prefix.ids.isdisjoint(plan.ids)
+        or not prefix.call_ids.isdisjoint(plans.used_call_ids(plan))
+    )
+
+
+def _cleans_names(context: Context) -> bool:
+    return any(repair.code == "name" for repair in context.repairs)
+
+
+def _is_settled(plan: InputPlan, entries: Sequence[Entry]) -> bool:
+    """Whether nothing waits for what comes later: a call for its output, or reasoning for what it leads to."""
+    if plan.pairing.unanswered:
+        return False
+    for entry in reversed(entries):
+        if entry.type in ("reasoning", plans.TRIGGER):
+            return False
+        if entry.payload is not None and entry.position not in plan.left_out:
+            return True
+    return False
 
 
 def input_of(
-    entries: Sequence[Entry], state: ServerState | None, context: Context, as_came: ImportedPlan = NOTHING_IMPORTED
+    entries: Sequence[Entry], state: ServerState | None, context: Context, as_came: InputPlan
 ) -> tuple[list[bytes], int]:
     """The elements of `input` as JSON, and how many of them no later append changes."""
     plan = plan_of(entries, as_came, knows_more=state is not None)
-    shown = entries if state is None else _news(entries, state)
-    overdue = [] if state is None else list(_overdue(plan, shown, plan.pairing, context))
-    elements, stable = rendered_elements(shown, plan, context)
+    if state is None:
+        return _rendered(entries, plan, context)
+    shown = _news(entries, state)
+    overdue = list(_overdue(plan, shown, context))
+    elements, stable = _rendered(shown, plan, context)
     return [*overdue, *elements], stable
 
 
-def rendered_elements(entries: Sequence[Entry], plan: InputPlan, context: Context) -> tuple[list[bytes], int]:
+def _rendered(entries: Sequence[Entry], plan: InputPlan, context: Context) -> tuple[list[bytes], int]:
     """The items as the plan has them sent, and how many of the elements no later append changes."""
     special = plan.positions()
     elements: list[bytes] = []
@@ -66,21 +158,15 @@ def _is_sent_as_stored(entry: Entry) -> bool:
 
 def _news(entries: Sequence[Entry], state: ServerState) -> list[Entry]:
     """What the provider does not have: what follows its answer, and what came in while it was answering."""
-    answer = next((entry for entry in reversed(entries) if _is_of_answer(entry, state)), None)
-    if answer is None or answer.seen is None:
-        return [entry for entry in entries if entry.position > state.boundary or entry.turn == LAYER]
-    seen = answer.seen
+    known = (entry for entry in reversed(entries) if entry.position <= state.boundary)
+    seen, turn = next(((entry.seen, entry.turn) for entry in known if entry.seen is not None), (None, None))
     return [
         entry
         for entry in entries
         if entry.position > state.boundary
-        or (entry.position > seen and entry.turn != answer.turn)
         or entry.turn == LAYER
+        or (seen is not None and entry.position > seen and entry.turn != turn)
     ]
-
-
-def _is_of_answer(entry: Entry, state: ServerState) -> bool:
-    return entry.position <= state.boundary and entry.seen is not None
 
 
 def _sent(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
@@ -89,8 +175,9 @@ def _sent(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
     if position in plan.left_out:
         code, detail = plan.left_out[position]
         (context.loss if code == "orphan_output" else context.repair)(code, "", detail)
-    elif position in plan.late:
-        yield from _late(entry, plan.late[position], context)
+    elif position in plan.pairing.late:
+        context.late_output(entry)
+        yield from _written(late_output_message(entry.item(), plan.pairing.late[position].item()), context)
     elif any(position in ids for ids in (plan.call_ids, plan.answer_ids, plan.idless)):
         yield from _with_other_ids(entry, plan, context)
     elif entry.rest is None and entry.payload is not None:
@@ -99,7 +186,7 @@ def _sent(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
         yield from _written(entry.item(), context)
 
 
-def _written(item: dict[str, Any], context: Context) -> Iterator[bytes]:
+def _written(item: JsonObject, context: Context) -> Iterator[bytes]:
     element = wire_item(item, context)
     if element is not None:
         yield dumps(element)
@@ -122,21 +209,16 @@ def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator
     yield dumps(item)
 
 
-def _late(output: Entry, call: Entry, context: Context) -> Iterator[bytes]:
-    context.late_output(output)
-    yield from _written(late_output_message(output.item(), call.item()), context)
-
-
 def _placeholders(calls: Sequence[Entry], plan: InputPlan, context: Context) -> Iterator[bytes]:
     for call in calls:
         context.missing_output(call, MISSING_OUTPUT)
-        call_id = plan.call_ids.get(call.position) or sent_call_id(call)
+        call_id = plan.call_ids.get(call.position) or plans.sent_call_id(call)
         yield dumps({"type": OUTPUT_TYPES[CALLS[call.type]], "call_id": call_id, "output": MISSING_OUTPUT})
 
 
-def _overdue(plan: InputPlan, shown: Sequence[Entry], pairing: Pairing, context: Context) -> Iterator[bytes]:
+def _overdue(plan: InputPlan, shown: Sequence[Entry], context: Context) -> Iterator[bytes]:
     """Placeholders for calls that the provider has and still waits for."""
     here = {entry.position for entry in shown}
     for position, calls in plan.placeholders.items():
         if position not in here:
-            yield from _placeholders([call for call in calls if call.position > pairing.sent], plan, context)
+            yield from _placeholders([call for call in calls if call.position > plan.pairing.sent], plan, context)

@@ -41,7 +41,7 @@ def arguments_text(value: Any) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is JSON, strictly by the standard."""
+    """Whether a text is JSON, strictly by the standard, which allows the lone surrogates that orjson refuses."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -39,26 +39,19 @@ def mark_request(body: JsonObject, end: int | None = None) -> JsonObject:
         marked = mark_request({**body, "messages": body["messages"][:end]})
         return {**marked, "messages": [*marked["messages"], *rest]}
     marked = dict(body)
-    room = MOST - len([*_marks_of(body.get("tools")), *_marks_of(body.get("system")), *_own(body)])
+    room = _room(body)
     for key, behind in (("system", ("messages",)), ("tools", ("system", "messages"))):
-        elements: Any = marked.get(key)
-        last = _last_of(elements) if room > 1 else None
+        last = _last_of(marked.get(key)) if room > 1 else None
         if last is not None:
             later = [mark for other in behind for mark in _marks_of(marked.get(other))]
-            marked[key] = [
-                *elements[:last],
-                {**elements[last], MARK: _mark([*later, *_own(body)])},
-                *elements[last + 1 :],
-            ]
+            marked[key] = list(marked[key])
+            marked[key][last] = {**marked[key][last], MARK: _mark([*later, *_own(body)])}
             room -= 1
     return mark_messages(marked)
 
 
 def _last_of(elements: Any) -> int | None:
-    """The index of the last tool or system block that takes a mark; None where one has a mark already.
-
-    Tools whose loading is deferred take none.
-    """
+    """The index of the last tool or system block that takes a mark, which deferred tools do not; None where one has."""
     if not isinstance(elements, list) or any(_marks_of(elements)):
         return None
     able = [index for index, block in enumerate(elements) if _takes_mark(block) and not block.get("defer_loading")]
@@ -75,9 +68,8 @@ def mark_messages(body: JsonObject) -> JsonObject:
         return body
     blocks = dict(_blocks(messages))
     before = {place for place, block in blocks.items() if block.get(MARK) is not None}
-    fixed = [*_marks_of(body.get("tools")), *_marks_of(body.get("system")), *_own(body)]
     nested = [mark for block in blocks.values() for mark in _marks_of(block.get("content"))]
-    room = max(MOST - len(fixed) - len(nested), 0)
+    room = max(_room(body) - len(nested), 0)
     # a request with a mark of its own is marked at its end by the service
     ends = set() if body.get(MARK) is not None else _ends(blocks, len(messages) - 1)
     marked = sorted(before | ends)
@@ -96,6 +88,11 @@ def lost_marks(before: JsonObject, after: JsonObject) -> int:
     """How many marks the messages of a request had before that they do not have now."""
     now = dict(_blocks(after["messages"]))
     return sum(block.get(MARK) is not None and MARK not in now[place] for place, block in _blocks(before["messages"]))
+
+
+def _room(body: JsonObject) -> int:
+    """How many marks there may be on messages."""
+    return MOST - len([*_marks_of(body.get("tools")), *_marks_of(body.get("system")), *_own(body)])
 
 
 def _blocks(messages: Sequence[Any]) -> Iterator[tuple[Place, JsonObject]]:

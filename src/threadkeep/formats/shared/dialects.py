@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from threadkeep.domain import options as known
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.options import dialect_name
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 
@@ -28,36 +28,26 @@ _COMPLETION: Final = "max_completion_tokens"
 
 
 class Family(NamedTuple):
-    """How models of one family are asked to reason; the defaults are the general rule.
+    """How models of one family are asked to reason; the defaults are the general rule."""
 
-    Attributes:
-        efforts: effort -> the word for it, "off" for all of `OFF`; others are sent as they are. None: none is sent.
-        on: what is sent along with an effort.
-        off: what is sent in place of it to turn reasoning off; None: that is an effort like others.
-        limit: the name of the token limit.
-    """
-
+    # effort -> the word for it, "off" for all of `OFF`; others are sent as they are. None: none is sent.
     efforts: Mapping[str, str] | None = {}
-    on: Mapping[str, JsonObject] = {}
-    off: Mapping[str, JsonObject] | None = None
-    limit: str = _MAX_TOKENS
+    on: Mapping[str, JsonObject] = {}  # what is sent along with an effort
+    off: Mapping[str, JsonObject] | None = None  # what is sent to turn reasoning off; None: an effort like others
+    limit: str = _MAX_TOKENS  # the name of the token limit
 
 
 _ENABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "enabled"}}
 _DISABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "disabled"}}
 GENERAL: Final = Family()
 GLM: Final = Family(
-    {"minimal": "high", "low": "high", "medium": "high", "high": "high", "xhigh": "max", "max": "max"},
-    _ENABLED,
-    _DISABLED,
+    dict.fromkeys(("minimal", "low", "medium", "high"), "high") | {"xhigh": "max", "max": "max"}, _ENABLED, _DISABLED
 )
 KIMI: Final = Family(_TO_LOW_AND_MAX)
 MIMO: Final = Family(None, _ENABLED, _DISABLED, _COMPLETION)
 MINIMAX: Final = Family(None, {"thinking": {"type": "adaptive"}}, _DISABLED, _COMPLETION)
 DEEPSEEK: Final = Family({"xhigh": "max"})
-MISTRAL: Final = Family(
-    dict.fromkeys(("minimal", "low", "medium", "xhigh", "max"), "high") | {"off": "none"},
-)
+MISTRAL: Final = Family(dict.fromkeys(("minimal", "low", "medium", "xhigh", "max"), "high") | {"off": "none"})
 
 # how names of models begin, whatever vendor stands before them (the first match counts) -> family
 FAMILIES: Final = (
@@ -72,39 +62,25 @@ FAMILIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What requests a vendor takes. The defaults are those of OpenAI's own API, and of the Responses API of others.
+    """What requests a vendor takes. The defaults are those of OpenAI's own API, and of the Responses API of others."""
 
-    Attributes:
-        family: how models that are not in `FAMILIES` are asked to reason; None: all of them as OpenAI's.
-        limit: the name of the token limit; None: that of the model's family, or of the format.
-        reasoning: "object": effort and budget stand in an object `reasoning`.
-        text: "string": content that is only text is sent as one string; "parts": the instructions are parts, too.
-        plain_texts: text parts hold only their text (and a cache mark), and are never empty.
-        results: what tools returned: parts where there are several, one text, or the JSON text of the parts.
-        takes_developer: whether the role developer is known; else such messages get the role system.
-        thoughts: the key of the reasoning that every assistant message must have while the model reasons, even if it
-            is empty.
-        prefix: the key that marks a final assistant message as one to be continued.
-        call_id: the form of call ids.
-        renamed: keys of the request under other names.
-        choices: tool choices under other names.
-        lacks: keys of the request that the vendor refuses.
-        marks: what takes cache marks: nothing, tools, or tools and content, for `marked_models` alone.
-    """
-
-    family: Family | None = None
-    limit: str | None = None
-    reasoning: Literal["effort", "object"] = "effort"
+    family: Family | None = None  # how models that are not in `FAMILIES` are asked to reason; None: all as OpenAI's
+    limit: str | None = None  # the name of the token limit; None: that of the model's family, or of the format
+    reasoning: Literal["effort", "object"] = "effort"  # "object": effort and budget stand in an object `reasoning`
+    # "string": content that is only text is sent as one string; "parts": the instructions are parts, too
     text: Literal["as it is", "string", "parts"] = "as it is"
-    plain_texts: bool = False
+    plain_texts: bool = False  # text parts hold only their text (and a cache mark), and are never empty
+    # what tools returned: parts where there are several, one text, or the JSON text of the parts
     results: Literal["parts", "text", "json"] = "parts"
-    takes_developer: bool = True
+    takes_developer: bool = True  # whether the role developer is known; else such messages get the role system
+    # the key of the reasoning that every assistant message must have while the model reasons, even if it is empty
     thoughts: str | None = None
-    prefix: str | None = None
-    call_id: re.Pattern[str] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    choices: Mapping[str, str] = field(default_factory=dict)
-    lacks: frozenset[str] = frozenset()
+    prefix: str | None = None  # the key that marks a final assistant message as one to be continued
+    call_id: re.Pattern[str] | None = None  # the form of call ids
+    renamed: Mapping[str, str] = field(default_factory=dict)  # keys of the request under other names
+    choices: Mapping[str, str] = field(default_factory=dict)  # tool choices under other names
+    lacks: frozenset[str] = frozenset()  # keys of the request that the vendor refuses
+    # what takes cache marks: nothing, tools, or tools and content, for `marked_models` alone
     marks: Literal["none", "tools", "parts"] = "none"
     marked_models: re.Pattern[str] = re.compile("")
 
@@ -155,20 +131,10 @@ RESPONSES: Final[Mapping[str, Dialect]] = {
 }
 
 
-def dialect_name(snapshot: Snapshot, options: RenderOptions) -> str | None:
-    """The dialect of a request: that of this call, else that of the conversation; None when neither names one."""
-    name: str | None = options.dialect or snapshot.settings.get("dialect")
-    return name
-
-
 def dialect_of(table: Mapping[str, Dialect], snapshot: Snapshot, options: RenderOptions) -> Dialect:
-    """What the vendor takes in a request of a format, by the format's table.
-
-    Raises:
-        InvalidOption: the conversation names an unknown dialect.
-    """
-    name = dialect_name(snapshot, options)
-    return STANDARD if name is None else table[known.dialect_name("dialect", name)]
+    """What the vendor takes in a request of a format, by the format's table; this call's dialect takes precedence."""
+    name = options.dialect or snapshot.settings.get("dialect")
+    return STANDARD if name is None else table[dialect_name("dialect", name)]
 
 
 def family_of(dialect: Dialect, model: object) -> Family | None:

@@ -104,13 +104,16 @@ def read_fields(rows: Iterable[Row], body: JsonObject) -> tuple[JsonObject, Json
 def _option(row: Field | FieldGroup, keys: JsonObject) -> Any:
     """The value of the option that renders as these keys, as it is kept; None when there is none."""
     scratch = Context()
+    nested: JsonObject = {}
+    for target, sent in keys.items():
+        place(nested, target, sent)
     try:
         if isinstance(row, FieldGroup):
             option = None if row.back is None else row.back(keys)
         else:
             option = keys[row.target] if row.back is None else row.back(keys[row.target])
         value = None if option is None else OPTIONS[row.option].coerce(option)
-        if value is None or render_fields((row,), {row.option: value}, scratch) != _nested(keys):
+        if value is None or render_fields((row,), {row.option: value}, scratch) != nested:
             return None
     except (InvalidOption, CannotRender):
         return None
@@ -121,13 +124,6 @@ def value_at(body: Any, target: str) -> Any:
     """What stands at a place of a request; None where nothing does."""
     for key in target.split("."):
         body = body.get(key) if isinstance(body, dict) else None
-    return body
-
-
-def _nested(keys: JsonObject) -> JsonObject:
-    body: JsonObject = {}
-    for target, value in keys.items():
-        place(body, target, value)
     return body
 
 
@@ -228,13 +224,11 @@ def metadata(value: Any, context: Context) -> Any:
     pairs: JsonObject = {}
     for key, inner in value.items():
         text = dumps(inner).decode() if isinstance(inner, int | float) else inner
-        if isinstance(text, str) and len(key) <= _METADATA_KEY and len(text) <= _METADATA_VALUE:
+        fits = isinstance(text, str) and len(key) <= _METADATA_KEY and len(text) <= _METADATA_VALUE
+        if fits and len(pairs) < _METADATA_PAIRS:
             pairs[key] = text
         elif inner is not None:
             context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
-    for key in list(pairs)[_METADATA_PAIRS:]:
-        del pairs[key]
-        context.loss("metadata", f"metadata.{key}", f"metadata.{key} was left out: {_METADATA_RULE}.")
     return pairs
 
 

@@ -17,23 +17,14 @@ _HASH: Final = 33  # a hash and the underscore before it
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Which function names a format takes.
+    """Which function names a format takes."""
 
-    Attributes:
-        longest: how many characters.
-        valid: what a name looks like, apart from its length.
-        refused: characters that no name has.
-        prefix: what is put before a name that does not begin as names do.
-        alphabet: the characters, in words.
-        room: how many characters a name with a hash has at most.
-    """
-
-    longest: int = 64
-    valid: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
-    refused: re.Pattern[str] = re.compile(r"[^A-Za-z0-9_-]")
-    prefix: str = ""
-    alphabet: str = "A-Z a-z 0-9 _ -"
-    room: int = 64
+    longest: int = 64  # characters
+    valid: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")  # what a name looks like, apart from its length
+    refused: re.Pattern[str] = re.compile(r"[^A-Za-z0-9_-]")  # characters that no name has
+    prefix: str = ""  # what is put before a name that does not begin as names do
+    alphabet: str = "A-Z a-z 0-9 _ -"  # the characters, in words
+    room: int = 64  # how many characters a name with a hash has at most
 
     def takes(self, name: object) -> bool:
         """Whether it is a name that is sent as it is."""
@@ -53,17 +44,13 @@ class NameRule:
 
 
 OPENAI_NAMES: Final = NameRule()
+is_valid_name: Final = OPENAI_NAMES.takes  # whether every provider of the OpenAI family takes this name
 
 
 def hashed(original: str, position: int | None = None) -> str:
     """32 hexadecimal digits that stand for a text (at a position, where the same text occurs twice)."""
     text = original if position is None else f"{original}\0{position}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def is_valid_name(name: object) -> bool:
-    """Whether every provider of the OpenAI family takes this name."""
-    return OPENAI_NAMES.takes(name)
 
 
 class Names:

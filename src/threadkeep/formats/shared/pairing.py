@@ -35,29 +35,17 @@ _position = attrgetter("position")
 
 @dataclass(slots=True)
 class Pairing:
-    """Which output answers which call; keys are positions.
+    """Which output answers which call; keys are positions."""
 
-    Attributes:
-        all_calls: all calls, in order.
-        answers: call -> its output, which came in time.
-        calls: output -> its call, for outputs in time.
-        late: output -> its call, for outputs that came after the placeholder was sent.
-        unanswered: calls that get a placeholder.
-        sent: the last position that a recorded request has shown.
-        orphans: outputs whose calls are all answered.
-        unknown: first outputs of an id that no call here has.
-        alone: calls and outputs that are sent unpaired, because the imported request had them so; they are neither
-            `unanswered` nor `orphans` nor `unknown`.
-    """
-
-    all_calls: list[Entry] = field(default_factory=list)
-    answers: dict[int, Entry] = field(default_factory=dict)
-    calls: dict[int, Entry] = field(default_factory=dict)
-    late: dict[int, Entry] = field(default_factory=dict)
-    unanswered: dict[int, Entry] = field(default_factory=dict)
-    sent: int = -1
-    orphans: list[Entry] = field(default_factory=list)
-    unknown: list[Entry] = field(default_factory=list)
+    all_calls: list[Entry] = field(default_factory=list)  # in order
+    answers: dict[int, Entry] = field(default_factory=dict)  # call -> its output, which came in time
+    calls: dict[int, Entry] = field(default_factory=dict)  # output -> its call, for outputs in time
+    late: dict[int, Entry] = field(default_factory=dict)  # the same for those that came after the placeholder was sent
+    unanswered: dict[int, Entry] = field(default_factory=dict)  # calls that get a placeholder
+    sent: int = -1  # the last position that a recorded request has shown
+    orphans: list[Entry] = field(default_factory=list)  # outputs whose calls are all answered
+    unknown: list[Entry] = field(default_factory=list)  # first outputs of an id that no call here has
+    # sent unpaired, because the imported request had them so; neither `unanswered` nor `orphans` nor `unknown`
     alone: set[int] = field(default_factory=set)
 
     def pending(self) -> set[int]:
@@ -70,8 +58,7 @@ def left_alone(snapshot: Snapshot, format_name: str) -> frozenset[int]:
     imported = snapshot.imported
     if imported is None or imported.format != format_name:
         return frozenset()
-    pairing = paired(upto(snapshot.entries, imported.count - 1))
-    lonely = [*pairing.unanswered.values(), *pairing.orphans, *pairing.unknown]
+    lonely = _lonely(paired(upto(snapshot.entries, imported.count - 1)))
     return frozenset(entry.position for entry in lonely if entry.origin == format_name)
 
 
@@ -99,9 +86,13 @@ def paired(entries: Sequence[Entry], alone: Collection[int] = ()) -> Pairing:
     return pairing
 
 
+def _lonely(pairing: Pairing) -> list[Entry]:
+    """Calls and outputs without a partner."""
+    return [*pairing.unanswered.values(), *pairing.orphans, *pairing.unknown]
+
+
 def _leave_alone(pairing: Pairing, alone: Collection[int]) -> None:
-    lonely = [*pairing.unanswered.values(), *pairing.orphans, *pairing.unknown]
-    pairing.alone = {entry.position for entry in lonely}.intersection(alone)
+    pairing.alone = {entry.position for entry in _lonely(pairing)}.intersection(alone)
     pairing.unanswered = {position: call for position, call in pairing.unanswered.items() if position not in alone}
     pairing.orphans = [output for output in pairing.orphans if output.position not in alone]
     pairing.unknown = [output for output in pairing.unknown if output.position not in alone]
@@ -138,7 +129,7 @@ def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | No
     waiting = [call for call in pairing.unanswered.values() if _waits(call, entries)]
     spans += [(call.position, entries[-1].position + 1) for call in waiting]
     end = len(entries) if upto is None else bisect_right(entries, upto, key=_position)
-    for index in range(end - 1, -1, -1):
+    for index in reversed(range(end)):
         position = entries[index].position
         if not _goes_on(entries, index) and not any(call <= position < output for call, output in spans):
             return position

@@ -8,12 +8,12 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from threadkeep.domain.items import Item, item_from_object
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import body_object
 from threadkeep.domain.rendering import ImportInfo
 from threadkeep.domain.session import Session
-from threadkeep.errors import CannotParse, InvalidItem, InvalidOption
-from threadkeep.formats.shared.provider_errors import json_body, shortened
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ProviderError
+from threadkeep.formats.shared.provider_errors import SENT_BODY, shortened
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,13 +44,22 @@ def parser(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def response_object(body: Any) -> JsonObject:
-    """The response body as a JSON object.
-
-    Raises:
-        ProviderError: it is text that is not JSON, such as the error page of a gateway.
-        CannotParse: it is JSON, but not an object.
-    """
-    return body if isinstance(body, dict) else json_body(body)
+    """The response body as a JSON object; what is not JSON, such as the error page of a gateway, is an error."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        try:
+            body = bytes(body).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # gateways do not always answer in UTF-8
+            body = bytes(body).decode("latin-1")
+    if isinstance(body, str):
+        try:
+            body = loads(body)
+        except ValueError:
+            raise ProviderError(shortened(body.strip()) or None) from None
+    if isinstance(body, list) and len(body) == 1 and isinstance(body[0], dict) and "error" in body[0]:
+        body = body[0]
+    if not isinstance(body, dict):
+        raise CannotParse(f"The response body is {shortened(body)}, not a JSON object.", hint=SENT_BODY)
+    return body
 
 
 def status_of(word: Any, statuses: Mapping[str, str], format_name: str) -> str:
@@ -66,11 +75,7 @@ def status_of(word: Any, statuses: Mapping[str, str], format_name: str) -> str:
 
 
 def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject:
-    """A request as a JSON object: given as such, as JSON text, or as an object of an SDK.
-
-    Raises:
-        CannotParse: it is not an object, or has no `messages` where the turns should be.
-    """
+    """A request as a JSON object: given as such, as JSON text, or as an object of an SDK."""
     body = body_object(payload)
     if not isinstance(body, dict):
         raise CannotParse(
@@ -86,11 +91,7 @@ def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject
 
 
 def turns_in(turns: Any, format_name: str) -> list[Any]:
-    """Turns as a list: one turn, several, or JSON text of these.
-
-    Raises:
-        CannotParse: they are something else.
-    """
+    """Turns as a list: one turn, several, or JSON text of these."""
     body = body_object(turns)
     body = [body] if isinstance(body, dict) else body
     if isinstance(body, list | tuple):
@@ -106,16 +107,10 @@ def items_of_turns(turns: Iterable[Iterable[JsonObject]]) -> list[list[Item]]:
 
 
 def checked_content(message: JsonObject, where: str) -> Any:
-    """What a message says under `content`, if anything.
-
-    Raises:
-        CannotParse: it has `parts` in its place, which are Gemini's: all that it says would be lost.
-    """
+    """What a message says under `content`, if anything; `parts` in its place are Gemini's, and would be lost."""
     content = message.get("content")
     if content is None and isinstance(message.get("parts"), list | dict):
-        raise CannotParse(
-            f"{where} has parts and no content: {shortened(message)}.", hint="Check the name of the format."
-        )
+        raise CannotParse(f"{where} has parts and no content: {shortened(message)}.", hint=CHECK_FORMAT)
     return content
 
 

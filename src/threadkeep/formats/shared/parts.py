@@ -48,6 +48,11 @@ def _is_null(value: Any) -> bool:
     return all(map(_is_null, value.values())) if isinstance(value, dict) else value is None
 
 
+def own_keys(thing: JsonObject, known: Collection[str] | None = None) -> JsonObject:
+    """The keys of an item, part or tool that a wire can have; of those that are known, where that is said."""
+    return {key: value for key, value in thing.items() if key not in OURS and (known is None or key in known)}
+
+
 def split_native(thing: JsonObject, known: Collection[str], name: str) -> JsonObject:
     """An object from the wire, with the keys that have no canonical name put under `native`."""
     strange = {key: value for key, value in thing.items() if key not in known}
@@ -74,12 +79,7 @@ def own_block(thing: JsonObject, name: str, context: Context, path: str) -> Any:
     return None
 
 
-def no_refusal(_part: JsonObject, context: Context, path: str) -> None:
-    """Leave a refusal out."""
-    context.loss("refusal", path, "The refusal was left out.")
-
-
-def no_reasoning(_part: JsonObject, context: Context, path: str) -> None:
+def _no_reasoning(_part: JsonObject, context: Context, path: str) -> None:
     """Leave a text of reasoning out."""
     context.loss("reasoning", path, "A text of reasoning was left out.")
 
@@ -96,10 +96,7 @@ def unknown_part(part: JsonObject, context: Context, path: str) -> None:
 
 # part type -> what leaves it out, for formats and places that do not take it
 NOT_SENT: Final[dict[str, Mapper]] = {
-    "refusal": no_refusal,
-    "reasoning_text": no_reasoning,
-    "summary_text": no_reasoning,
-    "input_image": no_media,
-    "input_file": no_media,
-    "input_video": no_media,
+    "refusal": lambda _part, context, path: context.loss("refusal", path, "The refusal was left out."),
+    **dict.fromkeys(("reasoning_text", "summary_text"), _no_reasoning),
+    **dict.fromkeys(sorted(MEDIA), no_media),
 }

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import shown
-from threadkeep.errors import CannotParse, ProviderError
+from threadkeep.errors import ProviderError
 
 if TYPE_CHECKING:
     from threadkeep.formats.base import ErrorKeys
@@ -29,24 +29,6 @@ _CODES: Final = ("code", "error_code", "errorCode")
 _TYPES: Final = ("type", "__type", "error_type")
 _STATUSES: Final = ("status", "status_code", "http_status", "statusCode", "raw_status_code", "code")
 _DIGITS: Final = re.compile(r"[1-5][0-9]{2}")
-
-
-def json_body(body: Any) -> JsonObject:
-    """The response body as a JSON object.
-
-    Raises:
-        ProviderError: it is text that is not JSON, such as the error page of a gateway.
-        CannotParse: it is JSON, but not an object.
-    """
-    if isinstance(body, bytes | bytearray | memoryview):
-        body = _decoded(bytes(body))
-    if isinstance(body, str):
-        body = _read(body)
-    if isinstance(body, list) and len(body) == 1 and isinstance(body[0], dict) and "error" in body[0]:
-        body = body[0]
-    if not isinstance(body, dict):
-        raise CannotParse(f"The response body is {shortened(body)}, not a JSON object.", hint=SENT_BODY)
-    return body
 
 
 def provider_error(body: JsonObject, format_name: str | None = None) -> ProviderError | None:
@@ -65,11 +47,6 @@ def provider_error(body: JsonObject, format_name: str | None = None) -> Provider
     if isinstance(errors, list) and errors:
         return _error_of(errors[0]) if isinstance(errors[0], dict) else ProviderError(shortened(errors[0]))
     return _error_of(body, is_envelope=False)
-
-
-def event_error(error: Any) -> ProviderError:
-    """The error that an event of a stream states, as an exception."""
-    return provider_error({"error": error}) or ProviderError(shortened(error))
 
 
 def _own_error(body: JsonObject, keys: ErrorKeys) -> ProviderError | None:
@@ -106,7 +83,7 @@ def _error_of(error: JsonObject, *, is_envelope: bool = True) -> ProviderError |
         error = inner
     code, kind = _first_word(error, _CODES), _first_word(error, _TYPES)
     if kind is None and isinstance(error.get("status"), str):
-        kind = _word(error["status"])
+        kind = _first_word(error, ("status",))
     message = next((_text(error[key]) for key in _MESSAGES if error.get(key)), None)
     if message is None and not (is_envelope and (code or kind)):
         return None
@@ -115,7 +92,8 @@ def _error_of(error: JsonObject, *, is_envelope: bool = True) -> ProviderError |
 
 
 def _first_word(error: JsonObject, keys: Iterable[str]) -> str | None:
-    return next((word for key in keys if (word := _word(error.get(key))) is not None), None)
+    words = (error[key] for key in keys if isinstance(error.get(key), str | int))
+    return next((str(word) for word in words if word != "" and not isinstance(word, bool)), None)
 
 
 def _status(value: Any) -> int | None:
@@ -133,22 +111,3 @@ def _text(value: Any, levels: int = 4) -> str:
         inner = next((value[key] for key in _MESSAGES if value.get(key)), None)
         return shortened(value) if inner is None else _text(inner, levels - 1)
     return value if isinstance(value, str) else shortened(value)
-
-
-def _word(value: Any) -> str | None:
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None
-
-
-def _decoded(body: bytes) -> str:
-    """The text of a body; gateways do not always answer in UTF-8."""
-    try:
-        return body.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return body.decode("latin-1")
-
-
-def _read(text: str) -> Any:
-    try:
-        return loads(text)
-    except ValueError:
-        raise ProviderError(shortened(text.strip()) or None) from None

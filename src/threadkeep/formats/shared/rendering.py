@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from threadkeep.domain.jsontext import PLAIN, JsonObject, dumps, encode
 from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.texts import with_valid_texts
 from threadkeep.formats.shared.views import View, view_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 _CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
+_LONE: Final = re.compile("[\ud800-\udfff]")
 _codec: Final = itemgetter(Entry._fields.index("codec"))
 
 
 @dataclass(slots=True)
 class Rendering:
-    """A request while it is rendered.
-
-    Attributes:
-        view: the entries that it shows.
-        context: what mappers need, and where they report.
-        imported: how many items came with the request of this format that the conversation began as.
-        spelling: how that request spelled things; None where there was no such request.
-        text_repairs: repairs of texts that are not valid Unicode.
-    """
+    """A request while it is rendered."""
 
     format_name: str
     snapshot: Snapshot
     options: RenderOptions
-    view: View
-    context: Context
-    imported: int = 0
-    spelling: JsonObject | None = None
-    text_repairs: list[Repair] = field(default_factory=list)
+    view: View  # the entries that it shows
+    context: Context  # what mappers need, and where they report
+    imported: int = 0  # how many items came with the request of this format that the conversation began as
+    spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
+    text_repairs: list[Repair] = field(default_factory=list)  # of texts that are not valid Unicode
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -53,13 +46,14 @@ class Rendering:
         return self.view.entries
 
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
-        """The rendered request; `stable` is how many of its turns no later append changes.
-
-        Raises:
-            LossError: the options are strict and the request is not exact.
-        """
-        head = self.view.head
-        is_plain = not isinstance(body, bytes) and self._is_plain()
+        """The rendered request; `stable` is how many of its turns no later append changes."""
+        head, snapshot = self.view.head, self.snapshot
+        # whether orjson writes everything that a request of these entries can hold
+        is_plain = (
+            not isinstance(body, bytes)
+            and not any(map(_codec, self.view.entries))
+            and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
+        )
         rendered = (PlainRendered if is_plain else Rendered)(
             losses=self.context.losses,
             repairs=self.context.repairs,
@@ -70,27 +64,19 @@ class Rendering:
         )
         if self.options.strict:
             rendered.strictly(self.format_name)
-        rendered.repairs += [
-            repair for repair in self.text_repairs if repair.position is not None and repair.position <= head
-        ]
+        rendered.repairs += [repair for repair in self.text_repairs if (repair.position or 0) <= head]
         return rendered
-
-    def _is_plain(self) -> bool:
-        """Whether orjson writes everything that a request of these entries can hold."""
-        snapshot = self.snapshot
-        return not any(map(_codec, self.view.entries)) and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
 
 
 def begin(session: Session | Snapshot, options: RenderOptions, format_name: str, context: Context) -> Rendering:
     """What a request is rendered from: a session, or a snapshot of a stored conversation, with its texts checked."""
-    snapshot = session if isinstance(session, Snapshot) else snapshot_of(session)
+    snapshot = snapshot_of(session)
     repairs: list[Repair] = []
     if not _has_valid_texts(snapshot):
         snapshot, repairs = with_valid_texts(snapshot, format_name)
     context.tools = snapshot.tools
-    rendering = Rendering(
-        format_name, snapshot, options, view_of(snapshot, options, format_name), context, text_repairs=repairs
-    )
+    view = view_of(snapshot, options, format_name)
+    rendering = Rendering(format_name, snapshot, options, view, context, text_repairs=repairs)
     imported = snapshot.imported
     if imported is not None and imported.format == format_name:
         rendering.imported, rendering.spelling = imported.count, imported.spelling
@@ -108,6 +94,42 @@ def _has_valid_texts(snapshot: Snapshot) -> bool:
     if memo is not None:
         memo[_CHECKED] = len(entries)
     return True
+
+
+def with_valid_texts(snapshot: Snapshot, format_name: str) -> tuple[Snapshot, list[Repair]]:
+    """The snapshot with U+FFFD in place of what is not Unicode, and the repairs; rows keep their texts as they are.
+
+    Lone surrogates stand for bytes that were not UTF-8 (``errors="surrogateescape"``), or came in as JSON escapes. No
+    provider takes them, and HTTP clients fail over them. What goes back to its own origin goes as it came.
+    """
+    entries = [_repaired(entry, format_name) for entry in snapshot.entries]
+    changed = [entry.position for entry, other in zip(snapshot.entries, entries, strict=True) if entry is not other]
+    if not changed:
+        return snapshot, []
+    detail = "Characters that are not Unicode were sent as U+FFFD."
+    return replace(snapshot, entries=entries), [Repair("invalid_text", position, "", detail) for position in changed]
+
+
+def _repaired(entry: Entry, format_name: str) -> Entry:
+    """An entry with valid texts; ids stay, so that calls and outputs still match."""
+    if not entry.codec or entry.origin == format_name:
+        return entry
+    item = entry.item()
+    repaired = {key: value if key in ("id", "call_id") else valid_text(value) for key, value in item.items()}
+    return entry if repaired == item else entry_of(repaired, position=entry.position, turn=entry.turn, seen=entry.seen)
+
+
+def valid_text(value: Any) -> Any:
+    r"""A JSON value whose texts are Unicode.
+
+    >>> valid_text({"a": ["x\udcff", 1]}) == {"a": ["x\ufffd", 1]}
+    True
+    """
+    if isinstance(value, str):
+        return _LONE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [valid_text(inner) for inner in value]
+    return {valid_text(key): valid_text(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _report_native_keys(snapshot: Snapshot, origin: str, context: Context) -> None:
@@ -128,11 +150,7 @@ def nothing_to_send(what: str) -> CannotRender:
 
 
 def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> None:
-    """Report that a filler is sent because the user's messages are all blank.
-
-    Raises:
-        CannotRender: the user has said nothing.
-    """
+    """Report that a filler is sent because the user's messages are all blank; refuse where there are none."""
     if not any(entry.type == "message" and entry.role == "user" for entry in entries):
         raise nothing_to_send("message")
     context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")

@@ -103,11 +103,7 @@ class Context:
         return name
 
     def offered_name(self, choice: JsonObject) -> str | None:
-        """The function that a tool choice (flat or nested) names; None, and a repair, when no such tool is offered.
-
-        Raises:
-            CannotRender: it names none.
-        """
+        """The function that a tool choice (flat or nested) names; None, and a repair, when no such tool is offered."""
         nested = choice.get("function")
         name = choice.get("name") or (nested.get("name") if isinstance(nested, dict) else None)
         if not isinstance(name, str) or not name:
@@ -120,11 +116,7 @@ class Context:
         return None
 
     def tool_choice(self, choice: Any, words: Mapping[str, Any], named: Callable[[str], Any]) -> Any:
-        """A tool choice by the format's words, or of the function it names; None, and a report, where there is none.
-
-        Raises:
-            CannotRender: a function is to be chosen, but the choice does not name it.
-        """
+        """A tool choice by the format's words, or of the function it names; None, and a report, where there is none."""
         if isinstance(choice, dict) and choice.get("type") == "function":
             name = self.offered_name(choice)
             return None if name is None else named(name)

@@ -25,18 +25,13 @@ Parse = Callable[[Any, Mapping[str, str] | None], Response]
 
 
 class StreamAssembler:
-    """Puts the events of a stream together. Subclasses say how an event changes the body.
-
-    Attributes:
-        is_ended: whether the provider said that the response is whole.
-        error: the provider's error object, where an event stated one; else None.
-    """
+    """Puts the events of a stream together. Subclasses say how an event changes the body."""
 
     def __init__(self, name: str, parse: Parse, headers: Mapping[str, str] | None = None) -> None:
         self._name, self._parse, self._headers = name, parse, headers
         self._signs = get_format(name).signs
-        self.is_ended = False
-        self.error: Any = None
+        self.is_ended = False  # whether the provider said that the response is whole
+        self.error: Any = None  # the provider's error object, where an event stated one
 
     @property
     def body(self) -> JsonObject:
@@ -60,15 +55,15 @@ class StreamAssembler:
         body = event if isinstance(event, dict) else body_object(event)
         if not isinstance(body, dict):
             raise CannotParse(f"A {self._name} event is {shortened(body)}, not a JSON object.", hint="Feed one by one.")
-        if not _is_event_of(body, self._signs) and (others := _formats_of_event(body)):
-            # Otherwise the whole response would be passed over in silence.
-            raise CannotParse(
-                f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
-                hint=f"Name the format {' or '.join(map(repr, others))}.",
-            )
-        stated = self.error_in(body)
-        if stated is not None:
-            self.error = stated
+        if not _is_event_of(body, self._signs):
+            others = [name for name in format_names() if _is_event_of(body, get_format(name).signs)]
+            if others:  # otherwise the whole response would be passed over in silence
+                raise CannotParse(
+                    f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
+                    hint=f"Name the format {' or '.join(map(repr, others))}.",
+                )
+        if (error := self.error_in(body)) is not None:
+            self.error = error
         try:
             self.add(body)
         except InvalidItem as error:
@@ -104,8 +99,3 @@ def _is_event_of(event: JsonObject, signs: Signs) -> bool:
     if str(event.get("type")).startswith(signs.event_types):
         return True
     return any(isinstance(event.get(key), kind) for key, kind in signs.events.items())
-
-
-def _formats_of_event(event: JsonObject) -> list[str]:
-    """The formats that an event is plainly of."""
-    return [name for name in format_names() if _is_event_of(event, get_format(name).signs)]

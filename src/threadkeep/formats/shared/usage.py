@@ -52,11 +52,13 @@ def normalized_usage(
     it was not counted; and when more was read from or written to a cache than there was input, the tokens of the cache
     were not counted. Those that were both read and written are counted once.
     """
-    if input_tokens is not None and output_tokens is not None and total is not None:
-        input_tokens, output_tokens = _with_gap(input_tokens, output_tokens, total, reasoning or 0)
-    elif total is None:
-        output_tokens = _with_reasoning(output_tokens, reasoning)
-    input_tokens = _with_cache(input_tokens, cached or 0, written or 0)
+    thought, read, wrote = (count or 0 for count in (reasoning, cached, written))
+    if total is not None:
+        input_tokens, output_tokens = _with_gap(input_tokens, output_tokens, total, thought)
+    elif output_tokens is not None and thought > output_tokens:
+        output_tokens += thought
+    if input_tokens is not None and max(read, wrote) > input_tokens:
+        input_tokens += read + wrote
     if input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
     return NormalizedUsage(
@@ -69,19 +71,13 @@ def normalized_usage(
     )
 
 
-def _with_gap(input_tokens: int, output_tokens: int, total: int, reasoning: int) -> tuple[int, int]:
+def _with_gap(
+    input_tokens: int | None, output_tokens: int | None, total: int, reasoning: int
+) -> tuple[int | None, int | None]:
     """Input and output with what the total has beyond them."""
+    if input_tokens is None or output_tokens is None:
+        return input_tokens, output_tokens
     gap = total - input_tokens - output_tokens
     if reasoning and gap >= reasoning:
         output_tokens, gap = output_tokens + reasoning, gap - reasoning
     return input_tokens + max(gap, 0), output_tokens
-
-
-def _with_reasoning(output_tokens: int | None, reasoning: int | None) -> int | None:
-    is_apart = output_tokens is not None and reasoning is not None and reasoning > output_tokens
-    return (output_tokens or 0) + (reasoning or 0) if is_apart else output_tokens
-
-
-def _with_cache(input_tokens: int | None, cached: int, written: int) -> int | None:
-    is_apart = input_tokens is not None and max(cached, written) > input_tokens
-    return (input_tokens or 0) + cached + written if is_apart else input_tokens

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Final, cast
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import Entry, entry_of
@@ -31,18 +31,12 @@ _type: Final = itemgetter(Entry._fields.index("type"))
 
 @dataclass(slots=True)
 class View:
-    """The entries that a request shows.
-
-    Attributes:
-        head: the position of the last item that the request knows of; -1 when there is none.
-        is_whole: whether these are all entries of the branch, as they are stored.
-        has_layer: whether there is a message among them that was made for this request (see `LAYER`).
-    """
+    """The entries that a request shows."""
 
     entries: Sequence[Entry]
-    head: int
-    is_whole: bool = False
-    has_layer: bool = False
+    head: int  # the position of the last item that the request knows of; -1 when there is none
+    is_whole: bool = False  # whether these are all entries of the branch, as they are stored
+    has_layer: bool = False  # whether there is a message among them that was made for this request (see `LAYER`)
 
 
 def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> View:
@@ -68,9 +62,18 @@ def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Vie
 
 
 def _insert_layer(entries: list[Entry], options: RenderOptions) -> None:
-    """Put the dynamic context where the options want it."""
-    index = _front(entries, options) if options.dynamic_context_at == "front" else trigger_start(entries)
-    entries.insert(index, layer(_as_json(options.dynamic_context), before=entries[index]))
+    """Put the dynamic context where the options want it; in front means behind what a cache of the provider holds."""
+    try:
+        text = dumps(options.dynamic_context).decode()
+    except InvalidItem as error:
+        raise InvalidOption(f"dynamic_context cannot be sent: {error}") from error
+    if options.dynamic_context_at != "front":
+        index = trigger_start(entries)
+    else:
+        cached = options.context_cache
+        index = 0 if cached is None else bisect_right(entries, cached.upto, key=_position)
+    position = cast("int", entries[index].position - 0.5)  # for it is no item
+    entries.insert(index, _user_text(text, position, LAYER))
 
 
 def repeated_turns(view: View, options: RenderOptions, stable: int) -> int | None:
@@ -78,22 +81,9 @@ def repeated_turns(view: View, options: RenderOptions, stable: int) -> int | Non
     return stable if view.has_layer and options.dynamic_context_at == "tail" else None
 
 
-def _as_json(context: JsonObject | None) -> str:
-    try:
-        return dumps(context).decode()
-    except InvalidItem as error:
-        raise InvalidOption(f"dynamic_context cannot be sent: {error}") from error
-
-
-def _front(entries: Sequence[Entry], options: RenderOptions) -> int:
-    """The index of the first entry that no cache of the provider holds."""
-    return 0 if options.context_cache is None else bisect_right(entries, options.context_cache.upto, key=_position)
-
-
-def layer(text: str, before: Entry) -> Entry:
-    """A user message that is not an item: it stands at a half position before another entry."""
+def _user_text(text: str, position: int, turn: int | None = None) -> Entry:
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
-    return entry_of(message, position=cast("int", before.position - 0.5), turn=LAYER)
+    return entry_of(message, position=position, turn=turn)
 
 
 def trigger_start(entries: Sequence[Entry]) -> int:
@@ -236,9 +226,7 @@ def compacted(entries: Sequence[Entry], compaction: Compaction | None) -> list[E
     kept = [entry for entry in entries if entry.position > compaction.upto and entry.type not in _KINDS]
     if compaction.summary is None:
         return [compaction.entry._replace(position=compaction.upto), *kept]
-    text = f"{SUMMARY}\n\n{compaction.summary}"
-    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
-    return [entry_of(message, position=compaction.upto), *kept]
+    return [_user_text(f"{SUMMARY}\n\n{compaction.summary}", compaction.upto), *kept]
 
 
 def _is_ours(entry: Entry) -> bool:

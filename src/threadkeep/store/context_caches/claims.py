@@ -18,8 +18,7 @@ from sqlalchemy import RowMapping as Row
 from threadkeep.db.dialects import insert_missing, read_clock
 from threadkeep.db.queries import caches
 from threadkeep.db.tables import context_caches
-from threadkeep.domain.context_caches import CachePlan, ContextCache, Prefix
-from threadkeep.formats.shared.context_caches import is_expired
+from threadkeep.domain.context_caches import CachePlan, ContextCache, Prefix, is_expired
 from threadkeep.store.history import HistoryPage
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.transactions import LostRace

@@ -9,12 +9,11 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from threadkeep.domain.context_caches import CachePlan, Prefixes
+from threadkeep.domain.context_caches import NEVER, CachePlan, Prefixes, expiry_of, is_due, tokens_outside
 from threadkeep.domain.formats import Format, get_format
 from threadkeep.domain.objects import shown
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption
-from threadkeep.formats.shared.context_caches import NEVER, expiry_of, is_due, tokens_outside
 from threadkeep.store.context_caches import claims
 from threadkeep.store.context_caches.claims import CacheDecision, CacheRequest, LatestAnswer
 from threadkeep.store.handle import Handle

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.streams import ended, parts_of, stream_of, unfinished_of
-from threadkeep.domain.formats import Assembler, get_format
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import dumps, loads
 from threadkeep.errors import FormatError, InvalidItem, TooLarge
+from threadkeep.formats.shared.streams import StreamAssembler
 from threadkeep.store.ledger import insert_attempt
 from threadkeep.store.positions import CANCELLED, INCOMPLETE, lock
 from threadkeep.store.prices import PriceBook
@@ -50,7 +51,7 @@ class StreamRecovery:
 
     def read(
         self, connection: Connection, key: Mapping[str, int], format: str
-    ) -> tuple[Assembler, bytes | None, lifecycle.StreamCall]:
+    ) -> tuple[StreamAssembler, bytes | None, lifecycle.StreamCall]:
         """What was stored of a response in progress, put together, its raw body, and what is known of the call."""
         text, *parts = connection.execute(parts_of(), key).scalars()
         lines, notes, assembler = "".join(parts).split("\n")[:-1], loads(text), get_format(format).assembler()

@@ -1,7 +1,4 @@
-"""The session options as a page of the documentation, printed from their table.
-
-``python -m threadkeep.domain.option_page`` prints it; ``make docs`` writes it.
-"""
+"""The session options as a page of the documentation, printed from their table; ``make docs`` writes it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What each format can say, as a page of the documentation.
 
 Options come from the field tables; what becomes of items and parts is found out by rendering one of each. So the page
-says what the code does. ``python -m threadkeep.formats.compatibility`` prints it; ``make docs`` writes it.
+says what the code does. ``make docs`` writes it.
 """
 
 from __future__ import annotations
