@@ -179,7 +179,7 @@ ODD: dict[str, Callable[[World], Any]] = {
     "deeper dict": lambda _: deep(5_000, 1, lambda value: {"content": value}),
     "deep text": lambda _: "[" * 100_000,
     "deep type": lambda _: deep(300, {}, lambda value: {"type": "object", "properties": {"x": value}}),
-    "wide and deep": lambda _: deep(60, 1, lambda value: [value, value]),
+    "wide and deep": lambda _: deep(12, 1, lambda value: [value, value]),
     "a list in itself": lambda _: looped(list),
     "a dict in itself": lambda _: looped(dict),
     "odd keys": lambda _: {"\x00": 1, "\ud800": 2, None: 3, (): 4},
@@ -299,6 +299,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "output": lambda: "ok",
         "summary": lambda: "So far",
         "raw_bodies": lambda: 1,
+        "effort": lambda: "low",
         "title": lambda: "T",
     }
     return made[name]()
@@ -321,6 +322,9 @@ def required_of(method: Any) -> list[str]:
     parameters = list(inspect.signature(method).parameters.values())[1:]
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     found = [one.name for one in parameters if one.default is one.empty and one.kind not in kinds]
-    return found + {"add_function_call_output": ["output"], "compact": ["summary"], "retain": ["raw_bodies"]}.get(
-        method.__name__, []
-    )
+    return found + {
+        "add_function_call_output": ["output"],
+        "compact": ["summary"],
+        "retain": ["raw_bodies"],
+        "think": ["effort"],
+    }.get(method.__name__, [])
