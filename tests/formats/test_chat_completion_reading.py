@@ -514,3 +514,9 @@ def test_the_stable_part_of_an_imported_conversation_stays(first: list[Json], ap
         messages = rendered.payload["messages"]
         assert messages[:stable] == before[:stable]
         before, stable = messages, rendered.stable
+
+
+def test_a_request_whose_tools_without_type_were_taken_away_has_no_tools() -> None:
+    session = FORMAT.parse_request(request(user(), tools=[{"function": {"name": "lookup"}}]))
+    session.clear_tools()
+    assert "tools" not in FORMAT.render(session).payload

@@ -289,3 +289,9 @@ def test_an_own_block_is_sent_where_it_stands_and_one_of_another_format_is_not()
 def test_views_of_a_snapshot_are_recorded() -> None:
     found = get_format("gemini").render(snapshot(user("a"), user("b")), RenderOptions(upto=0))
     assert (found.view, found.head) == ({"format": "gemini", "upto": 0}, 0)
+
+
+def test_blocks_of_any_form_stand_in_outputs() -> None:
+    odd = {"type": "provider_item", "format": "gemini", "payload": 5}
+    parts = parts_of(user("Go"), call("a"), output("a", [odd]), model="gemini-3-pro")
+    assert parts[2]["functionResponse"]["parts"] == [5]

@@ -282,8 +282,8 @@ def _check_names(connection: Connection) -> None:
     rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()
     ours = Base.metadata.tables.values()
     # Indexes and constraints have names of the same kind as tables on some databases
-    beside = (part.name for table in ours for parts in (table.indexes, table.constraints) for part in parts)
-    needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *map(str, beside)}
+    beside: list[Any] = [part for table in ours for part in (*table.indexes, *table.constraints)]
+    needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *(str(part.name) for part in beside)}
     # SQLite, and MySQL on some systems, compare names without their case
     objects = [(kind, name) for kind, name in rows if (name if dialect == "postgresql" else name.lower()) in needed]
     if objects and ("table", VERSION_TABLE) not in objects:

@@ -127,11 +127,10 @@ def _output_content(output: Any, mappers: dict[str, Mapper], context: Context) -
     return wire_parts(output, mappers, context, "output") or "[the output cannot be shown here]"
 
 
-def _for_vendor(content: str | list[Any], results: str) -> str | list[Any]:
+def _for_vendor(content: str | list[Any], results: str) -> Any:
     """The content of a tool message as the vendor takes it."""
     if isinstance(content, str) or results == "parts":
         return content
     if results == "json":
         return dumps(content).decode()
-    joined: str | list[Any] = spellings.spelled(content, {}, as_string=True, is_joined=True)
-    return joined
+    return spellings.spelled(content, {}, as_string=True, is_joined=True)

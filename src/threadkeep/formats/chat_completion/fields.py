@@ -21,6 +21,7 @@ EXTRAS: Final = (
 )  # fmt: skip
 LIMIT: Final = "max_completion_tokens"
 STREAM_OPTIONS: Final = ("include_usage", "include_obfuscation")
+# service tiers of OpenAI; other servers have tiers of their own
 TIERS: Final = ("auto", "default", "flex", "scale", "priority", "fast")
 SCHEMA_KEYS: Final = ("name", "schema", "strict", "description")
 CHOICES: Final = {"auto": "auto", "none": "none", "required": "required"}
@@ -44,11 +45,6 @@ INCOMPLETE: Final = {
     **dict.fromkeys(("length", "model_length"), "max_output_tokens"),
     **dict.fromkeys(("content_filter", "sensitive"), "content_filter"),
 }
-
-
-def top_logprobs(value: Any, _context: Context) -> JsonObject:
-    """Log probabilities are asked for by two keys."""
-    return {"logprobs": True, "top_logprobs": value}
 
 
 def reasoning_effort(value: Any, context: Context) -> Any:
@@ -83,20 +79,19 @@ def _read_text(keys: JsonObject) -> JsonObject | None:
         return option
     if not isinstance(form, dict):
         return None
-    nested = form.get("json_schema")
-    is_flat = isinstance(nested, dict) and form.keys() == {"type", "json_schema"} and nested.keys() <= {*SCHEMA_KEYS}
-    has_null = isinstance(nested, dict) and None in nested.values()
-    return {"format": {"type": form["type"], **nested} if nested and is_flat and not has_null else form, **option}
+    schema = form.get("json_schema") if form.keys() == {"type", "json_schema"} else None
+    if isinstance(schema, dict) and schema and schema.keys() <= {*SCHEMA_KEYS} and None not in schema.values():
+        form = {"type": form["type"], **schema}
+    return {"format": form, **option}
 
 
 def _response_format(form: Any, context: Context) -> Any:
     if not isinstance(form, dict) or form.get("type") != "json_schema":
         return form
     nested = form.get("json_schema")
-    if isinstance(nested, dict):
-        return {**form, "json_schema": fields.with_valid_name(nested, context)}
-    flat = {key: form[key] for key in SCHEMA_KEYS if form.get(key) is not None}
-    return {"type": "json_schema", "json_schema": fields.with_valid_name(flat, context)}
+    if not isinstance(nested, dict):
+        nested, form = {key: form[key] for key in SCHEMA_KEYS if form.get(key) is not None}, {"type": "json_schema"}
+    return {**form, "json_schema": fields.with_valid_name(nested, context)}
 
 
 def prompt_cache_options(value: Any, context: Context) -> Any:
@@ -123,11 +118,6 @@ def _tier(value: Any, context: Context) -> Any:
     return fields.service_tier(value, context)
 
 
-def _read_tier(tier: Any) -> Any:
-    """The service tier, where it is one of OpenAI's; other servers have tiers of their own."""
-    return tier if tier in TIERS else None
-
-
 def _only(option: str, keys: tuple[str, ...], value: Any, context: Context) -> JsonObject:
     if not isinstance(value, dict):
         return {}
@@ -144,12 +134,17 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("presence_penalty", "presence_penalty"),
     Field("frequency_penalty", "frequency_penalty"),
     Field("max_output_tokens", LIMIT),
-    FieldGroup("top_logprobs", ("logprobs", "top_logprobs"), top_logprobs, lambda keys: keys.get("top_logprobs")),
+    FieldGroup(
+        "top_logprobs",
+        ("logprobs", "top_logprobs"),
+        lambda value, _: {"logprobs": True, "top_logprobs": value},
+        lambda keys: keys.get("top_logprobs"),
+    ),
     SpecialField("parallel_tool_calls", "parallel_tool_calls, when there are tools"),
     Field("stream", "stream"),
     SpecialField("stream_options", "stream_options, when stream is on"),
     Field("store", "store"),
-    Field("service_tier", "service_tier", _tier, _read_tier),
+    Field("service_tier", "service_tier", _tier, lambda tier: tier if tier in TIERS else None),
     Field("safety_identifier", "safety_identifier"),
     Field("prompt_cache_key", "prompt_cache_key"),
     Field("prompt_cache_retention", "prompt_cache_retention"),

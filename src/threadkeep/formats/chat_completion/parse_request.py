@@ -247,9 +247,7 @@ def _answer(message: JsonObject, native: JsonObject, *, is_needed: bool) -> list
     parts, word = read_content(content, "assistant") if is_text else ([], None)
     if refusal:
         parts.append({"type": "refusal", "refusal": refusal, "spelling": spellings.KEY})
-    first = next((part for part in parts if part["type"] == "output_text"), None)
-    if first is not None and "annotations" in native:
-        first["annotations"] = native.pop("annotations")
+    _annotate(parts, native)
     spelling = {key: value for key, value in {"content": word, "audio": "audio" in native}.items() if value}
     if parts:
         item = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
@@ -257,6 +255,13 @@ def _answer(message: JsonObject, native: JsonObject, *, is_needed: bool) -> list
     if native or is_needed:
         return [_noted({**block({"role": "assistant", **native}, NAME), "origin": NAME}, {}, spelling)]
     return []
+
+
+def _annotate(parts: list[JsonObject], native: JsonObject) -> None:
+    """Put annotations onto the first text, if there is one."""
+    texts = [part for part in parts if part["type"] == "output_text"]
+    if texts and "annotations" in native:
+        texts[0]["annotations"] = native.pop("annotations")
 
 
 def _rest(message: JsonObject) -> JsonObject:

@@ -21,6 +21,7 @@ from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.chat_completion.calls import read_call
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, MESSAGE_KEYS, NAME, REASONING_KEYS, STATUSES
 from threadkeep.formats.chat_completion.spelling import is_blank_value, reasoning_of
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.parts import block, split_native, with_native_keys
 from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
@@ -32,8 +33,6 @@ ECHOED: Final = {key: key for key in ("id", "object", "model", "service_tier", "
 _OTHERS: Final = frozenset({"choices", "usage", *ECHOED})
 _CHOICE_KEYS: Final = frozenset({"index", "message", "finish_reason", "error"})
 _KNOWN_KEYS: Final = MESSAGE_KEYS | {*REASONING_KEYS}
-# keys of a message that are kept as they came
-_KEPT: Final = ("audio", "function_call")
 
 
 @parser(f"{NAME} body")
@@ -104,7 +103,8 @@ def _items_of(choice: JsonObject) -> list[JsonObject]:
     parts = _parts(message)
     first = next((part for part in parts if part["type"] == "output_text"), None)
     if first is not None:
-        _annotate(first, message, choice)
+        notes = {"annotations": message.get("annotations"), "logprobs": value_at(choice, "logprobs.content")}
+        first.update({key: value for key, value in notes.items() if isinstance(value, list) and value})
     native = _native(message, has_text=first is not None)
     if parts:
         item = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
@@ -117,11 +117,8 @@ def _items_of(choice: JsonObject) -> list[JsonObject]:
 
 def _parts(message: JsonObject) -> list[JsonObject]:
     content, refusal = message.get("content"), message.get("refusal")
-    if isinstance(content, str):
-        parts = [{"type": "output_text", "text": content}] if content else []
-    else:
-        blocks = content if isinstance(content, list) else [] if content is None else [content]
-        parts = [part for wire in blocks if (part := _part(wire)) is not None]
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    parts = [part for wire in blocks if (part := _part(wire)) is not None]
     if isinstance(refusal, str) and refusal:
         parts.append({"type": "refusal", "refusal": refusal})
     return parts
@@ -139,22 +136,13 @@ def _part(wire: Any) -> JsonObject | None:
     return block(wire, NAME)
 
 
-def _annotate(part: JsonObject, message: JsonObject, choice: JsonObject) -> None:
-    """Annotations and log probabilities belong to the first text."""
-    logprobs = choice.get("logprobs")
-    notes = {
-        "annotations": message.get("annotations"),
-        "logprobs": logprobs.get("content") if isinstance(logprobs, dict) else None,
-    }
-    part.update({key: value for key, value in notes.items() if isinstance(value, list) and value})
-
-
 def _native(message: JsonObject, *, has_text: bool) -> JsonObject:
     """Keys of the message that have no canonical form; annotations have none without a text."""
     native = {key: value for key, value in message.items() if key not in _KNOWN_KEYS and value is not None}
     if message.get("annotations") and not has_text:
         native["annotations"] = message["annotations"]
-    return native | {key: message[key] for key in _KEPT if key in message and not is_blank_value(message[key])}
+    kept = {key: message[key] for key in ("audio", "function_call") if key in message}
+    return native | {key: value for key, value in kept.items() if not is_blank_value(value)}
 
 
 CACHED: Final = (

@@ -62,10 +62,6 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
     return {"type": "text", "text": part["text"]}
 
 
-def _block(part: JsonObject, context: Context, path: str) -> Any:
-    return shared.own_block(part, NAME, context, path)
-
-
 def _image(part: JsonObject, context: Context, path: str) -> JsonObject | None:
     url = in_base64((part.get("image_url") or "").strip())
     if not url:
@@ -83,22 +79,18 @@ def _file(part: JsonObject, context: Context, path: str) -> JsonObject | None:
     url = in_base64((part.get("file_data") or part.get("file_url") or "").strip())
     own_type = base64_media_type(url)
     if own_type is None:
-        return _file_without_data(part, url, context, path)
+        if part.get("file_id"):
+            return {"type": "file", "file": {key: part[key] for key in ("file_id", "filename") if part.get(key)}}
+        if not url:
+            return _noted(part, context, path, "file_source", "The file has neither file_id nor inline data.")
+        shared.no_media(part, context, path)
+        return None
     media_type = part.get("media_type") or own_type
     if is_textual(media_type) and (text := decoded_text(url)) is not None:
         return {"type": "text", "text": text}
     if is_broken(url):
         return _noted(part, context, path, "data_url", "The data URL of the file is broken.")
     return _file_with_data(part, media_type, url.partition(",")[2], context, path)
-
-
-def _file_without_data(part: JsonObject, url: str, context: Context, path: str) -> JsonObject | None:
-    if part.get("file_id"):
-        return {"type": "file", "file": {key: part[key] for key in ("file_id", "filename") if part.get(key)}}
-    if url:
-        shared.no_media(part, context, path)
-        return None
-    return _noted(part, context, path, "file_source", "The file has neither file_id nor inline data.")
 
 
 def _file_with_data(part: JsonObject, media_type: str, data: str, context: Context, path: str) -> JsonObject | None:
@@ -128,7 +120,7 @@ ANYWHERE: Final[dict[str, Mapper]] = {
     "input_text": _text,
     "output_text": _text,
     "text": _text,
-    "provider_item": _block,
+    "provider_item": lambda part, context, path: shared.own_block(part, NAME, context, path),
 }
 # role -> part type -> mapper
 PARTS: Final[dict[str, dict[str, Mapper]]] = {

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.chat_completion.fields import EXTRAS, LIMIT, NAME, STREAM_OPTIONS, with_schema_name
-from threadkeep.formats.chat_completion.spelling import LIST, MAX_TOKENS
-from threadkeep.formats.chat_completion.tools import spell_tools, tool_keys
+from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS, with_schema_name
+from threadkeep.formats.chat_completion.spelling import LIST
+from threadkeep.formats.chat_completion.tools import spell_body, tool_keys
 from threadkeep.formats.chat_completion.turns import Writer
 from threadkeep.formats.chat_completion.vendors import rows_of, vendor_body, vendor_messages, with_marks
-from threadkeep.formats.shared.cache_marks import MARK
-from threadkeep.formats.shared.dialects import CHAT, Dialect, dialect_of
+from threadkeep.formats.shared.dialects import CHAT, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import render_fields
 from threadkeep.formats.shared.pairing import left_alone, paired
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
@@ -37,7 +36,8 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     rendering = begin(session, options, NAME, Context())
     context, snapshot = rendering.context, rendering.snapshot
     settings = snapshot.settings
-    dialect = dialect_of(CHAT, snapshot, options)
+    has_dialect = options.dialect is not None or "dialect" in settings
+    dialect = dialect_of(CHAT, snapshot, options) if has_dialect else STANDARD
     body = _body(rendering, dialect)
     if body.get("model") is None:
         raise no_model()
@@ -49,7 +49,8 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         raise nothing_to_send("message")
     if snapshot.imported is not None:
         _check_json_mode(body, messages, rendering)
-    vendor_messages(messages, dialect, settings, context)
+    if dialect is not STANDARD:
+        vendor_messages(messages, dialect, settings, context)
     body["messages"] = messages
     stable = writer.stable()
     if options.cache is not None:
@@ -87,16 +88,17 @@ def _texts(message: JsonObject) -> list[str]:
 def _body(rendering: Rendering, dialect: Dialect) -> JsonObject:
     """The keys that the options and tools set."""
     settings, context, spelling = rendering.snapshot.settings, rendering.context, rendering.spelling
-    body = render_fields(rows_of(dialect, settings.get("model")), settings, context)
-    if options := _stream_options(settings, context):
-        body["stream_options"] = options
-    body |= tool_keys(rendering.snapshot.tools, settings, context, (MARK,) if dialect.marks != "none" else ())
+    rows = FIELDS if dialect is STANDARD else rows_of(dialect, settings.get("model"))
+    body = render_fields(rows, settings, context)
+    body |= _stream_options(settings, context)
+    if rendering.snapshot.tools or settings.keys() & {"tool_choice", "parallel_tool_calls"}:
+        body |= tool_keys(rendering.snapshot.tools, settings, context, has_marks=dialect.marks != "none")
     if spelling:
-        spell_tools(body, spelling)
-        if spelling.get("max_output_tokens") == MAX_TOKENS and LIMIT in body:
-            body[MAX_TOKENS] = body.pop(LIMIT)
+        spell_body(body, spelling)
     extra = settings.get("extra") or {}
-    body = vendor_body(body | {key: extra[key] for key in EXTRAS if key in extra}, dialect, context)
+    body |= {key: extra[key] for key in EXTRAS if key in extra}
+    if dialect is not STANDARD:
+        body = vendor_body(body, dialect, context)
     if "response_format" in body and spelling is None:
         body["response_format"] = with_schema_name(body["response_format"], context)
     native = extra.get(NAME)
@@ -104,10 +106,11 @@ def _body(rendering: Rendering, dialect: Dialect) -> JsonObject:
     return body
 
 
-def _stream_options(settings: JsonObject, context: Context) -> JsonObject | None:
+def _stream_options(settings: JsonObject, context: Context) -> JsonObject:
     options = settings.get("stream_options")
     if not isinstance(options, dict) or settings.get("stream") is not True:
-        return None
+        return {}
     for key in sorted(options.keys() - STREAM_OPTIONS):
         context.loss("option", f"stream_options.{key}", f"Chat Completions has no stream option {key}.")
-    return {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
+    sent = {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
+    return {"stream_options": sent} if sent else {}

@@ -20,7 +20,7 @@ Source: OpenAI's API reference, "Chat Completions", messages; recorded responses
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
@@ -59,25 +59,23 @@ def item_spelling(item: JsonObject, entry: Entry) -> JsonObject:
 # Content
 
 
-def is_lone_text(content: Any) -> TypeGuard[list[JsonObject]]:
-    """Whether content is a list of one text and nothing else."""
-    return isinstance(content, list) and len(content) == 1 and _is_plain(content[0])
-
-
-def _is_plain(part: Any) -> bool:
-    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
-
-
 def spelled(content: Any, spelling: JsonObject, *, as_string: bool, is_joined: bool = False) -> Any:
     """Content as a string where it was one, or where this request has lone texts as strings.
 
     `is_joined`: several texts are one, line by line, for vendors that take only strings.
     """
-    if is_joined and isinstance(content, list) and len(content) > 1 and all(map(_is_plain, content)):
-        content = [{"type": "text", "text": "\n".join(part["text"] for part in content)}]
     word = spelling.get("content")
     is_string = word == STRING or (word != LIST and (as_string or is_joined))
-    return content[0]["text"] if is_string and is_lone_text(content) else content
+    if not (is_string or is_joined) or not isinstance(content, list) or not all(map(_is_plain, content)):
+        return content
+    if not content or (len(content) > 1 and not is_joined):
+        return content
+    text = "\n".join(part["text"] for part in content)
+    return text if is_string else [{"type": "text", "text": text}]
+
+
+def _is_plain(part: Any) -> bool:
+    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
 
 
 def spell_nothing(message: JsonObject, word: str | None) -> None:

@@ -35,7 +35,6 @@ from threadkeep.formats.shared.streams import StreamAssembler
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})
-_HOLDS_CHUNK: Final = "chunk"
 _TOLD_AGAIN: Final = (".delta", ".done")  # `content.delta`, `tool_calls.function.arguments.done` …
 _LISTS: Final = frozenset({"logprobs", "token_ids"})  # keys of a choice whose lists grow chunk by chunk
 # texts that always grow; of those that are not listed an equal one is a repetition
@@ -92,24 +91,21 @@ class ChunkAssembler(StreamAssembler):
 
     def add(self, event: JsonObject) -> None:
         """Take in a chunk."""
-        if event.get("type") == _HOLDS_CHUNK and isinstance(event.get(_HOLDS_CHUNK), dict):
-            event = event[_HOLDS_CHUNK]
+        if event.get("type") == "chunk" and isinstance(event.get("chunk"), dict):
+            event = event["chunk"]
         elif "choices" not in event and str(event.get("type")).endswith(_TOLD_AGAIN):
             return
-        self._add_top(event)
+        for key, value in event.items():
+            if key not in _APART:
+                _set(self._top, key, value)
+        if (kind := event.get("object")) is not None:
+            self._top["object"] = "chat.completion" if kind == CHUNK else json_copy(kind, "object")
         choices = event.get("choices")
         if isinstance(choices, list):
             self._has_chunks = True
             for index, choice in enumerate(choices):
                 if isinstance(choice, dict):
                     self._add_choice(choice, index)
-
-    def _add_top(self, event: JsonObject) -> None:
-        for key, value in event.items():
-            if key not in _APART:
-                _set(self._top, key, value)
-        if (kind := event.get("object")) is not None:
-            self._top["object"] = "chat.completion" if kind == CHUNK else json_copy(kind, "object")
 
     def _add_choice(self, choice: JsonObject, usual: int) -> None:
         stated = choice.get("index")

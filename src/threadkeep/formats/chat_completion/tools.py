@@ -12,27 +12,24 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
-from threadkeep.formats.chat_completion.fields import CHOICES, NAME
+from threadkeep.formats.chat_completion.fields import CHOICES, LIMIT, NAME
 from threadkeep.formats.chat_completion.parts import merged
-from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, UNTYPED
+from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED
+from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.names import is_valid_name
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
 # key of a function -> the type of its value
-FUNCTION_KEYS: Final[dict[str, type]] = {"description": str, "parameters": dict, "strict": bool}
+FUNCTION_KEYS: Final[dict[str, type]] = {"name": str, "description": str, "parameters": dict, "strict": bool}
 
 
 # Writing
 
 
-def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Context, more: Sequence[str]) -> JsonObject:
-    """Tools, and the two settings that are sent only with them; `more` are keys of tools that the vendor takes.
-
-    Raises:
-        CannotRender: a function is to be chosen, but the choice does not name it.
-    """
-    wire = [_wire_tool(tool, context, f"tools[{index}]", more) for index, tool in enumerate(tools)]
+def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Context, *, has_marks: bool) -> JsonObject:
+    """Tools, and the two settings that are sent only with them; `has_marks`: the vendor takes cache marks on tools."""
+    wire = [_wire_tool(tool, context, f"tools[{index}]", has_marks=has_marks) for index, tool in enumerate(tools)]
     wire = [tool for tool in wire if tool is not None]
     keys = {name: settings[name] for name in ("tool_choice", "parallel_tool_calls") if settings.get(name) is not None}
     if not wire:
@@ -44,7 +41,7 @@ def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Contex
     return {"tools": wire, **{key: value for key, value in keys.items() if value is not None}}
 
 
-def _wire_tool(tool: JsonObject, context: Context, path: str, more: Sequence[str]) -> Any:
+def _wire_tool(tool: JsonObject, context: Context, path: str, *, has_marks: bool) -> Any:
     kind = tool.get("type", "function")
     if kind == "provider_tool":
         return own_block(tool, NAME, context, path)
@@ -55,18 +52,22 @@ def _wire_tool(tool: JsonObject, context: Context, path: str, more: Sequence[str
     native = native_keys(tool, NAME)
     own = native.get("function")
     is_kept = isinstance(own, dict) and "name" in own
-    function = {"name": tool.get("name") if is_kept else context.name(tool.get("name"), f"{path}.name")}
-    function |= {key: tool[key] for key in FUNCTION_KEYS if tool.get(key) is not None}
-    others = {key: tool[key] for key in more if tool.get(key) is not None}
-    return merged({"type": "function", "function": function, **others}, native)
+    name = tool.get("name") if is_kept else context.name(tool.get("name"), f"{path}.name")
+    function = {key: tool[key] for key in FUNCTION_KEYS if tool.get(key) is not None} | {"name": name}
+    sent: JsonObject = {"type": "function", "function": function}
+    if has_marks and tool.get(MARK) is not None:
+        sent[MARK] = tool[MARK]
+    return merged(sent, native)
 
 
 def _wire_choice(choice: Any, context: Context) -> Any:
     return context.tool_choice(choice, CHOICES, lambda name: {"type": "function", "function": {"name": name}})
 
 
-def spell_tools(body: JsonObject, spelling: JsonObject) -> None:
-    """Give the tools of a request, and the choice among them, the names that the imported one used."""
+def spell_body(body: JsonObject, spelling: JsonObject) -> None:
+    """Give the token limit, the tools and the choice among them the names that the imported request used."""
+    if spelling.get("max_output_tokens") == MAX_TOKENS and LIMIT in body:
+        body[MAX_TOKENS] = body.pop(LIMIT)
     tools, word = body.get("tools"), spelling.get("tools")
     if not tools:
         return
@@ -75,9 +76,13 @@ def spell_tools(body: JsonObject, spelling: JsonObject) -> None:
     if word == UNTYPED:
         body["tools"] = [_without(tool, ("type",)) if _is_function(tool) else tool for tool in tools]
     elif word == FUNCTIONS and all(_is_function(tool) and tool.keys() == {"type", "function"} for tool in tools):
-        body["functions"] = [tool["function"] for tool in body.pop("tools")]
-        if (choice := body.pop("tool_choice", None)) is not None:
-            body["function_call"] = choice["function"] if isinstance(choice, dict) else choice
+        _use_functions(body)
+
+
+def _use_functions(body: JsonObject) -> None:
+    body["functions"] = [tool["function"] for tool in body.pop("tools")]
+    if (choice := body.pop("tool_choice", None)) is not None:
+        body["function_call"] = choice["function"] if isinstance(choice, dict) else choice
 
 
 def _is_function(tool: Any) -> bool:
@@ -113,18 +118,17 @@ def read_tools(native: JsonObject, spelling: JsonObject) -> list[JsonObject]:
 def _read_tool(tool: Any) -> JsonObject:
     """A function with the keys that have no canonical name; every other tool as it is."""
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") in (None, "function") else None
-    name = function.get("name") if isinstance(function, dict) and _has_types(function) else None
-    if not isinstance(function, dict) or not isinstance(name, str) or not name:
+    if not isinstance(function, dict) or not function.get("name") or not _is_regular(function):
         return {"type": "provider_tool", "format": NAME, "payload": tool}
-    inner = _without(function, ("name", *FUNCTION_KEYS))
-    if not is_valid_name(name):
-        inner["name"] = name  # servers differ in the names that they take
+    inner = _without(function, FUNCTION_KEYS)
+    if not is_valid_name(function["name"]):
+        inner["name"] = function["name"]  # servers differ in the names that they take
     native = _without(tool, ("type", "function")) | ({"function": inner} if inner else {})
-    known = {key: function[key] for key in ("name", *FUNCTION_KEYS) if function.get(key) is not None}
+    known = {key: function[key] for key in FUNCTION_KEYS if function.get(key) is not None}
     return with_native_keys({"type": "function", **known}, native, NAME)
 
 
-def _has_types(function: JsonObject) -> bool:
+def _is_regular(function: JsonObject) -> bool:
     return all(isinstance(function.get(key), kind | None) for key, kind in FUNCTION_KEYS.items())
 
 

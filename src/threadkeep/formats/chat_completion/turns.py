@@ -26,7 +26,7 @@ from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
 from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import Rendering
 
@@ -41,8 +41,8 @@ class Writer:
         self._imported = rendering.imported  # items before that go back as they came
         self._carried = (*CARRIED, MARK) if dialect.marks == "parts" else CARRIED
         self._as_string = spelling.get("content") == spellings.STRING
-        self._keeps_order = spelling.get("order") == spellings.KEPT
-        self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
+        # outputs before that have places of their own, as the imported request had them
+        self._in_place = rendering.imported if spelling.get("order") == spellings.KEPT else 0
         self._pending = pairing.pending() | {position for position in pairing.alone if position > pairing.sent}
         self._unsettled: int | None = None  # index of the first message that a later output may change
         self._open: JsonObject | None = None
@@ -70,10 +70,8 @@ class Writer:
 
     def stable(self) -> int:
         """How many messages no later append changes: a last assistant message may still get calls."""
-        if self._unsettled is not None:
-            return self._unsettled
         is_last_open = bool(self.messages) and self.messages[-1].get("role") == "assistant"
-        return len(self.messages) - is_last_open
+        return len(self.messages) - is_last_open if self._unsettled is None else self._unsettled
 
     # The open message
 
@@ -98,10 +96,9 @@ class Writer:
 
     def _belongs(self, message: JsonObject, entry: Entry, *, is_text: bool) -> bool:
         """Whether the open message is the one that an item is part of."""
-        if self._turn != entry.turn:
-            return False
         is_empty = message["content"] is None and not self._calls
-        return is_empty or (entry.turn is not None and (not is_text or bool(self._calls)))
+        goes_on = entry.turn is not None and (not is_text or bool(self._calls))
+        return self._turn == entry.turn and (is_empty or goes_on)
 
     def _close(self) -> None:
         """Finish the open assistant message, and answer its calls."""
@@ -161,8 +158,7 @@ class Writer:
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
-        keys = native_keys(item, NAME)
-        if keys:
+        if keys := native_keys(item, NAME):
             self._join(keys, entry, is_text=False)
         else:
             self._context.loss("reasoning", "", "Reasoning was left out: the format has no place for it.")
@@ -228,10 +224,9 @@ class Writer:
 
     def _answer(self, calls: Sequence[tuple[Entry, str]]) -> None:
         """The tool messages of calls: those in time, and placeholders."""
-        pairing = self._pairing
-        outputs = [(output, key) for call, key in calls if (output := pairing.answers.get(call.position)) is not None]
-        if self._keeps_order:
-            outputs = [(output, key) for output, key in outputs if not self._stays(output)]
+        pairing, in_place = self._pairing, self._in_place
+        answers = [(pairing.answers.get(call.position), key) for call, key in calls]
+        outputs = [(output, key) for output, key in answers if output is not None and output.position >= in_place]
         is_by_call = self._dialect is not STANDARD  # others pair results with calls by their order
         for output, key in outputs if is_by_call else sorted(outputs):
             self._add_output(key, output)
@@ -245,25 +240,21 @@ class Writer:
         results = "parts" if output.position < self._imported else self._dialect.results
         self.messages.append(tool_message(call_id, output, self._context, results))
 
-    def _stays(self, output: Entry) -> bool:
-        """Whether an output has its own place, as the imported request had it."""
-        return self._keeps_order and output.position < self._imported
-
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
-        position, pairing = entry.position, self._pairing
-        if position in self._orphans:
-            self._context.orphan_output(entry)
-        elif position in pairing.alone:
+        call = self._pairing.late.get(entry.position)
+        if call is not None:
+            self._context.late_output(entry)
+            self.message(late_output_message(item, call.item()), entry)
+        elif entry.position in self._pairing.alone:
             self._close()
             self._add_output(entry.call_id or "", entry)
         else:
-            self._context.late_output(entry)
-            self.message(late_output_message(item, pairing.late[position].item()), entry)
+            self._context.orphan_output(entry)
 
     def _output_in_time(self, entry: Entry) -> None:
         """It is written behind its call when that message is closed, which an output does."""
-        if self._stays(entry):
+        if entry.position < self._in_place:
             self._close()
             self._add_output(entry.call_id or "", entry)
             return
@@ -282,10 +273,8 @@ WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     "message": Writer.message,
     "function_call": Writer.function_call,
     "custom_tool_call": Writer.custom_call,
-    "function_call_output": Writer.output,
-    "custom_tool_call_output": Writer.output,
+    **dict.fromkeys(OUTPUTS, Writer.output),
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
-    "compaction": Writer.nothing,
-    "item_reference": Writer.nothing,
+    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
 }

@@ -12,26 +12,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.chat_completion.fields import FIELDS, LIMIT, reasoning_effort, reasoning_object
 from threadkeep.formats.shared.cache_marks import MARK, mark_request
-from threadkeep.formats.shared.dialects import OFF, STANDARD, Dialect, Family, family_of
+from threadkeep.formats.shared.dialects import OFF, Dialect, Family, family_of
 from threadkeep.formats.shared.fields import FieldGroup, How, Row
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.reports import Context
 
-ELLIPSIS: Final = "..."
 _TEXT_KEYS: Final = frozenset({"type", "text", MARK})
 _REFUSED: Final = re.compile("[^A-Za-z0-9]")
-_ID: Final = 9  # characters of a hash that is a call id
 
 
 def rows_of(dialect: Dialect, model: object) -> Sequence[Row]:
     """The table of options for a model of the vendor."""
-    if dialect is STANDARD:
-        return FIELDS
     family = family_of(dialect, model)
     if dialect.reasoning == "object":
         row = FieldGroup("reasoning", ("reasoning",), reasoning_object)
@@ -65,8 +62,6 @@ def _reasoning_of(family: Family) -> How:
 
 def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObject:
     """The options and tools of a request under the vendor's names, without what it refuses."""
-    if dialect is STANDARD:
-        return body
     family = family_of(dialect, body.get("model"))
     limit = dialect.limit or (None if family is None else family.limit)
     names = {**dialect.renamed, **({} if limit is None else {LIMIT: limit, "max_tokens": limit})}
@@ -81,14 +76,12 @@ def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObj
 
 def vendor_messages(messages: list[JsonObject], dialect: Dialect, settings: JsonObject, context: Context) -> None:
     """Make messages what the vendor takes."""
-    if dialect is STANDARD:
-        return
+    reasoning = settings.get("reasoning")
+    is_off = isinstance(reasoning, dict) and reasoning.get("effort") in OFF
     for message in messages:
         _respeak(message, dialect, context)
-    if dialect.thoughts is not None and _reasons(settings):
-        for message in messages:
-            if message.get("role") == "assistant":
-                message.setdefault(dialect.thoughts, "")
+        if dialect.thoughts is not None and not is_off and message.get("role") == "assistant":
+            message.setdefault(dialect.thoughts, "")
     if dialect.prefix is not None and messages and messages[-1].get("role") == "assistant":
         messages[-1].setdefault(dialect.prefix, True)
     if dialect.call_id is not None:
@@ -114,13 +107,7 @@ def _plain(content: list[Any], context: Context) -> list[Any]:
                 context.loss("native", "content", "Keys of a text part were left out: the vendor takes only its text.")
         else:
             context.repair("blank_text", "content", "An empty text was left out.")
-    return parts or [{"type": "text", "text": ELLIPSIS}]
-
-
-def _reasons(settings: JsonObject) -> bool:
-    """Whether the model may reason: reasoning was not turned off."""
-    reasoning = settings.get("reasoning")
-    return not isinstance(reasoning, dict) or reasoning.get("effort") not in OFF
+    return parts or [{"type": "text", "text": "..."}]
 
 
 def _rename_calls(messages: Sequence[JsonObject], form: re.Pattern[str], context: Context) -> None:
@@ -140,11 +127,10 @@ def _ids_in(messages: Sequence[JsonObject]) -> Iterator[tuple[JsonObject, str]]:
     """Where ids of calls stand: the object and its key."""
     for message in messages:
         calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, dict) and isinstance(call.get("id"), str):
-                yield call, "id"
-        if isinstance(message.get("tool_call_id"), str):
-            yield message, "tool_call_id"
+        places = [(call, "id") for call in (calls if isinstance(calls, list) else ()) if isinstance(call, dict)]
+        for holder, key in [*places, (message, "tool_call_id")]:
+            if isinstance(holder.get(key), str):
+                yield holder, key
 
 
 def _id_of(original: str, form: re.Pattern[str], taken: set[str]) -> str:
@@ -152,11 +138,8 @@ def _id_of(original: str, form: re.Pattern[str], taken: set[str]) -> str:
     call_id = original if form.fullmatch(original) else _REFUSED.sub("", original)
     if form.fullmatch(call_id) and call_id not in taken:
         return call_id
-    number, call_id = 0, hashed(original)[:_ID]
-    while call_id in taken:
-        number += 1
-        call_id = hashed(original, number)[:_ID]
-    return call_id
+    hashes = (hashed(original, number or None)[:9] for number in count())
+    return next(call_id for call_id in hashes if call_id not in taken)
 
 
 def with_marks(body: JsonObject, dialect: Dialect, end: int | None) -> JsonObject:

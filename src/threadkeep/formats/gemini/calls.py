@@ -86,13 +86,13 @@ def response_parts(
     """An output as a `functionResponse` part, and parts for its media where these stand next to it."""
     output = item.get("output")
     response = _response(item, output, context)
-    media = [
+    media: list[Any] = [
         sent
         for index, part in enumerate(output if isinstance(output, list) else ())
         if part["type"] not in TEXTS
         for sent in parts.wire_parts([part], parts.USER, context, f"output[{index}]")
     ]
-    nested = [part for part in media if nests_media and "text" not in part]
+    nested = [part for part in media if nests_media and not (isinstance(part, dict) and "text" in part)]
     part = response_part(name, response, call_id, nested or None)
     return [part, *(part for part in media if part not in nested)]
 

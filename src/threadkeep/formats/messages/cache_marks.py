@@ -11,106 +11,73 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.messages.parts import block_type
-from threadkeep.formats.shared.cache_marks import MARK, MOST, lost_marks, mark_request
+from threadkeep.formats.shared.cache_marks import MARK, MOST, lost_marks, mark_request, marks_in
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.reports import Context
-
-_HOUR: Final = "1h"
-_FIVE_MINUTES: Final[JsonObject] = {"type": "ephemeral"}
-
-Change = Callable[[JsonObject], JsonObject]
 
 
 def with_fewer_marks(body: JsonObject, context: Context) -> JsonObject:
     """The request with as many cache marks as the service takes, in the order that it takes."""
-    marks = [*_marks(body), *([body[MARK]] if body.get(MARK) is not None else [])]
-    if not marks:
-        return body
+    before, inner, own = marks_in(body)
+    marks = [*before, *inner, *own]
     excess = max(len(marks) - MOST, 0)
     is_late = any(_is_hour(later) and not _is_hour(mark) for mark, later in pairwise(marks))
     if not excess and not is_late:
         return body
-    if excess:
-        context.loss("cache_mark", MARK, f"{excess} cache marks were left out: the service takes {MOST}.")
+    _report_excess(excess, context)
     if is_late:
-        context.loss(
-            "cache_mark",
-            MARK,
-            "A cache mark of an hour that follows one of five minutes was made shorter.",
-        )
-    return _remarked(body, excess)
+        context.loss("cache_mark", MARK, "A cache mark of an hour that follows one of five minutes was made shorter.")
+    lost = min(excess, len(inner))  # those of messages go before those of tools and system text
+    first = excess - lost
+    left = iter(_shortened([*[None] * first, *before[first:], *[None] * lost, *inner[lost:], *own]))
+
+    def remarked(element: JsonObject) -> JsonObject:
+        if element.get(MARK) is None:
+            return element
+        mark = next(left)
+        others = {key: value for key, value in element.items() if key != MARK}
+        return others if mark is None else {**element, MARK: mark}
+
+    lists = {key: body[key] for key in ("tools", "system", "messages") if isinstance(body.get(key), list)}
+    changed = {key: [_changed(element, remarked) for element in elements] for key, elements in lists.items()}
+    return remarked({**body, **changed})
 
 
 def with_own_marks(body: JsonObject, context: Context, end: int | None) -> JsonObject:
     """The request with marks where they help; a mark of the user that is beyond what the service takes is reported."""
     marked = mark_request(body, end)
-    if excess := lost_marks(body, marked):
-        context.loss("cache_mark", MARK, f"{excess} cache marks were left out: the service takes {MOST}.")
+    _report_excess(lost_marks(body, marked), context)
     return marked
 
 
+def _report_excess(count: int, context: Context) -> None:
+    if count:
+        context.loss("cache_mark", MARK, f"{count} cache marks were left out: the service takes {MOST}.")
+
+
 def _is_hour(mark: Any) -> bool:
-    return isinstance(mark, dict) and mark.get("ttl") == _HOUR
+    return isinstance(mark, dict) and mark.get("ttl") == "1h"
 
 
-def _marks(element: Any) -> Iterator[Any]:
-    """The marks on tools, system text and messages, in the order of the service."""
-    for key in ("tools", "system", "messages", "content"):
-        elements = element.get(key)
-        for block in elements if isinstance(elements, list) else ():
-            if isinstance(block, dict):
-                yield from _marks(block) if "content" in block else ()
-                if block.get(MARK) is not None:
-                    yield block[MARK]
+def _shortened(marks: list[Any]) -> Iterator[Any]:
+    """The marks, those of an hour behind one of five minutes made shorter."""
+    is_short = False
+    for mark in marks:
+        yield {"type": "ephemeral"} if is_short and _is_hour(mark) else mark
+        is_short = is_short or (mark is not None and not _is_hour(mark))
 
 
-class MarkRewriter:
-    """Goes over the marks from the first to the last: leaves out the first `excess`, and shortens late hours."""
-
-    def __init__(self, excess: int) -> None:
-        self.excess = excess
-        self.is_short = False
-
-    def __call__(self, element: JsonObject) -> JsonObject:
-        """The block or tool with the mark that it may have."""
-        if element.get(MARK) is None:
-            return element
-        if self.excess:
-            self.excess -= 1
-            return {key: value for key, value in element.items() if key != MARK}
-        if self.is_short and _is_hour(element[MARK]):
-            return {**element, MARK: dict(_FIVE_MINUTES)}
-        self.is_short = self.is_short or not _is_hour(element[MARK])
+def _changed(element: Any, change: Callable[[JsonObject], JsonObject]) -> Any:
+    """A tool, block or message changed, and what it holds."""
+    if not isinstance(element, dict):
         return element
-
-
-def _remarked(body: JsonObject, excess: int) -> JsonObject:
-    """The request with other marks; those of messages are left out before those of tools and system text."""
-    inner = min(excess, len(list(_marks({"messages": body["messages"]}))))
-    change = MarkRewriter(excess - inner)
-    rewritten = dict(body)
-    for key in ("tools", "system"):
-        if isinstance(rewritten.get(key), list):
-            rewritten[key] = _changed(rewritten[key], change)
-    change.excess += inner
-    rewritten["messages"] = _changed(rewritten["messages"], change)
-    return change(rewritten)
-
-
-def _changed(elements: list[Any], change: Change) -> list[Any]:
-    """A list of blocks or messages, each of them and what it holds changed."""
-    changed = []
-    for element in elements:
-        if isinstance(element, dict):
-            inner = element.get("content")
-            with_inner = {**element, "content": _changed(inner, change)} if isinstance(inner, list) else element
-            changed.append(change(with_inner))
-        else:
-            changed.append(element)
-    return changed
+    if isinstance(content := element.get("content"), list):
+        return change({**element, "content": [_changed(inner, change) for inner in content]})
+    return change(element)
 
 
 def with_even_citations(body: JsonObject, context: Context) -> JsonObject:
@@ -127,12 +94,11 @@ def with_even_citations(body: JsonObject, context: Context) -> JsonObject:
     word = "on" if is_cited else "off"
     context.loss("citations", "citations", f"Citations were turned {word} for all documents: {why}.")
 
-    def change(block: JsonObject) -> JsonObject:
-        if block_type(block) != "document" or _is_cited(block) is is_cited:
-            return block
-        return {**block, "citations": {"enabled": is_cited}}
+    def evened(block: JsonObject) -> JsonObject:
+        is_other = block_type(block) == "document" and _is_cited(block) is not is_cited
+        return {**block, "citations": {"enabled": is_cited}} if is_other else block
 
-    return {**body, "messages": _changed(body["messages"], change)}
+    return {**body, "messages": [_changed(message, evened) for message in body["messages"]]}
 
 
 def _documents(elements: list[Any]) -> Iterator[JsonObject]:
@@ -144,5 +110,4 @@ def _documents(elements: list[Any]) -> Iterator[JsonObject]:
 
 
 def _is_cited(document: JsonObject) -> bool:
-    citations = document.get("citations")
-    return isinstance(citations, dict) and citations.get("enabled") is True
+    return value_at(document, "citations.enabled") is True

@@ -22,9 +22,7 @@ from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.parts import native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
 
-LONGEST_ID: Final = 128
 _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
-_NAMELESS: Final = "tool_0"
 
 
 def cleaned_id(text: str | None) -> str:
@@ -33,7 +31,7 @@ def cleaned_id(text: str | None) -> str:
     >>> cleaned_id("call:a/1"), cleaned_id("")
     ('call_a_1', 'tool_0')
     """
-    return _REFUSED.sub("_", text or "")[:LONGEST_ID] or _NAMELESS
+    return _REFUSED.sub("_", text or "")[:128] or "tool_0"
 
 
 def wire_id(call: Entry, used: set[str], context: Context) -> str:
@@ -50,13 +48,18 @@ def wire_id(call: Entry, used: set[str], context: Context) -> str:
 
 def tool_use(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     """A call."""
-    is_own = item.get("origin") == NAME
-    name = item.get("name") if is_own else context.name(item.get("name"))
-    block = {"type": "tool_use", "id": call_id, "name": name, "input": _input(item, context)}
-    if "native" in item:
-        report_foreign(item, NAME, context, "native")
-        block |= native_keys(item, NAME)
-    return block
+    name = item.get("name") if item.get("origin") == NAME else context.name(item.get("name"))
+    return _with_native(
+        item, {"type": "tool_use", "id": call_id, "name": name, "input": _input(item, context)}, context
+    )
+
+
+def _with_native(item: JsonObject, block: JsonObject, context: Context) -> JsonObject:
+    """A block with the keys that its item came with."""
+    if "native" not in item:
+        return block
+    report_foreign(item, NAME, context, "native")
+    return block | native_keys(item, NAME)
 
 
 def _input(item: JsonObject, context: Context) -> Any:
@@ -74,56 +77,41 @@ def _input(item: JsonObject, context: Context) -> Any:
 
 def tool_result(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     """What a call returned."""
-    is_own = item.get("origin") == NAME
+    is_own, status = item.get("origin") == NAME, item.get("status")
     block: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
-    content = _own_content(item.get("output"), context) if is_own else _content(item.get("output"), context)
+    content = _content(item.get("output"), context, is_own=is_own)
     if content is not None:
         block["content"] = content
-    status = item.get("status")
-    if status in ERRORS:
-        block["is_error"] = True
-    elif is_own and status == "completed":
-        block["is_error"] = False
-    if "native" in item:
-        report_foreign(item, NAME, context, "native")
-        block |= native_keys(item, NAME)
-    return block
+    if status in ERRORS or (is_own and status == "completed"):
+        block["is_error"] = status in ERRORS
+    return _with_native(item, block, context)
 
 
-def _content(output: Any, context: Context) -> str | list[JsonObject] | None:
+def _content(output: Any, context: Context, *, is_own: bool) -> Any:
     if isinstance(output, list):
-        return wire_parts(output, "tool", context, "output") or None
-    if output is None or isinstance(output, str):
-        return output or None
-    return dumps(output).decode()
-
-
-def _own_content(output: Any, context: Context) -> Any:
-    return own_parts(output, "tool", context, "output") if isinstance(output, list) else output
+        blocks = (own_parts if is_own else wire_parts)(output, "tool", context, "output")
+        return blocks if is_own else blocks or None
+    if is_own:
+        return output
+    return (output or None) if isinstance(output, str | None) else dumps(output).decode()
 
 
 def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
     """The thinking blocks of a reasoning item; what cannot be sent back is reported."""
     content = [block for block in item.get("content") or () if isinstance(block, dict)]
     if item.get("origin") == NAME:
-        blocks = [_own_thought(block) for block in content if _is_whole(block, item)]
+        is_whole = item.get("status") != "incomplete"  # one whose stream broke off has no signature yet
+        own = [block for block in content if block_type(block) in THOUGHTS and (is_whole or _thought(block))]
+        blocks = [{key: value for key, value in block.items() if value is not None} for block in own]
     else:
-        blocks = [block for part in content if item.get("origin") is None and (block := _thought(part)) is not None]
+        blocks = [block for part in content if item.get("origin") is None and (block := _thought(part))]
     if len(blocks) < max(len(content), 1):
         context.loss("reasoning", "", "Reasoning was left out: the service takes only thinking that it has signed.")
     return blocks
 
 
-def _is_whole(block: JsonObject, item: JsonObject) -> bool:
-    """Whether a block of this format can go back; one whose stream broke off has no signature yet."""
-    return block_type(block) in THOUGHTS and (item.get("status") != "incomplete" or _thought(block) is not None)
-
-
-def _own_thought(block: JsonObject) -> JsonObject:
-    return {key: value for key, value in block.items() if value is not None}
-
-
 def _thought(block: JsonObject) -> JsonObject | None:
+    """The block that can be sent; None where it has no signature."""
     if block.get("type") == "thinking" and block.get("signature"):
         return {"type": "thinking", "thinking": block.get("thinking") or "", "signature": block["signature"]}
     if block.get("type") == "redacted_thinking" and block.get("data"):

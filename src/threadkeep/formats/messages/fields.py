@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
-from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, other_keys, tier_of, within
+from threadkeep.formats.shared import fields
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, value_at, within
 from threadkeep.formats.shared.names import NameRule
 from threadkeep.formats.shared.reports import Context
 
@@ -28,31 +29,12 @@ EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
 EXTRAS: Final = ("top_k", "stop_sequences", "cache_control")
 # output status -> is_error of a tool result
 ERRORS: Final = frozenset({"failed", "incomplete", "error"})
-CITATIONS: Final = frozenset(
-    {
-        "char_location", "page_location", "content_block_location", "search_result_location",
-        "web_search_result_location",
-    }
-)  # fmt: skip
-IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-PDF: Final = "application/pdf"
 PLAIN_TEXT: Final = "text/plain"
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
-# kinds of blocks that a tool result holds
-RESULT_BLOCKS: Final = frozenset({"text", "image", "search_result", "document", "tool_reference", "browser_state"})
-# kinds of blocks that only user messages hold; those of no list stand in assistant messages
-USER_BLOCKS: Final = frozenset({"tool_result", "image", "document", "search_result", "container_upload"})
-SYSTEM_BLOCKS: Final = frozenset({"text", "tool_addition", "tool_removal"})
-
 # stop_reason -> canonical status
 STATUSES: Final = {
-    "end_turn": "completed",
-    "tool_use": "completed",
-    "stop_sequence": "completed",
-    "pause_turn": "completed",
-    "compaction": "completed",
-    "max_tokens": "incomplete",
-    "model_context_window_exceeded": "incomplete",
+    **dict.fromkeys(("end_turn", "tool_use", "stop_sequence", "pause_turn", "compaction"), "completed"),
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "incomplete"),
     "refusal": "failed",
 }
 # stop_reason -> why a response is incomplete
@@ -87,14 +69,10 @@ def fits_user_id(user_id: Any, context: Context) -> bool:
 
 
 def reasoning(value: Any, context: Context) -> JsonObject:
-    """Thinking and effort.
-
-    Raises:
-        CannotRender: the settings contradict each other.
-    """
+    """Thinking and effort."""
     if not isinstance(value, dict):
         return {}
-    other_keys("reasoning", (*_THINKING, "effort"), value, context, "The format")
+    fields.other_keys("reasoning", (*_THINKING, "effort"), value, context, "The format")
     keys: JsonObject = {}
     if (thinking := _thinking(value, context)) is not None:
         keys["thinking"] = thinking
@@ -107,6 +85,7 @@ def reasoning(value: Any, context: Context) -> JsonObject:
 
 
 def _thinking(value: JsonObject, context: Context) -> JsonObject | None:
+    """Thinking; a budget of zero means none in other formats, and a lesser one as much as the model likes."""
     thinking = {key: value[key] for key in _THINKING if value.get(key) is not None}
     if not thinking:
         return None
@@ -114,30 +93,30 @@ def _thinking(value: JsonObject, context: Context) -> JsonObject | None:
     if not isinstance(kind, str) or kind not in _KINDS:
         context.loss("option", "reasoning.type", f"The format has no thinking of type {kind!r}.")
         return None
-    budget = thinking.get("budget_tokens")
-    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool)):
-        raise CannotRender(f"reasoning.budget_tokens is {budget!r}, not a whole number of tokens.")
-    if kind == "enabled":
-        return _with_budget(thinking, budget, context)
-    if budget is not None:
-        raise CannotRender(
-            f"reasoning.budget_tokens goes with the type enabled, not {kind}.", hint="Leave one of them out."
-        )
-    if kind in ("disabled", "between_tools") and "display" in thinking:
-        raise CannotRender(f"reasoning.display has no effect when thinking is {kind}.", hint="Leave one of them out.")
-    return thinking
-
-
-def _with_budget(thinking: JsonObject, budget: int | None, context: Context) -> JsonObject | None:
-    """Thinking with a budget; other formats mean no thinking by zero, and by less as much as the model likes."""
-    if budget is None:
-        raise CannotRender(
-            "reasoning asks for thinking without saying how much.", hint="Set budget_tokens, or an effort."
-        )
+    budget = _budget(thinking, kind)
+    if kind != "enabled" or budget > 0:
+        return thinking
     if budget < 0:
         context.loss("option", "reasoning.budget_tokens", "The format has no budget that the model sets itself.")
         return None
-    return thinking if budget else {"type": "disabled"}
+    return {"type": "disabled"}
+
+
+def _budget(thinking: JsonObject, kind: str) -> int:
+    """The budget, which only thinking that is enabled has."""
+    budget = thinking.get("budget_tokens")
+    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool)):
+        raise CannotRender(f"reasoning.budget_tokens is {budget!r}, not a whole number of tokens.")
+    if budget is None and kind == "enabled":
+        raise CannotRender(
+            "reasoning asks for thinking without saying how much.", hint="Set budget_tokens, or an effort."
+        )
+    hint = "Leave one of them out."
+    if budget is not None and kind != "enabled":
+        raise CannotRender(f"reasoning.budget_tokens goes with the type enabled, not {kind}.", hint=hint)
+    if kind in ("disabled", "between_tools") and "display" in thinking:
+        raise CannotRender(f"reasoning.display has no effect when thinking is {kind}.", hint=hint)
+    return budget or 0
 
 
 def read_reasoning(keys: JsonObject) -> Any:
@@ -150,23 +129,17 @@ def read_reasoning(keys: JsonObject) -> Any:
 
 
 def text(value: Any, context: Context) -> Any:
-    """The JSON schema of the answer; the format has no other text setting.
-
-    Raises:
-        CannotRender: a schema is asked for, but there is none.
-    """
+    """The JSON schema of the answer; the format has no other text setting."""
     if not isinstance(value, dict):
         return None
-    other_keys("text", ("format",), value, context, "The format")
-    form = value.get("format")
-    kind = form.get("type") if isinstance(form, dict) else None
-    if not isinstance(form, dict) or kind != "json_schema":
+    fields.other_keys("text", ("format",), value, context, "The format")
+    form, kind = value.get("format"), value_at(value, "format.type")
+    if kind != "json_schema":
         if kind not in (None, "text"):
             context.loss("option", "text.format", f"The format has no text format {kind!r}.")
         return None
-    nested = form.get("json_schema")
-    schema = nested.get("schema") if isinstance(nested, dict) else None
-    schema = form.get("schema") if schema is None else schema
+    nested = value_at(form, "json_schema.schema")
+    schema = value_at(form, "schema") if nested is None else nested
     if schema is None:
         raise CannotRender("text.format asks for JSON by a schema, but has none.", hint="Set text.format.schema.")
     return {"type": "json_schema", "schema": schema}
@@ -187,7 +160,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("temperature", "temperature", within("temperature", 0, 1)),
     Field("top_p", "top_p", within("top_p", 0, 1)),
     Field("stream", "stream"),
-    Field("service_tier", "service_tier", tier_of(TIERS)),
+    Field("service_tier", "service_tier", fields.tier_of(TIERS)),
     Field("metadata", "metadata", metadata),
     SpecialField("safety_identifier", "metadata.user_id"),
     FieldGroup("reasoning", ("thinking", "output_config.effort"), reasoning, read_reasoning),

@@ -1,12 +1,14 @@
 """Passes over the turns of a request: what stands in front, what is joined, what is left out because it is empty.
 
+* The system text is the instructions, then the texts of system and developer items. How an imported request spelled
+  its instructions, as a string or as blocks with keys of their own, is put back where the text is still the same.
 * Neighbours of one role become one message, but for messages of an imported request, which stay as they came.
 * Thinking belongs to its own turn: joined to an earlier assistant message it is left out, unless a call came with it.
 * A message of white space alone is left out, and white space at the end of a last assistant message.
 * The first message is the user's. System text inside the history stands behind a user message and before the
   assistant's, for models that take it there; everywhere else it leads.
 
-Source: Anthropic's API reference, "Messages"; its guides on extended thinking and on system messages.
+Source: Anthropic's API reference, "Messages", system; its guides on extended thinking and on system messages.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.messages.fields import ELLIPSIS, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, text_of
 from threadkeep.formats.messages.turns import Turn
+from threadkeep.formats.shared.rendering import Rendering
 from threadkeep.formats.shared.reports import Context
 
 _PLAIN: Final = frozenset({"type", "text"})
+SEAM: Final = "\n\n"  # between the blocks that make up the instructions
 
 
 def later_blocks(role: str, blocks: list[Any]) -> list[Any]:
@@ -66,17 +70,13 @@ def _join(first: Turn, second: Turn, context: Context) -> Turn:
 
 def filled(turns: Sequence[Turn], context: Context) -> list[Turn]:
     """The turns that are not empty; the neighbours of one that is are joined."""
-    result = [
-        kept for turn in turns if (kept := _without_blank(turn, context)).blocks or (turn.is_imported and turn.is_empty)
-    ]
+    result = []
+    for turn in turns:
+        if turn.blocks and not turn.is_imported and all(map(_is_blank, turn.blocks)):
+            context.repair("blank_text", "", f"A message of the {turn.role} was left out: it holds only white space.")
+        elif turn.blocks or (turn.is_imported and turn.is_empty):
+            result.append(turn)
     return result if len(result) == len(turns) else joined(result, context)
-
-
-def _without_blank(turn: Turn, context: Context) -> Turn:
-    if turn.is_imported or not turn.blocks or not all(map(_is_blank, turn.blocks)):
-        return turn
-    context.repair("blank_text", "", f"A message of the {turn.role} was left out: it holds only white space.")
-    return replace(turn, blocks=[])
 
 
 def _is_blank(block: Any) -> bool:
@@ -89,15 +89,12 @@ def placed(turns: Sequence[Turn], context: Context) -> tuple[list[Turn], list[Js
     result: list[Turn] = []
     hoisted: list[JsonObject] = []
     for index, turn in enumerate(turns):
-        if turn.is_placed or (result and result[-1].role == "user" and _next_role(turns, index) in (None, "assistant")):
+        next_role = turns[index + 1].role if index + 1 < len(turns) else "assistant"
+        if turn.is_placed or (result and result[-1].role == "user" and next_role == "assistant"):
             result.append(turn)
         else:
             hoisted += turn.blocks
     return (joined(result, context) if hoisted else result), hoisted
-
-
-def _next_role(turns: Sequence[Turn], index: int) -> str | None:
-    return turns[index + 1].role if index + 1 < len(turns) else None
 
 
 def with_leader(turns: list[Turn], context: Context) -> list[Turn]:
@@ -152,8 +149,54 @@ def lacks_thought(turns: Sequence[Turn]) -> bool:
     run = [turn for turn in turns if turn.role != "system"][-2:]
     if [turn.role for turn in run] != ["assistant", "user"] or all(turn.is_imported for turn in run):
         return False
-    return _first_type(run[1]) == "tool_result" and _first_type(run[0]) not in THOUGHTS
+    before, after = (block_type(turn.blocks[0]) if turn.blocks else None for turn in run)
+    return after == "tool_result" and before not in THOUGHTS
 
 
-def _first_type(turn: Turn) -> Any:
-    return block_type(turn.blocks[0]) if turn.blocks else None
+# System text
+
+
+def wire_system(rendering: Rendering, hoisted: Sequence[JsonObject]) -> Any:
+    """The value of `system`; None when there is no text."""
+    instructions = rendering.snapshot.settings.get("instructions")
+    spelling = (rendering.spelling or {}).get("system")
+    spelled = None if instructions is None else _spelled(instructions, spelling)
+    if not hoisted and (spelled is not None or spelling == []):
+        return [] if spelled is None else spelled
+    blocks = spelled if isinstance(spelled, list) else [{"type": "text", "text": instructions or ""}]
+    return [block for block in [*blocks, *hoisted] if _says_something(block, rendering.context)] or None
+
+
+def _says_something(block: JsonObject, context: Context) -> bool:
+    text = text_of(block)
+    if text is not None:
+        return bool(text.strip())
+    context.loss("provider_item", "content", f"A block of type {block_type(block)!r} has no place in the system text.")
+    return False
+
+
+def _spelled(instructions: str, spelling: Any) -> Any:
+    """Instructions as the request spelled them; None where they are others now."""
+    if spelling == "text":
+        return instructions
+    if not isinstance(spelling, list):
+        return None
+    texts: list[str] = []
+    start = 0
+    for block in spelling:
+        texts.append(instructions[start : start + block["length"]])
+        start += block["length"] + len(SEAM)
+    if SEAM.join(texts) != instructions:
+        return None
+    return [{"type": "text", "text": text, **block["keys"]} for text, block in zip(texts, spelling, strict=True)]
+
+
+def read_system(system: Any) -> tuple[str, Any] | None:
+    """The instructions of a request and how it spelled them; None where they are not texts."""
+    if isinstance(system, str):
+        return system, "text"
+    if not isinstance(system, list) or not system or any(text_of(block) is None for block in system):
+        return None
+    keys = [{key: value for key, value in block.items() if key not in _PLAIN} for block in system]
+    spelling = [{"length": len(block["text"]), "keys": inner} for block, inner in zip(system, keys, strict=True)]
+    return SEAM.join(block["text"] for block in system), spelling

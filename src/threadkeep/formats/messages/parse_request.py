@@ -10,7 +10,6 @@ Source: Anthropic's API reference, "Messages", create.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.domain.formats import OpenCall
@@ -20,114 +19,77 @@ from threadkeep.domain.objects import body_object
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats.messages.fields import FIELDS, NAME
+from threadkeep.formats.messages.joining import read_system
 from threadkeep.formats.messages.parse_parts import items_of
 from threadkeep.formats.messages.request import head
-from threadkeep.formats.messages.system import read_system
 from threadkeep.formats.messages.tools import read_choice, tool_from_wire
 from threadkeep.formats.messages.turns import LIST, TEXT
+from threadkeep.formats.shared import parsing
 from threadkeep.formats.shared.fields import read_fields
-from threadkeep.formats.shared.parsing import (
-    SENT_REQUEST,
-    checked_content,
-    items_of_turns,
-    parser,
-    request_object,
-    session_of,
-    turns_in,
-)
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.reports import Context
 
 _APART: Final = frozenset({"messages", "system", "tools", "tool_choice"})
-_PLAIN: Final = frozenset({"type", "text"})
 
 
-@parser(f"{NAME} request")
+@parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-    """Read a Messages request; `model` and `stream` say what the payload does not.
-
-    Raises:
-        CannotParse: it is not a JSON object, or its messages are not a list of objects.
-    """
-    body = request_object(payload, NAME, "messages")
+    """Read a Messages request; `model` and `stream` say what the payload does not."""
+    body = parsing.request_object(payload, NAME, "messages")
     turns = _turns(body.get("messages"))
-    parsed = _read({key: value for key, value in body.items() if value is not None})
+    settings, tools, native, spelling = _read({key: value for key, value in body.items() if value is not None})
     for name, value in {"model": model, "stream": stream}.items():
         if value is not None and name not in body:
-            parsed.settings[name] = value
-    spelling = parsed.spelling | _usual_content(turns)
-    return session_of(
-        NAME, turns, settings=parsed.settings, tools=parsed.tools, native=parsed.native, spelling=spelling
-    )
+            settings[name] = value
+    spelling |= _usual_content(turns)
+    return parsing.session_of(NAME, turns, settings=settings, tools=tools, native=native, spelling=spelling)
 
 
-@parser(f"{NAME} turns")
+@parsing.parser(f"{NAME} turns")
 def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-    """The item objects of messages, one turn each.
-
-    Raises:
-        CannotParse: they are not messages.
-    """
-    return items_of_turns(_turns(turns_in(turns, NAME)))
+    """The item objects of messages, one turn each."""
+    return parsing.items_of_turns(_turns(parsing.turns_in(turns, NAME)))
 
 
-@dataclass(slots=True)
-class ParsedSettings:
-    """What a request says besides its messages."""
-
-    settings: JsonObject
-    native: JsonObject
-    tools: list[JsonObject] = field(default_factory=list)
-    spelling: JsonObject = field(default_factory=dict)
-
-
-def _read(body: JsonObject) -> ParsedSettings:
-    """Settings and tools, such that rendering them gives the very keys."""
-    parsed = ParsedSettings(*read_fields(FIELDS, {key: value for key, value in body.items() if key not in _APART}))
-    parsed.settings |= read_choice(body.get("tool_choice"))
-    if "max_tokens" not in body:
-        parsed.spelling["absent"] = ["max_tokens"]
-    _read_system(body, parsed)
-    _read_tools(body, parsed)
-    rendered = _rendered(parsed)
-    if rendered is None:  # settings that contradict each other, which some servers take
-        parsed.settings = {name: parsed.settings[name] for name in ("model", "instructions") if name in parsed.settings}
-        rendered = _rendered(parsed) or {}
-    for key, value in body.items():
-        if key not in ("messages", "system") and rendered.get(key) != value:
-            parsed.native[key] = value
-    return parsed
-
-
-def _read_system(body: JsonObject, parsed: ParsedSettings) -> None:
-    read = read_system(body.get("system"))
-    if read is not None:
-        parsed.settings["instructions"], parsed.spelling["system"] = read
-    elif body.get("system") == []:
-        parsed.spelling["system"] = []
+def _read(body: JsonObject) -> tuple[JsonObject, list[JsonObject], JsonObject, JsonObject]:
+    """Settings, tools, native keys and spelling, such that rendering them gives the very keys."""
+    settings, native = read_fields(FIELDS, {key: value for key, value in body.items() if key not in _APART})
+    settings |= read_choice(body.get("tool_choice"))
+    spelling: JsonObject = {} if "max_tokens" in body else {"absent": ["max_tokens"]}
+    if (read := read_system(body.get("system"))) is not None:
+        settings["instructions"], spelling["system"] = read
     elif "system" in body:
-        parsed.native["system"] = body["system"]
+        place = spelling if body["system"] == [] else native
+        place["system"] = body["system"]
+    tools = _tools(body.get("tools"))
+    if body.get("tools") == []:
+        spelling["empty"] = ["tools"]
+    rendered = _rendered(settings, tools, native, spelling)
+    if rendered is None:  # settings that contradict each other, which some servers take
+        settings = {name: settings[name] for name in ("model", "instructions") if name in settings}
+        rendered = _rendered(settings, tools, native, spelling) or {}
+    native |= {k: value for k, value in body.items() if k not in ("messages", "system") and rendered.get(k) != value}
+    return settings, tools, native, spelling
 
 
-def _read_tools(body: JsonObject, parsed: ParsedSettings) -> None:
-    tools = body.get("tools")
-    if isinstance(tools, list):
-        parsed.tools = [tool_from_wire(body_object(tool) if not isinstance(tool, str) else tool) for tool in tools]
-        if not tools:
-            parsed.spelling["empty"] = ["tools"]
+def _tools(tools: Any) -> list[JsonObject]:
+    listed = tools if isinstance(tools, list) else []
+    return [tool_from_wire(tool if isinstance(tool, str) else body_object(tool)) for tool in listed]
 
 
-def _rendered(parsed: ParsedSettings) -> JsonObject | None:
-    settings = {**parsed.settings, "extra": {NAME: parsed.native}} if parsed.native else parsed.settings
+def _rendered(
+    settings: JsonObject, tools: list[JsonObject], native: JsonObject, spelling: JsonObject
+) -> JsonObject | None:
+    """The request that the settings give; None where they contradict each other."""
     try:
-        return head(settings, parsed.tools, parsed.spelling, Context())
+        return head({**settings, "extra": {NAME: native}} if native else settings, tools, spelling, Context())
     except CannotRender:
         return None
 
 
 def _turns(messages: Any) -> list[list[JsonObject]]:
     if not isinstance(messages, list):
-        raise CannotParse(f"The messages are {shortened(messages)}, not a list.", hint=SENT_REQUEST)
+        raise CannotParse(f"The messages are {shortened(messages)}, not a list.", hint=parsing.SENT_REQUEST)
     return [_items(body_object(message), f"messages[{index}]") for index, message in enumerate(messages)]
 
 
@@ -136,7 +98,7 @@ def _items(message: Any, path: str) -> list[JsonObject]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str):
         raise CannotParse(f"{path} is {shortened(message)}, not a message.", hint="Pass an object with a role.")
-    content = checked_content(message, path)
+    content = parsing.checked_content(message, path)
     if not isinstance(content, str | list | None):
         raise CannotParse(f"{path}.content is {shortened(content)}.", hint="Pass text, or a list of blocks.")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
@@ -151,17 +113,16 @@ def _items(message: Any, path: str) -> list[JsonObject]:
 
 def _tell(items: list[JsonObject], role: str, keys: JsonObject) -> None:
     """Note what a message says besides its blocks, or that it came without any."""
-    first = next((item for item in items if item["type"] == "message"), None)
-    if first is None:
-        first = {"type": "message", "role": role, "content": [], "origin": NAME}
-        items.insert(0, first)
+    if all(item["type"] != "message" for item in items):
+        items.insert(0, {"type": "message", "role": role, "content": [], "origin": NAME})
     if keys:
-        first["native"] = {NAME: keys}
+        next(item for item in items if item["type"] == "message")["native"] = {NAME: keys}
 
 
 def _usual_content(turns: Sequence[Sequence[JsonObject]]) -> JsonObject:
     """How most messages of one text are spelled, noted once for the request; the others have a note of their own."""
-    lone = [turn[0] for turn in turns if len(turn) == 1 and _is_lone_text(turn[0])]
+    messages = [turn[0] for turn in turns if len(turn) == 1 and turn[0]["type"] == "message"]
+    lone = [item for item in messages if len(item["content"]) == 1 and item["content"][0].keys() == {"type", "text"}]
     strings = [item for item in lone if item.get("spelling") == TEXT]
     if not strings or len(strings) * 2 < len(lone):
         return {}
@@ -169,8 +130,3 @@ def _usual_content(turns: Sequence[Sequence[JsonObject]]) -> JsonObject:
         if item.pop("spelling", None) is None:
             item["spelling"] = LIST
     return {"content": TEXT}
-
-
-def _is_lone_text(item: JsonObject) -> bool:
-    content = item.get("content") if item["type"] == "message" else None
-    return content is not None and len(content) == 1 and content[0].keys() == _PLAIN

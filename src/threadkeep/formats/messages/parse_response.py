@@ -19,29 +19,18 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.messages.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.messages.parse_parts import items_of
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import other_format, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
-# keys of the body that say more about its end
-ENDINGS: Final = ("stop_sequence", "stop_details", "container")
-EVENTS: Final = frozenset(
-    {
-        "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
-        "message_stop", "ping",
-    }
-)  # fmt: skip
+EVENTS: Final = ("message_", "content_block_", "ping")  # how the types of events of a stream begin
 _FIELDS: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
 
 
 @parser(f"{NAME} body")
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
-    """Read a Messages body.
-
-    Raises:
-        ProviderError: it is an error envelope.
-        CannotParse: there is no content.
-    """
+    """Read a Messages body."""
     body = response_object(body)
     content = _content(body)
     usage = body.get("usage")
@@ -62,7 +51,7 @@ def _content(body: JsonObject) -> list[Any]:
     if isinstance(content, list):
         return content
     kind = body.get("type")
-    if isinstance(kind, str) and kind in EVENTS:
+    if isinstance(kind, str) and kind.startswith(EVENTS):
         raise StreamChunk(NAME, kind)
     if content is None and (error := provider_error(body, NAME)) is not None:
         raise error
@@ -82,23 +71,17 @@ def _whole(block: Any) -> Any:
 
 def _ending(body: JsonObject) -> JsonObject:
     """Status, finish reason, and what more there is to say about the end."""
-    word = body.get("stop_reason")
-    details = {key: body[key] for key in ENDINGS if body.get(key) is not None}
+    word, facts = body.get("stop_reason"), body.get("stop_details")
+    details = {key: body[key] for key in ("stop_sequence", "stop_details", "container") if body.get(key) is not None}
     if isinstance(word, str) and word in INCOMPLETE:
         details["reason"] = INCOMPLETE[word]
+    error = {"type": "refusal", "code": value_at(facts, "category"), "message": value_at(facts, "explanation")}
     return {
         "status": status_of(word, STATUSES, NAME),
         "finish_reason": word,
         "incomplete_details": details or None,
-        "error": _refusal(body.get("stop_details")) if word == "refusal" else None,
+        "error": {key: value for key, value in error.items() if value is not None} if word == "refusal" else None,
     }
-
-
-def _refusal(details: Any) -> JsonObject:
-    """A refusal as an error: its category and explanation, where the service gives them."""
-    facts = details if isinstance(details, dict) else {}
-    error = {"type": "refusal", "code": facts.get("category"), "message": facts.get("explanation")}
-    return {key: value for key, value in error.items() if value is not None}
 
 
 READ: Final = "cache_read_input_tokens"
@@ -107,10 +90,7 @@ WRITTEN: Final = "cache_creation_input_tokens"
 DETAILS: Final = {
     WRITTEN: WRITTEN,
     READ: "cached_tokens",
-    "cache_creation": "cache_creation",
-    "service_tier": "service_tier",
-    "inference_geo": "inference_geo",
-    "server_tool_use": "server_tool_use",
+    **{key: key for key in ("cache_creation", "service_tier", "inference_geo", "server_tool_use")},
 }
 # where the reasoning stands; other servers say it as OpenAI does
 REASONING: Final = ("output_tokens_details.thinking_tokens", "output_tokens_details.reasoning_tokens")

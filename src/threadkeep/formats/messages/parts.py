@@ -13,146 +13,29 @@ Source: Anthropic's API reference, "Messages", content blocks, image and documen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
-from threadkeep.formats.messages.fields import (
-    CITATIONS,
-    IMAGES,
-    NAME,
-    PDF,
-    PLAIN_TEXT,
-    RESULT_BLOCKS,
-    SYSTEM_BLOCKS,
-    USER_BLOCKS,
-)
+from threadkeep.formats.messages.fields import NAME, PLAIN_TEXT
+from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.media import decoded_text, in_base64, is_base64, is_textual, note, source_of
-from threadkeep.formats.shared.parts import (
-    MEDIA,
-    NOT_SENT,
-    TEXT_KEYS,
-    TEXTS,
-    Mapper,
-    native_keys,
-    own_block,
-    report_foreign,
-    unknown_part,
-)
+from threadkeep.formats.shared.parts import Mapper, native_keys
 from threadkeep.formats.shared.reports import Context
 
-
-def wire_parts(parts: Sequence[JsonObject], role: str, context: Context, path: str) -> list[Any]:
-    """The blocks of a message or tool output, by the mappers of its role."""
-    mappers = PARTS[role]
-    if len(parts) == 1 and len(part := parts[0]) == TEXT_KEYS and part["type"] in TEXTS and part["text"]:
-        return [{"type": "text", "text": part["text"]}]
-    wire = []
-    for index, part in enumerate(parts):
-        part_path = f"{path}[{index}]"
-        sent = mappers.get(part["type"], unknown_part)(part, context, part_path)
-        if "native" in part:
-            report_foreign(part, NAME, context, part_path)
-            sent = sent | native_keys(part, NAME) if isinstance(sent, dict) else sent
-        if sent is not None:
-            wire.append(sent)
-    notes = [] if role == "system" else [part for part in parts if part["type"] in MEDIA]
-    return wire or [{"type": "text", "text": note(part)} for part in notes]
-
-
-def own_parts(parts: Sequence[JsonObject], role: str, context: Context, path: str) -> list[Any]:
-    """The blocks of an item that came from this format: as they came."""
-    wire = []
-    for index, part in enumerate(parts):
-        own = OWN_PARTS.get(part["type"])
-        if own is not None:
-            wire.append(own(part) | native_keys(part, NAME))
-        elif part["type"] == "provider_item":
-            wire += [block for block in [own_block(part, NAME, context, f"{path}[{index}]")] if block is not None]
-        else:
-            wire += wire_parts([part], role, context, path)
-    return wire
-
-
-def _own_text(part: JsonObject) -> JsonObject:
-    wire = {"type": "text", "text": part["text"]}
-    return wire | ({"citations": part["annotations"]} if part.get("annotations") else {})
-
-
-def _own_image(part: JsonObject) -> JsonObject:
-    return {"type": "image", "source": own_source(part)}
-
-
-def _own_document(part: JsonObject) -> JsonObject:
-    title = part.get("filename")
-    return {"type": "document", "source": own_source(part)} | ({} if title is None else {"title": title})
-
-
-# part type -> what it was on the wire of this format
-OWN_PARTS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {
-    "input_text": _own_text,
-    "output_text": _own_text,
-    "input_image": _own_image,
-    "input_file": _own_document,
+# role (of tool outputs: tool) -> kinds of blocks that stand there; assistant messages hold texts and all other kinds
+_HELD: Final = {
+    "tool": frozenset({"text", "image", "search_result", "document", "tool_reference", "browser_state"}),
+    "user": frozenset({"text", "tool_result", "image", "document", "search_result", "container_upload"}),
+    "system": frozenset({"text", "tool_addition", "tool_removal"}),
 }
-
-
-def _text(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    """A text without citations, as in tool results."""
-    if part.get("annotations"):
-        context.loss("annotations", path, "The annotations of the text were left out.")
-    return _plain_text(part, context, path)
-
-
-def _plain_text(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    if not part["text"]:
-        context.repair("blank_text", path, "An empty text was left out: the service refuses it.")
-        return None
-    return {"type": "text", "text": part["text"]}
-
-
-def _marked_text(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    return _marked(_plain_text(part, context, path), part)
-
-
-def _output_text(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    wire = _marked_text(part, context, path)
-    citations = []
-    for annotation in part.get("annotations") or ():
-        kind = block_type(annotation)
-        if kind in CITATIONS:
-            citations.append(annotation)
-        else:
-            context.loss("annotations", path, f"An annotation of type {kind!r} was left out.")
-    return wire | {"citations": citations} if wire and citations else wire
-
-
-def _image(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    return _marked(image(part, context, path), part)
-
-
-def _document(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    return _marked(document(part, context, path), part)
-
-
-def _marked(block: JsonObject | None, part: JsonObject) -> JsonObject | None:
-    """A block with the cache mark of its part."""
-    if block is None or part.get("cache_control") is None:
-        return block
-    return block | {"cache_control": part["cache_control"]}
-
-
-def _block(role: str) -> Mapper:
-    """A block of this format, where messages of that role hold it."""
-
-    def mapper(part: JsonObject, context: Context, path: str) -> Any:
-        block = own_block(part, NAME, context, path)
-        if block is None or stands_in(block, role):
-            return block
-        context.loss("provider_item", path, f"A block of type {block_type(block)!r} has no place in a {role} message.")
-        return None
-
-    return mapper
+_CITATIONS: Final = frozenset(
+    f"{place}_location" for place in ("char", "page", "content_block", "search_result", "web_search_result")
+)
+_IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_PDF: Final = "application/pdf"
+_ALIASES: Final = {"image/jpg": "image/jpeg"}  # other names of media types
 
 
 def block_type(block: Any) -> str | None:
@@ -170,60 +53,147 @@ def text_of(block: Any) -> str | None:
 def stands_in(block: Any, role: str) -> bool:
     """Whether messages of a role (or tool results) hold such a block."""
     kind = block_type(block)
-    if kind is None:
-        return False
-    held = {"tool": kind in RESULT_BLOCKS, "user": kind in USER_BLOCKS, "system": kind in SYSTEM_BLOCKS}
-    return kind == "text" or held.get(role, kind not in USER_BLOCKS | SYSTEM_BLOCKS)
+    if role in _HELD:
+        return kind in _HELD[role]
+    return kind == "text" or (kind is not None and kind not in _HELD["user"] | _HELD["system"])
 
 
-_ANYWHERE: Final[dict[str, Mapper]] = {
-    **NOT_SENT,
-    "input_text": _marked_text,
-    "output_text": _output_text,
-    "text": _marked_text,
+def wire_parts(parts: Sequence[JsonObject], role: str, context: Context, path: str) -> list[Any]:
+    """The blocks of a message or tool output, by the mappers of its role."""
+    mappers = PARTS[role]
+    if len(parts) == 1 and len(part := parts[0]) == shared.TEXT_KEYS and part["type"] in shared.TEXTS and part["text"]:
+        return [{"type": "text", "text": part["text"]}]
+    wire = []
+    for index, part in enumerate(parts):
+        part_path = f"{path}[{index}]"
+        sent = mappers.get(part["type"], shared.unknown_part)(part, context, part_path)
+        if "native" in part:
+            shared.report_foreign(part, NAME, context, part_path)
+            sent = sent | native_keys(part, NAME) if isinstance(sent, dict) else sent
+        if sent is not None:
+            wire.append(sent)
+    notes = [] if role == "system" else [part for part in parts if part["type"] in shared.MEDIA]
+    return wire or [{"type": "text", "text": note(part)} for part in notes]
+
+
+def own_parts(parts: Sequence[JsonObject], role: str, context: Context, path: str) -> list[Any]:
+    """The blocks of an item that came from this format: as they came."""
+    wire = []
+    for index, part in enumerate(parts):
+        own = OWN_PARTS.get(part["type"])
+        if own is not None:
+            wire.append(own(part) | native_keys(part, NAME))
+        elif part["type"] != "provider_item":
+            wire += wire_parts([part], role, context, path)
+        elif (block := shared.own_block(part, NAME, context, f"{path}[{index}]")) is not None:
+            wire.append(block)
+    return wire
+
+
+def _own_text(part: JsonObject) -> JsonObject:
+    wire = {"type": "text", "text": part["text"]}
+    return wire | ({"citations": part["annotations"]} if part.get("annotations") else {})
+
+
+def _own_document(part: JsonObject) -> JsonObject:
+    title = part.get("filename")
+    return {"type": "document", "source": _own_source(part)} | ({} if title is None else {"title": title})
+
+
+def _own_source(part: JsonObject) -> JsonObject:
+    url: Any = part.get("image_url") or part.get("file_data") or part.get("file_url")
+    if not url:
+        return {"type": "file", "file_id": part.get("file_id")}
+    media_type = base64_media_type(url)
+    if media_type is None:
+        return {"type": "url", "url": url}
+    is_text = media_type == PLAIN_TEXT
+    data = decoded_text(url) if is_text else url.partition(",")[2]
+    return {"type": "text" if is_text else "base64", "media_type": media_type, "data": data}
+
+
+# part type -> what it was on the wire of this format
+OWN_PARTS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {
+    "input_text": _own_text,
+    "output_text": _own_text,
+    "input_image": lambda part: {"type": "image", "source": _own_source(part)},
+    "input_file": _own_document,
 }
-# role (of tool outputs: tool) -> part type -> mapper
-PARTS: Final[dict[str, dict[str, Mapper]]] = {
-    "user": {**_ANYWHERE, "input_image": _image, "input_file": _document, "provider_item": _block("user")},
-    "assistant": {**_ANYWHERE, "provider_item": _block("assistant")},
-    "system": {**_ANYWHERE, "output_text": _marked_text, "provider_item": _block("system")},
-    "tool": {
-        **_ANYWHERE,
-        "input_text": _text,
-        "output_text": _text,
-        "text": _text,
-        "input_image": _image,
-        "input_file": _document,
-        "provider_item": _block("tool"),
-    },
-}
 
 
-# media types that have another name for the service
-ALIASES: Final = {"image/jpg": "image/jpeg"}
-# kind of source -> what holds it
-_WORDS: Final = {"input_image": "image_source", "input_file": "file_source"}
+# Texts and blocks
 
 
-def image(part: JsonObject, context: Context, path: str) -> JsonObject:
+def _text(part: JsonObject, context: Context, path: str) -> JsonObject | None:
+    if not part["text"]:
+        context.repair("blank_text", path, "An empty text was left out: the service refuses it.")
+        return None
+    return {"type": "text", "text": part["text"]}
+
+
+def _text_of_tool(part: JsonObject, context: Context, path: str) -> JsonObject | None:
+    """A text without citations, as in tool results."""
+    if part.get("annotations"):
+        context.loss("annotations", path, "The annotations of the text were left out.")
+    return _text(part, context, path)
+
+
+def _marked(mapper: Mapper) -> Mapper:
+    """A mapper that gives its blocks the cache mark of their parts."""
+
+    def marked(part: JsonObject, context: Context, path: str) -> Any:
+        block, mark = mapper(part, context, path), part.get("cache_control")
+        return block if block is None or mark is None else block | {"cache_control": mark}
+
+    return marked
+
+
+_marked_text: Final = _marked(_text)
+
+
+def _output_text(part: JsonObject, context: Context, path: str) -> JsonObject | None:
+    wire: JsonObject | None = _marked_text(part, context, path)
+    citations = []
+    for annotation in part.get("annotations") or ():
+        kind = block_type(annotation)
+        if kind in _CITATIONS:
+            citations.append(annotation)
+        else:
+            context.loss("annotations", path, f"An annotation of type {kind!r} was left out.")
+    return wire | {"citations": citations} if wire and citations else wire
+
+
+def _block(role: str, part: JsonObject, context: Context, path: str) -> Any:
+    """A block of this format, where messages of that role hold it."""
+    block = shared.own_block(part, NAME, context, path)
+    if block is None or stands_in(block, role):
+        return block
+    context.loss("provider_item", path, f"A block of type {block_type(block)!r} has no place in a {role} message.")
+    return None
+
+
+# Pictures and documents
+
+
+def _image(part: JsonObject, context: Context, path: str) -> JsonObject:
     """An image block, or a note where the service takes no such picture."""
     url = in_base64(str(part.get("image_url") or "").strip())
     media_type = base64_media_type(url)
     if media_type is None:
         return _elsewhere("image", url, part, context, path)
-    return _inline_image(ALIASES.get(media_type, media_type), url, part, context, path)
+    return _inline_image(_ALIASES.get(media_type, media_type), url, part, context, path)
 
 
 def _inline_image(media_type: str, url: str, part: JsonObject, context: Context, path: str) -> JsonObject:
     data = url.partition(",")[2]
     if not is_base64(data):
         return _noted("data_url", "The data URL is broken", part, context, path)
-    if media_type not in IMAGES:
+    if media_type not in _IMAGES:
         return _noted("media", f"The service takes no pictures of type {media_type}", part, context, path)
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
-def document(part: JsonObject, context: Context, path: str) -> JsonObject:
+def _document(part: JsonObject, context: Context, path: str) -> JsonObject:
     """A document block (an image block for pictures), or a note where the service takes no such file."""
     url = in_base64(str(part.get("file_data") or part.get("file_url") or "").strip())
     own_type = base64_media_type(url)
@@ -239,12 +209,12 @@ def document(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 def _inline_document(media_type: str, url: str, part: JsonObject, context: Context, path: str) -> JsonObject:
     data = url.partition(",")[2]
-    media_type = ALIASES.get(media_type, media_type)
+    media_type = _ALIASES.get(media_type, media_type)
     if not is_base64(data):
         return _noted("data_url", "The data URL is broken", part, context, path)
-    if media_type == PDF:
-        return {"type": "document", "source": {"type": "base64", "media_type": PDF, "data": data}}
-    if media_type in IMAGES:
+    if media_type == _PDF:
+        return {"type": "document", "source": {"type": "base64", "media_type": _PDF, "data": data}}
+    if media_type in _IMAGES:
         context.repair("file_as_image", path, f"A file of type {media_type} was sent as an image.")
         return _inline_image(media_type, url, part, context, path)
     text = decoded_text(url) if is_textual(media_type) else None
@@ -259,7 +229,8 @@ def _elsewhere(kind: str, url: str, part: JsonObject, context: Context, path: st
         return {"type": kind, "source": {"type": "url", "url": url}}
     if part.get("file_id"):
         return {"type": kind, "source": {"type": "file", "file_id": part["file_id"]}}
-    return _noted(_WORDS[part["type"]], "There is neither a URL nor a file_id", part, context, path)
+    code = "image_source" if part["type"] == "input_image" else "file_source"
+    return _noted(code, "There is neither a URL nor a file_id", part, context, path)
 
 
 def _noted(code: str, why: str, part: JsonObject, context: Context, path: str) -> JsonObject:
@@ -267,14 +238,22 @@ def _noted(code: str, why: str, part: JsonObject, context: Context, path: str) -
     return {"type": "text", "text": note(part)}
 
 
-def own_source(part: JsonObject) -> JsonObject:
-    """The source of an image or document that came from this format."""
-    url: Any = part.get("image_url") or part.get("file_data") or part.get("file_url")
-    if not url:
-        return {"type": "file", "file_id": part.get("file_id")}
-    media_type = base64_media_type(url)
-    if media_type is None:
-        return {"type": "url", "url": url}
-    if media_type == PLAIN_TEXT:
-        return {"type": "text", "media_type": PLAIN_TEXT, "data": decoded_text(url)}
-    return {"type": "base64", "media_type": media_type, "data": url.partition(",")[2]}
+_ANYWHERE: Final[dict[str, Mapper]] = {
+    **shared.NOT_SENT,
+    "input_text": _marked_text,
+    "output_text": _output_text,
+    "text": _marked_text,
+}
+_MEDIA: Final[dict[str, Mapper]] = {"input_image": _marked(_image), "input_file": _marked(_document)}
+# role (of tool outputs: tool) -> part type -> mapper
+PARTS: Final[dict[str, dict[str, Mapper]]] = {
+    "user": {**_ANYWHERE, **_MEDIA, "provider_item": partial(_block, "user")},
+    "assistant": {**_ANYWHERE, "provider_item": partial(_block, "assistant")},
+    "system": {**_ANYWHERE, "output_text": _marked_text, "provider_item": partial(_block, "system")},
+    "tool": {
+        **_ANYWHERE,
+        **dict.fromkeys(shared.TEXTS, _text_of_tool),
+        **_MEDIA,
+        "provider_item": partial(_block, "tool"),
+    },
+}

@@ -15,21 +15,9 @@ from typing import TYPE_CHECKING, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.messages.cache_marks import with_even_citations, with_fewer_marks, with_own_marks
+from threadkeep.formats.messages import cache_marks, joining
 from threadkeep.formats.messages.fields import ELLIPSIS, EXTRAS, FIELDS, NAME, NAMES
-from threadkeep.formats.messages.joining import (
-    ellipsis,
-    filled,
-    joined,
-    lacks_thought,
-    message_of,
-    placed,
-    stable_count,
-    with_clean_end,
-    with_leader,
-)
 from threadkeep.formats.messages.settings import fit, follows, thinking_type
-from threadkeep.formats.messages.system import wire_system
 from threadkeep.formats.messages.tools import tool_choice, wire_tools
 from threadkeep.formats.messages.turns import Turn, Writer
 from threadkeep.formats.shared.fields import Field, render_fields
@@ -50,12 +38,7 @@ KEYS: Final = {
 
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
-    """Render a session as the body of a Messages request.
-
-    Raises:
-        CannotRender: there is no model, nothing to send, or settings exclude each other.
-        LossError: `options.strict` is set and the request is not exact.
-    """
+    """Render a session as the body of a Messages request."""
     rendering = begin(session, options, NAME, Context(rule=NAMES))
     snapshot, context, entries = rendering.snapshot, rendering.context, rendering.entries
     body = head(snapshot.settings, snapshot.tools, rendering.spelling or {}, context)
@@ -64,27 +47,23 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     is_as_it_came = bool(entries) and entries[-1].position == rendering.imported - 1
     turns, hoisted = _turns(rendering)
     if not is_as_it_came:
-        turns = with_clean_end(turns, context)
-    if thinking_type(body) == "enabled" and lacks_thought(turns):
+        turns = joining.with_clean_end(turns, context)
+    if thinking_type(body) == "enabled" and joining.lacks_thought(turns):
         context.repair("option", "reasoning", "Thinking was left out: the last tool call came without its thinking.")
         del body["thinking"]
-    if "system" not in body and (system := wire_system(rendering, hoisted)) is not None:
+    if "system" not in body and (system := joining.wire_system(rendering, hoisted)) is not None:
         body["system"] = system
-    body["messages"] = [message_of(turn) for turn in turns]
+    body["messages"] = list(map(joining.message_of, turns))
     if not is_as_it_came:
-        body = with_fewer_marks(with_even_citations(body, context), context)
-    stable = stable_count(turns)
+        body = cache_marks.with_fewer_marks(cache_marks.with_even_citations(body, context), context)
+    stable = joining.stable_count(turns)
     if options.cache is not None:
-        body = with_own_marks(body, context, repeated_turns(rendering.view, options, stable))
+        body = cache_marks.with_own_marks(body, context, repeated_turns(rendering.view, options, stable))
     return rendering.finish(body, stable)
 
 
 def head(settings: JsonObject, tools: Sequence[JsonObject], spelling: JsonObject, context: Context) -> JsonObject:
-    """The request without system text and messages.
-
-    Raises:
-        CannotRender: settings exclude each other.
-    """
+    """The request without system text and messages."""
     extra = settings.get("extra") or {}
     own = extra.get(NAME)
     native = own if isinstance(own, dict) else {}
@@ -106,8 +85,8 @@ def _turns(rendering: Rendering) -> tuple[list[Turn], list[JsonObject]]:
     takes_system = follows(snapshot.settings.get("model"), "inner system")
     writer = Writer(rendering, paired(entries, left_alone(snapshot, NAME)), takes_system=takes_system)
     writer.write(entries)
-    turns, inner = placed(filled(joined(writer.turns, context), context), context)
+    turns, inner = joining.placed(joining.filled(joining.joined(writer.turns, context), context), context)
     if not turns:
         report_filler(entries, context, ELLIPSIS)
-        turns = [ellipsis()]
-    return with_leader(turns, context), [*writer.hoisted, *inner]
+        turns = [joining.ellipsis()]
+    return joining.with_leader(turns, context), [*writer.hoisted, *inner]

@@ -21,16 +21,10 @@ from threadkeep.formats.messages.fields import DEFAULT_MAX_TOKENS, LEAST_BUDGET,
 from threadkeep.formats.shared.reports import Context
 
 LEAST_TOP_P: Final = 0.95
-SAMPLERS: Final = ("temperature", "top_p", "top_k")
-_ACTIVE: Final = ("enabled", "adaptive")
 
 
 def fit(body: JsonObject, settings: JsonObject, context: Context, *, has_limit: bool = True) -> None:
-    """Make the settings of a request agree; `has_limit`: a token limit is sent though none is set.
-
-    Raises:
-        CannotRender: they contradict each other.
-    """
+    """Make the settings of a request agree; `has_limit`: a token limit is sent though none is set."""
     _set_user_id(body, settings, context)
     _fit_thinking(body, context)
     _limit(body, has_limit=has_limit)
@@ -67,19 +61,15 @@ def _fit_thinking(body: JsonObject, context: Context) -> None:
         context.loss("option", "reasoning.budget_tokens", f"{model} sets its own budget: adaptive thinking was sent.")
         others = {key: value for key, value in body["thinking"].items() if key != "budget_tokens"}
         body["thinking"] = others | {"type": "adaptive"}
-    elif kind == "enabled" and body["thinking"]["budget_tokens"] < LEAST_BUDGET:
-        _raise_budget(body, context)
-
-
-def _raise_budget(body: JsonObject, context: Context) -> None:
-    """The least budget, where the token limit has room for it."""
-    budget, limit = body["thinking"]["budget_tokens"], body.get("max_tokens")
-    if limit is None or limit > LEAST_BUDGET:
-        context.repair("range", "reasoning.budget_tokens", f"{budget} became {LEAST_BUDGET}, the least that is taken.")
-        body["thinking"] = {**body["thinking"], "budget_tokens": LEAST_BUDGET}
-    elif limit > budget:
-        context.loss("option", "reasoning.budget_tokens", f"{budget} is less than the service takes: {LEAST_BUDGET}.")
-        del body["thinking"]
+    elif kind == "enabled" and (budget := body["thinking"]["budget_tokens"]) < LEAST_BUDGET:
+        limit = body.get("max_tokens")  # the least budget is sent where there is room for it
+        path = "reasoning.budget_tokens"
+        if limit is None or limit > LEAST_BUDGET:
+            context.repair("range", path, f"{budget} became {LEAST_BUDGET}, the least that is taken.")
+            body["thinking"] = {**body["thinking"], "budget_tokens": LEAST_BUDGET}
+        elif limit > budget:
+            context.loss("option", path, f"{budget} is less than the service takes: {LEAST_BUDGET}.")
+            del body["thinking"]
 
 
 def _limit(body: JsonObject, *, has_limit: bool) -> None:
@@ -88,17 +78,15 @@ def _limit(body: JsonObject, *, has_limit: bool) -> None:
     if limit is None and has_limit:
         body["max_tokens"] = DEFAULT_MAX_TOKENS + budget
     elif limit is not None and budget and limit <= budget:
-        raise CannotRender(
-            f"max_output_tokens is {limit}, which the thinking budget of {budget} uses up.",
-            hint="Set it higher, or unset it.",
-        )
+        detail = f"max_output_tokens is {limit}, which the thinking budget of {budget} uses up."
+        raise CannotRender(detail, hint="Set it higher, or unset it.")
 
 
 def _fit_sampling(body: JsonObject, context: Context) -> None:
     model, refused = body.get("model"), {}
     if follows(model, "no sampling"):
-        refused = dict.fromkeys(SAMPLERS, f"{model} takes no sampling settings")
-    elif thinking_type(body) in _ACTIVE:
+        refused = dict.fromkeys(("temperature", "top_p", "top_k"), f"{model} takes no sampling settings")
+    elif thinking_type(body) in ("enabled", "adaptive"):
         refused = dict.fromkeys(("temperature", "top_k"), "it is the model's own while it thinks")
         if isinstance(top_p := body.get("top_p"), int | float) and top_p < LEAST_TOP_P:
             refused["top_p"] = f"it is {LEAST_TOP_P} at least while the model thinks"
@@ -115,14 +103,15 @@ _NAME: Final = re.compile(
     r"(?:-(?P<major>\d{1,2})(?!\d)(?:[.-](?P<minor>\d{1,2})(?!\d))?)?",
     re.IGNORECASE,
 )
-_ALWAYS: Final = (0, 0)
 
+_ALWAYS: Final = {"fable": (0, 0), "mythos": (0, 0)}
+_REFUSING: Final = {"opus": (4, 7), "sonnet": (5, 0), **_ALWAYS}
 # rule -> family -> the version from which it holds
 RULES: Final[dict[str, dict[str, tuple[int, int]]]] = {
-    "no sampling": {"opus": (4, 7), "sonnet": (5, 0), "fable": _ALWAYS, "mythos": _ALWAYS},
-    "one sampler": {"opus": (4, 1), "sonnet": (4, 1), "haiku": (4, 1), "fable": _ALWAYS, "mythos": _ALWAYS},
-    "no budget": {"opus": (4, 7), "sonnet": (5, 0), "fable": _ALWAYS, "mythos": _ALWAYS},
-    "always thinks": {"opus": (5, 5), "fable": _ALWAYS, "mythos": _ALWAYS},
+    "no sampling": _REFUSING,
+    "one sampler": {**dict.fromkeys(("opus", "sonnet", "haiku"), (4, 1)), **_ALWAYS},
+    "no budget": _REFUSING,
+    "always thinks": {"opus": (5, 5), **_ALWAYS},
     "inner system": {"opus": (4, 8)},
 }
 
@@ -135,11 +124,9 @@ def follows(model: Any, rule: str) -> bool:
     """
     name = _NAME.search(model) if isinstance(model, str) else None
     since = None if name is None else RULES[rule].get(name["family"].lower())
-    return name is not None and since is not None and _version(name) >= since
-
-
-def _version(name: re.Match[str]) -> tuple[int, int]:
-    if name["major"] is not None:
-        return int(name["major"]), int(name["minor"] or 0)
-    major, _, minor = (name["before"] or "0").replace("-", ".").partition(".")
-    return int(major), int(minor or 0)
+    if name is None or since is None:
+        return False
+    major, minor = name["major"], name["minor"]
+    if major is None:
+        major, _, minor = (name["before"] or "0").replace("-", ".").partition(".")
+    return (int(major), int(minor or 0)) >= since

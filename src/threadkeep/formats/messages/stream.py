@@ -16,7 +16,6 @@ from threadkeep.domain.items import Reasoning
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import json_copy
 from threadkeep.domain.response import Response
-from threadkeep.errors import CannotParse, InvalidItem
 from threadkeep.formats.messages.fields import NAME
 from threadkeep.formats.messages.parse_response import parse_response
 from threadkeep.formats.shared.streams import StreamAssembler
@@ -57,8 +56,7 @@ class EventAssembler(StreamAssembler):
         """The message as far as it has come; not to be changed."""
         if not self._message and not self._blocks:
             return {}
-        blocks = [self._block(index) for index in sorted(self._blocks)]
-        return {**self._message, "content": blocks}
+        return {**self._message, "content": [self._block(index) for index in sorted(self._blocks)]}
 
     def _block(self, index: int) -> JsonObject:
         """A block with the input that has come; text that is not JSON (yet) stays text."""
@@ -71,17 +69,10 @@ class EventAssembler(StreamAssembler):
             return {**self._blocks[index], "input": text}
 
     def add(self, event: JsonObject) -> None:
-        """Take in an event.
-
-        Raises:
-            CannotParse: it is nested too deeply.
-        """
+        """Take in an event."""
         add = _EVENTS.get(str(event.get("type")))
-        try:
-            if add is not None:
-                add(self, json_copy(event, "the event"))
-        except InvalidItem as error:
-            raise CannotParse(f"The {NAME} event cannot be kept: {error}") from error
+        if add is not None:
+            add(self, json_copy(event, "the event"))
 
     def start(self, event: JsonObject) -> None:
         """The message begins."""
@@ -96,14 +87,14 @@ class EventAssembler(StreamAssembler):
         """A block begins."""
         block = event.get("content_block")
         if isinstance(block, dict):
-            index = self._index(event, len(self._blocks))
+            index = _index(event, len(self._blocks))
             self._blocks[index] = block
             self._inputs.pop(index, None)
 
     def add_delta(self, event: JsonObject) -> None:
         """A block grows."""
         delta = event.get("delta")
-        block = self._blocks.get(index := self._index(event, len(self._blocks) - 1))
+        block = self._blocks.get(index := _index(event, len(self._blocks) - 1))
         if not isinstance(delta, dict) or not isinstance(block, dict):
             return
         for key, value in delta.items():
@@ -113,7 +104,9 @@ class EventAssembler(StreamAssembler):
                 before = block.get("citations")
                 block["citations"] = [*before, value] if isinstance(before, list) else [value]
             elif key != "type" and value is not None:
-                _grow(block, key, value)
+                before = block.get(key)
+                is_piece = isinstance(before, str) and isinstance(value, str) and key not in _WHOLE
+                block[key] = before + value if is_piece else value
 
     def end(self, event: JsonObject) -> None:
         """The message says how it ended."""
@@ -131,17 +124,10 @@ class EventAssembler(StreamAssembler):
         """The message is whole, if there is one."""
         self.is_ended = bool(self._message or self._blocks)
 
-    @staticmethod
-    def _index(event: JsonObject, usual: int) -> int:
-        index = event.get("index")
-        return index if type(index) is int else usual
 
-
-def _grow(block: JsonObject, key: str, value: Any) -> None:
-    """Texts come piece by piece, everything else at once."""
-    before = block.get(key)
-    is_piece = isinstance(before, str) and isinstance(value, str) and key not in _WHOLE
-    block[key] = before + value if is_piece else value
+def _index(event: JsonObject, usual: int) -> int:
+    index = event.get("index")
+    return index if type(index) is int else usual
 
 
 _EVENTS: Final = {

@@ -15,21 +15,13 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import NAME
-from threadkeep.formats.shared.parts import block, native_keys, own_block, report_foreign
+from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.parts import block, native_keys, own_block, report_foreign, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
-EMPTY_SCHEMA: Final[JsonObject] = {"type": "object", "properties": {}}
 # tool choice of Open Responses -> its type here
 CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}
-# type of a choice -> the keys that it has here
-CHOICE_KEYS: Final = {
-    "auto": ("type", "disable_parallel_tool_use"),
-    "any": ("type", "disable_parallel_tool_use"),
-    "tool": ("type", "name", "disable_parallel_tool_use"),
-    "none": ("type",),
-}
 _PARALLEL: Final = "disable_parallel_tool_use"
-_CUSTOM: Final = (None, "custom")
 # key here -> key of a function tool, and the type of its value
 _KEYS: Final[dict[str, tuple[str, type]]] = {
     "name": ("name", str),
@@ -58,30 +50,22 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
         context.loss("tool", path, f"The format has no tool of type {kind!r}.")
         return None
     report_foreign(tool, NAME, context, path)
-    return _own_tool(tool) if tool.get("origin") == NAME else _function(tool, context, path)
-
-
-def _own_tool(tool: JsonObject) -> JsonObject:
-    """A tool that came from this format: as it came."""
-    wire = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
-    return wire | native_keys(tool, NAME)
-
-
-def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
-    wire: JsonObject = {"name": context.name(tool.get("name"), f"{path}.name")}
-    if tool.get("description") is not None:
-        wire["description"] = tool["description"]
-    wire["input_schema"] = _schema(tool.get("parameters"), context, path)
-    if tool.get("strict") is True:
-        wire["strict"] = True
-    if tool.get("cache_control") is not None:
-        wire["cache_control"] = tool["cache_control"]
-    return wire
+    if tool.get("origin") == NAME:  # as it came
+        wire = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
+        return wire | native_keys(tool, NAME)
+    wire = {
+        "name": context.name(tool.get("name"), f"{path}.name"),
+        "description": tool.get("description"),
+        "input_schema": _schema(tool.get("parameters"), context, path),
+        "strict": True if tool.get("strict") is True else None,
+        "cache_control": tool.get("cache_control"),
+    }
+    return {key: value for key, value in wire.items() if value is not None}
 
 
 def _schema(parameters: Any, context: Context, path: str) -> JsonObject:
     if not isinstance(parameters, dict):
-        return dict(EMPTY_SCHEMA)
+        return {"type": "object", "properties": {}}
     if parameters.get("type") == "object":
         return parameters
     context.repair("schema", f"{path}.parameters", "The schema was sent as an object's: arguments are objects.")
@@ -90,22 +74,16 @@ def _schema(parameters: Any, context: Context, path: str) -> JsonObject:
 
 def tool_from_wire(tool: Any) -> JsonObject:
     """The definition of a tool of this format."""
-    if not isinstance(tool, dict) or tool.get("type") not in _CUSTOM or not tool.get("name"):
+    is_function = isinstance(tool, dict) and tool.get("type") in (None, "custom") and tool.get("name")
+    if not is_function or not all(isinstance(tool.get(key), kind | None) for key, (_, kind) in _KEYS.items()):
         return {**block(tool, NAME), "type": "provider_tool"}
     left = {key: value for key, value in tool.items() if value is not None}
-    if any(key in left and not isinstance(left[key], kind) for key, (_, kind) in _KEYS.items()):
-        return {**block(tool, NAME), "type": "provider_tool"}
-    function: JsonObject = {"type": "function", "origin": NAME}
-    function |= {ours: left.pop(key) for key, (ours, _) in _KEYS.items() if key in left}
-    return function | ({"native": {NAME: left}} if left else {})
+    function = {ours: left.pop(key) for key, (ours, _) in _KEYS.items() if key in left}
+    return with_native_keys({"type": "function", "origin": NAME, **function}, left, NAME)
 
 
 def tool_choice(settings: JsonObject, tools: Sequence[Any], context: Context) -> JsonObject | None:
-    """The tool choice with what `parallel_tool_calls` says; None where there is nothing to say.
-
-    Raises:
-        CannotRender: a tool is to be called, but the choice does not name it; or the two settings disagree.
-    """
+    """The tool choice with what `parallel_tool_calls` says; None where there is nothing to say."""
     option, parallel = settings.get("tool_choice"), settings.get("parallel_tool_calls")
     choice = None if option is None else _choice(option, tools, context)
     if not tools:
@@ -114,9 +92,7 @@ def tool_choice(settings: JsonObject, tools: Sequence[Any], context: Context) ->
         return None
     if choice is None:
         return {"type": "auto", _PARALLEL: True} if parallel is False else None
-    if parallel is None:
-        return choice
-    return _with_parallel(choice, is_parallel=parallel, context=context)
+    return choice if parallel is None else _with_parallel(choice, is_parallel=parallel, context=context)
 
 
 def _choice(option: Any, tools: Sequence[Any], context: Context) -> JsonObject | None:
@@ -127,14 +103,14 @@ def _choice(option: Any, tools: Sequence[Any], context: Context) -> JsonObject |
     if kind in ("function", "tool"):
         return _named(option, tools, context)
     if kind in ("auto", "any", "none"):
-        return {key: option[key] for key in CHOICE_KEYS[kind] if option.get(key) is not None}
+        keys = ("type",) if kind == "none" else ("type", _PARALLEL)
+        return {key: option[key] for key in keys if option.get(key) is not None}
     context.loss("tool_choice", "tool_choice", f"The format has no tool choice {kind or option!r}.")
     return None
 
 
 def _named(option: JsonObject, tools: Sequence[Any], context: Context) -> JsonObject | None:
-    nested = option.get("function")
-    name = option.get("name") or (nested.get("name") if isinstance(nested, dict) else None)
+    name = option.get("name") or value_at(option, "function.name")
     if not isinstance(name, str) or not name:
         raise CannotRender(
             "tool_choice asks for a tool without naming it.", hint="Set {'type': 'function', 'name': …}."
@@ -142,13 +118,11 @@ def _named(option: JsonObject, tools: Sequence[Any], context: Context) -> JsonOb
     names = [tool.get("name") for tool in tools if isinstance(tool, dict)]
     offered = {offer for offer in names if isinstance(offer, str)}
     sent = name if name in offered else context.name(name, "tool_choice.name")
-    if sent not in offered:
-        if offered:
-            context.repair(
-                "tool_choice", "tool_choice", f"The choice of {name!r} was left out: no such tool is offered."
-            )
-        return None
-    return {"type": "tool", "name": sent} | {key: option[key] for key in (_PARALLEL,) if option.get(key) is not None}
+    if sent in offered:
+        return {"type": "tool", "name": sent} | {k: option[k] for k in (_PARALLEL,) if option.get(k) is not None}
+    if offered:
+        context.repair("tool_choice", "tool_choice", f"The choice of {name!r} was left out: no such tool is offered.")
+    return None
 
 
 def _with_parallel(choice: JsonObject, *, is_parallel: bool, context: Context) -> JsonObject:

@@ -19,7 +19,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, wire_id
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import Rendering
 
@@ -30,39 +30,22 @@ LIST: Final = "list"
 
 @dataclass(slots=True)
 class Turn:
-    """A message that is being written.
-
-    Attributes:
-        number: the wire turn that its items came in; None for those that the user built.
-        is_imported: whether it is of the request that the conversation began as: it goes back as it came.
-        keys: what the message says besides role and content.
-        is_text: whether its content was a string.
-        is_settled: whether no later output changes what follows.
-        is_empty: whether it came without content.
-        is_answer: whether it is an answer of the model, and not what a client sent as one.
-        is_placed: whether it stands where it came; else it is system text that the model takes there in the right
-            company only.
-    """
+    """A message that is being written."""
 
     role: str
-    number: int | None = None
-    is_imported: bool = False
+    number: int | None = None  # the wire turn that its items came in; None for those that the user built
+    is_imported: bool = False  # it is of the request that the conversation began as, and goes back as it came
     blocks: list[Any] = field(default_factory=list)
-    keys: JsonObject = field(default_factory=dict)
-    is_text: bool = False
-    is_settled: bool = True
-    is_empty: bool = False
-    is_answer: bool = False
-    is_placed: bool = True
+    keys: JsonObject = field(default_factory=dict)  # what it says besides role and content
+    is_text: bool = False  # its content was a string
+    is_settled: bool = True  # no later output changes what follows
+    is_empty: bool = False  # it came without content
+    is_answer: bool = False  # it is an answer of the model, and not what a client sent as one
+    is_placed: bool = True  # it stands where it came, and is no system text that the model takes in some places only
 
 
 class Writer:
-    """Writes turns item by item.
-
-    Attributes:
-        turns: what was written.
-        hoisted: system text that stands before the conversation.
-    """
+    """Writes `turns` item by item, and `hoisted`: system text that stands before the conversation."""
 
     def __init__(self, rendering: Rendering, pairing: Pairing, *, takes_system: bool) -> None:
         self.turns: list[Turn] = []
@@ -72,7 +55,6 @@ class Writer:
         self._takes_system = takes_system  # inside the history
         unanswered = {call.position for call in pairing.all_calls if call.position in pairing.alone}
         self._pending = pairing.pending() | {position for position in unanswered if position > pairing.sent}
-        self._orphans = {output.position for output in [*pairing.orphans, *pairing.unknown]}
         self._calls: dict[int, str] = {}  # calls that wait for their results: position -> id on the wire
         self._ids: dict[int, str] = {}  # all calls that were written
         self._results: tuple[Turn, int] | None = None  # the newest turn of results, and how many it has
@@ -103,42 +85,32 @@ class Writer:
 
     def _answer(self, output: Entry | None) -> None:
         """The results of the calls that wait for them; `output` is the one that is met first where it stands."""
-        if not self._calls:
-            return
-        calls, self._calls = self._calls, {}
-        answers = self._pairing.answers
-        answered = [(answers[position], call_id) for position, call_id in calls.items() if position in answers]
-        blocks = [tool_result(self._item(answer), call_id, self._context) for answer, call_id in sorted(answered)]
-        missing = [position for position in calls if position not in answers and position not in self._pairing.alone]
-        blocks += [self._placeholder(self._pairing.unanswered[position], calls[position]) for position in missing]
-        number = None if output is None else output.turn
-        is_imported = output is not None and self._is_imported(output)
+        waiting, self._calls = self._calls, {}
+        context, answers, alone = self._context, self._pairing.answers, self._pairing.alone
+        blocks = []
+        for answer, call_id in sorted((answers[call], call_id) for call, call_id in waiting.items() if call in answers):
+            context.position = answer.position
+            blocks.append(tool_result(answer.item(), call_id, context))
+        for call in [call for call in waiting if call not in answers and call not in alone]:
+            context.missing_output(self._pairing.unanswered[call], MISSING_OUTPUT)
+            blocks.append({"type": "tool_result", "tool_use_id": waiting[call], "content": MISSING_OUTPUT})
         if blocks:
+            number, is_imported = (None, False) if output is None else (output.turn, self._is_imported(output))
             self.turns.append(Turn("user", number, is_imported, blocks))
             self._results = (self.turns[-1], len(blocks))
 
-    def _item(self, output: Entry) -> JsonObject:
-        self._context.position = output.position
-        return output.item()
-
-    def _placeholder(self, call: Entry, call_id: str) -> JsonObject:
-        self._context.missing_output(call, MISSING_OUTPUT)
-        return {"type": "tool_result", "tool_use_id": call_id, "content": MISSING_OUTPUT}
-
     def message(self, item: JsonObject, entry: Entry) -> None:
         """A message; one of an unknown role is the user's."""
-        role = item.get("role")
+        role, context = item.get("role"), self._context
         if entry.origin == NAME:
             self._own_message(item, entry)
             return
         if role not in ROLES:
-            self._context.repair(
-                "role", "role", f"The format has no role {role!r}; the message was sent as the user's."
-            )
+            context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
         role = "system" if role in SYSTEM_ROLES else "assistant" if role == "assistant" else "user"
         if "native" in item:
-            report_foreign(item, NAME, self._context, "native")
-        blocks = wire_parts(item.get("content") or (), role, self._context, "content")
+            report_foreign(item, NAME, context, "native")
+        blocks = wire_parts(item.get("content") or (), role, context, "content")
         if role == "system" and not self._takes_system:
             self.hoisted += blocks
         elif blocks:
@@ -152,16 +124,13 @@ class Writer:
         turn = self._turn(str(item.get("role")), entry)
         content = item.get("content") or ()
         blocks = own_parts(content, turn.role if turn.role in PARTS else "user", self._context, "content")
-        turn.blocks += blocks if turn.is_imported else self._not_empty(blocks)
+        if not turn.is_imported and any(text_of(block) == "" for block in blocks):
+            self._context.repair("blank_text", "content", "An empty text was left out: the service refuses it.")
+            blocks = [block for block in blocks if text_of(block) != ""]
+        turn.blocks += blocks
         turn.keys |= native_keys(item, NAME)
         turn.is_text = item.get("spelling", TEXT if turn.is_imported and self._is_string else None) == TEXT
         turn.is_empty = not turn.blocks and not content
-
-    def _not_empty(self, blocks: list[Any]) -> list[Any]:
-        kept = [block for block in blocks if text_of(block) != ""]
-        if len(kept) < len(blocks):
-            self._context.repair("blank_text", "content", "An empty text was left out: the service refuses it.")
-        return kept
 
     def call(self, item: JsonObject, entry: Entry) -> None:
         """A call."""
@@ -181,10 +150,10 @@ class Writer:
         elif position in pairing.late:
             self._context.late_output(entry)
             self.message(late_output_message(item, pairing.late[position].item()), entry._replace(origin=None))
-        elif position in self._orphans or pairing.calls[position].position not in self._ids:
+        elif (call := pairing.calls.get(position)) is None or call.position not in self._ids:
             self._context.orphan_output(entry)
         else:
-            self._output_in_time(entry, pairing.calls[position])
+            self._output_in_time(entry, call)
 
     def _output_in_time(self, entry: Entry, call: Entry) -> None:
         if call.position in self._calls:
@@ -224,12 +193,9 @@ def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:
 # item type -> what writes it
 WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     "message": Writer.message,
-    "function_call": Writer.call,
-    "custom_tool_call": Writer.call,
-    "function_call_output": Writer.output,
-    "custom_tool_call_output": Writer.output,
+    **dict.fromkeys(("function_call", "custom_tool_call"), Writer.call),
+    **dict.fromkeys(OUTPUTS, Writer.output),
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
-    "compaction": Writer.nothing,
-    "item_reference": Writer.nothing,
+    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
 }
