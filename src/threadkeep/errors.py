@@ -6,6 +6,8 @@
     ├── NotFound (LookupError)            no such conversation, tenant, item or branch, or it belongs to someone else
     ├── InvalidOption (ValueError)        an argument or setting that cannot be used
     ├── InvalidItem (ValueError)          an item or content part that cannot be stored
+    ├── DamagedRow                        a row of the database cannot be read
+    ├── PoolExhausted                     all connections of the engine's pool are in use
     ├── TooLarge                          a value over a limit of the library or the database server
     ├── FormatError
     │   ├── UnknownFormat                 no wire format has that name
@@ -84,6 +86,27 @@ class InvalidItem(ThreadkeepError, ValueError):
 
 class TooLarge(ThreadkeepError):
     """A value is over a limit; nothing was written."""
+
+
+class DamagedRow(ThreadkeepError):
+    """A row of the database cannot be read: something else has changed it. `table` and `row` say which one."""
+
+    def __init__(self, table: str, row: str, reason: object) -> None:
+        self.table, self.row = table, row
+        super().__init__(
+            f"The row of threadkeep_{table} with {row} cannot be read: {reason}.",
+            hint="Something other than threadkeep has changed it; restore it from a backup.",
+        )
+
+
+class PoolExhausted(ThreadkeepError):
+    """All connections of the engine's pool were in use for as long as it waits; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "All connections of the pool are in use, and none became free in time.",
+            hint="Use fewer threads or tasks at once, or pass an engine with a larger pool_size.",
+        )
 
 
 class FormatError(ThreadkeepError):

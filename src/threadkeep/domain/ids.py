@@ -30,10 +30,11 @@ class KeyMaker:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._renew()
+        self.renew()
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Take another node number: in a new process, which may have inherited a lock that is held for ever."""
+        self._lock = threading.Lock()
         self._pid = os.getpid()
         self._node = 1 + secrets.randbelow((1 << _NODE_BITS) - 1)
         now = _ticks()
@@ -43,7 +44,7 @@ class KeyMaker:
         """The next key."""
         with self._lock:
             if self._pid != os.getpid():
-                self._renew()
+                self.renew()
             now, following = _ticks(), self._last + 1
             self._last = max(now, following) if now < _TICKS else following
             milliseconds, counter = divmod(self._last % _TICKS, 1 << _COUNTER_BITS)
@@ -55,6 +56,8 @@ def _ticks() -> int:
 
 
 new_key: Final = KeyMaker()
+if hasattr(os, "register_at_fork"):  # where processes can be forked
+    os.register_at_fork(after_in_child=new_key.renew)
 
 
 def new_public_id() -> bytes:

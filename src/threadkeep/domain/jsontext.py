@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from threadkeep.errors import InvalidItem
+from threadkeep.errors import DamagedRow, InvalidItem
 
 JsonObject = dict[str, Any]
 
@@ -69,6 +69,14 @@ def loads(text: bytes | str) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:  # also for what is not finite
         return _loads_exactly(data)
+
+
+def loads_stored(text: bytes | str, table: str, row: str) -> Any:
+    """The value of a text that threadkeep wrote; DamagedRow, which names the row, where it is no JSON any more."""
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise DamagedRow(table, row, error) from error
 
 
 def decode(text: bytes, codec: int) -> Any:

@@ -31,6 +31,7 @@ from threadkeep.store.validation import (
     conversation_cursor,
     cursor_after,
     label_texts,
+    one_of,
     optional_identifier,
     page_size,
     title_text,
@@ -252,13 +253,16 @@ def state_of(
 # Listing
 
 
+def status_filter(status: object) -> str | None:
+    """The status that conversations are to have; None for any."""
+    return None if status is None else one_of("status", status, (ACTIVE, ARCHIVED))
+
+
 def list_conversations(
     transactions: Transactions, scope: Scope, configs: ConfigCache, wanted: Mapping[str, Any]
 ) -> Page[ConversationState]:
     """A page of conversations; see `Store.list_conversations`, whose arguments `wanted` has by name."""
-    status, limit = wanted["status"], page_size(wanted["limit"])
-    if not (status is None or status in (ACTIVE, ARCHIVED)):
-        raise InvalidOption(f'must be "active", "archived" or None (both), not {shown(status)}.', argument="status")
+    status, limit = status_filter(wanted["status"]), page_size(wanted["limit"])
     user, labels = optional_identifier("user_id", wanted["user_id"]), label_texts(wanted["labels"])
     after = conversation_cursor(wanted["after"])
     if scope.user is not None and user not in {None, scope.user}:
