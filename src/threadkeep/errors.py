@@ -37,10 +37,23 @@ All of them can be copied and pickled.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from threadkeep.domain.rendering import Loss, Repair
+
+
+_shown = Repr()
+_shown.maxstring = _shown.maxother = 80
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short, whatever its size."""
+    try:
+        return _shown.repr(value)
+    except ValueError:  # an integer of too many digits
+        return f"a very large {type(value).__name__}"
 
 
 class ThreadkeepError(Exception):
@@ -118,7 +131,7 @@ class UnknownFormat(FormatError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.name = name
-        super().__init__(f"There is no format {name!r}.", hint=f"Known formats: {', '.join(known)}.")
+        super().__init__(f"There is no format {shown(name)}.", hint=f"Known formats: {', '.join(known)}.")
 
 
 class CannotRender(FormatError):

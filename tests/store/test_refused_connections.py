@@ -197,7 +197,7 @@ def test_a_url_that_leads_nowhere(opened: Open, database: Database, face: str, t
     ],
 )
 def test_an_engine_of_another_async_driver_is_refused(url: str, told: str) -> None:
-    engine = create_async_engine(url, module=MagicMock())
+    engine = create_async_engine(url, module=MagicMock(sqlite_version_info=(3, 40, 0)))
     with pytest.raises(InvalidOption, match=told):
         AsyncStore(engine)
 

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Final
 
-from threadkeep.errors import NotFound
+from threadkeep.errors import NotFound, shown
 
 CONVERSATION_PREFIX: Final = "conv_"
 _PUBLIC_ID: Final = re.compile(rf"{CONVERSATION_PREFIX}([0-9a-f]{{32}})")  # one id has one spelling
@@ -77,6 +77,7 @@ def public_id_bytes(text: object) -> bytes:
     if isinstance(text, str) and (found := _PUBLIC_ID.fullmatch(text)):
         return bytes.fromhex(found[1])
     raise NotFound(
-        f"{text!r} is not the id of a conversation: ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits).",
+        f"{shown(text)} is not the id of a conversation: "
+        f"ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits).",
         hint="For an id of your own use find_conversation(external_id=...).",
     )

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from threadkeep.errors import DamagedRow, InvalidItem
+from threadkeep.errors import DamagedRow, InvalidItem, shown
 
 JsonObject = dict[str, Any]
 
@@ -139,7 +139,7 @@ def _encode_exactly(value: object, cause: Exception | None, *, sort_keys: bool =
     for node in _nodes(value):  # the standard library writes other keys as strings, which would not come back
         for key in node if isinstance(node, dict) else ():
             if not isinstance(key, str):
-                raise InvalidItem(f"The key {key!r} of a JSON object must be a string.")
+                raise InvalidItem(f"The key {shown(key)} of a JSON object must be a string.")
     try:
         return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys).encode("ascii")
     except (TypeError, ValueError) as error:

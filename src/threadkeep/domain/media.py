@@ -6,7 +6,7 @@ import base64
 import re
 from typing import Final
 
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, shown
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 _SCHEME: Final = "data:"
@@ -24,7 +24,7 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
         InvalidOption: it is no media type.
     """
     if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
-        raise InvalidOption(f"must be a media type such as image/png, not {media_type!r}.", argument="media_type")
+        raise InvalidOption(f"must be a media type such as image/png, not {shown(media_type)}.", argument="media_type")
     return f"{_SCHEME}{media_type}{_BASE64},{base64.b64encode(data).decode('ascii')}"
 
 

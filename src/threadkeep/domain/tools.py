@@ -184,7 +184,7 @@ class ToolRegistry:
             InvalidOption: the handler cannot be called.
         """
         if name not in self._definitions:
-            raise ToolNotFound(f"There is no tool {name!r}.", hint="Register it first.")
+            raise ToolNotFound(f"There is no tool {shown(name)}.", hint="Register it first.")
         if not callable(handler):
             raise mismatch(InvalidOption, "a function", handler, "handler")
         self._handlers[name] = handler
@@ -226,7 +226,7 @@ class ToolRegistry:
         handler = self._handlers.get(name)
         if handler is None:
             known = ", ".join(self._handlers) or "none"
-            raise ToolNotFound(f"There is no handler for the tool {name!r}. Tools with handlers: {known}.")
+            raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
             values = parsed_arguments(arguments, f"for the tool {name!r}")

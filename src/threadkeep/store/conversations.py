@@ -83,7 +83,8 @@ def new_conversation(
     check_names(info, ConversationInfo.__annotations__)
     user_id = optional_identifier("user_id", info.get("user_id"))
     if scope.user is not None and user_id not in {None, scope.user}:
-        raise InvalidOption(f"This store is for the user {scope.user!r}; it creates no conversations for {user_id!r}.")
+        other = shown(user_id)
+        raise InvalidOption(f"This store is for the user {scope.user!r}; it creates no conversations for {other}.")
     owner = scope.user or user_id
     external_id = optional_identifier("external_id", info.get("external_id"))
     title, labels = title_text(info.get("title")), label_texts(info.get("labels"))

@@ -16,7 +16,7 @@ from threadkeep.db.queries.items import last_position, position_of
 from threadkeep.db.queries.streams import open_response_of
 from threadkeep.db.tables import branches
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
+from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress, shown
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
 from threadkeep.store.refs import BranchRef
@@ -69,7 +69,8 @@ def head_check(options: AppendOptions) -> HeadCheck:
             )
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
-        raise InvalidOption(f"must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}.", argument="on_conflict")
+        words = ", ".join(ON_CONFLICT)
+        raise InvalidOption(f"must be one of {words}, not {shown(on_conflict)}.", argument="on_conflict")
     return HeadCheck(expected, on_conflict)
 
 

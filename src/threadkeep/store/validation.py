@@ -74,7 +74,8 @@ def cursor_position(cursor: str | int | None, argument: str = "after") -> int | 
     try:
         return whole_number(argument, int(cursor), MAX_POSITION)
     except ValueError as error:
-        raise InvalidOption(f"is not a position or the `next` of a page: {cursor!r}.", argument=argument) from error
+        message = f"is not a position or the `next` of a page: {shown(cursor)}."
+        raise InvalidOption(message, argument=argument) from error
 
 
 def cursor_after(at: datetime, key: int) -> str:
@@ -171,7 +172,7 @@ def date_or_moment(argument: str, value: Any) -> date | datetime | None:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidOption(
-                f"is a datetime without a time zone: {value!r}.",
+                f"is a datetime without a time zone: {shown(value)}.",
                 argument=argument,
                 hint="Give an aware one, or a date.",
             )
