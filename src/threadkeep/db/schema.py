@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.db.base import PREFIX
-from threadkeep.db.models import Base
 from threadkeep.db.queries.search import INDEX
+from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
 
@@ -34,7 +34,7 @@ VIEWS: Final = tuple(f"{PREFIX}{name}" for name in ("usage_by_day", "usage_attem
 # SQLite's full-text index, and the tables that FTS5 keeps for it
 _SEARCH_TABLES: Final = (INDEX, *(f"{INDEX}_{name}" for name in ("config", "data", "docsize", "idx")))
 # Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
-TABLES: Final = frozenset({*Base.metadata.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS})
+TABLES: Final = frozenset({*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS})
 _FUNCTIONS: Final = (f"{PREFIX}parts", f"{PREFIX}sum")  # PostgreSQL
 
 # What shares a namespace with our objects: kind and name
@@ -280,7 +280,7 @@ def _check_names(connection: Connection) -> None:
     dialect = connection.dialect.name
     servers = {"sqlite": _SQLITE_OBJECTS, "postgresql": _POSTGRESQL_OBJECTS}
     rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()
-    ours = Base.metadata.tables.values()
+    ours = METADATA.tables.values()
     # Indexes and constraints have names of the same kind as tables on some databases
     beside: list[Any] = [part for table in ours for part in (*table.indexes, *table.constraints)]
     needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *(str(part.name) for part in beside)}
