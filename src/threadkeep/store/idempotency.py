@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.driver import insert_statement
-from threadkeep.db.queries.keys import append_of, new_outcome
+from threadkeep.db.queries.conversations import append_of, new_outcome
 from threadkeep.db.tables import appends
 from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads_stored
 from threadkeep.errors import IdempotencyConflict

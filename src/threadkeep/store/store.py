@@ -31,7 +31,7 @@ from threadkeep.formats import FormatName
 from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.conversations import ConversationInfo
+from threadkeep.store.conversations import ConversationInfo, NewConversation
 from threadkeep.store.engines import engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
@@ -170,22 +170,17 @@ class Store:
             UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
         """
         info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
-        return self._created(
-            importing.import_request(
-                self._transactions, self._new_scope, self._resources.configs, payload, format,
-                model=model, stream=stream, options=options, info=info, key=idempotency_key,
-            )
-        )  # fmt: skip
+        session = importing.request_session(payload, format, model, stream, options)
+        scope = self._new_scope
+        new = conversations.new_conversation(session, info, scope, idempotency_key, "import_request")
+        return self._create(new, scope)
 
     def save(
         self, session: Session, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
         """Create a conversation of a detached session. Errors as `create_conversation`."""
-        return self._created(
-            importing.save_session(
-                self._transactions, self._new_scope, self._resources.configs, session, info, idempotency_key
-            )
-        )
+        scope = self._new_scope
+        return self._create(conversations.new_conversation(session, info, scope, idempotency_key), scope)
 
     def save_many(
         self, sessions: Iterable[Session], *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
@@ -241,12 +236,8 @@ class Store:
         Raises:
             NotFound: there is none of that id here.
         """
-        session = self.get_conversation(id).session()
-        return self._created(
-            importing.copy_conversation(
-                self._transactions, self._scope, self._resources.configs, id, session, info, idempotency_key
-            )
-        )
+        session, scope = self.get_conversation(id).session(), self._scope
+        return self._create(importing.copied_conversation(id, session, info, scope, idempotency_key), scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation: it is gone at once, then its rows are removed in batches. Its ledger rows stay.
@@ -504,8 +495,9 @@ class Store:
         }  # fmt: skip
         return store
 
-    def _created(self, result: tuple[ConversationState, bool]) -> Conversation:
-        conversation, is_replayed = result
+    def _create(self, new: NewConversation, scope: Scope) -> Conversation:
+        place = self._transactions, scope, self._resources.configs
+        conversation, is_replayed = conversations.create_conversation(*place, new)
         return self._conversation(conversation, replayed=is_replayed)
 
     def _conversation(self, conversation: ConversationState, *, replayed: bool = False) -> Conversation:

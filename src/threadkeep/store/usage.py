@@ -12,7 +12,6 @@ from sqlalchemy import Connection, func, select
 
 from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries import usage as statements
-from threadkeep.db.queries.usage_times import TIMES
 from threadkeep.db.tables import usage_records
 from threadkeep.db.types import name_from
 from threadkeep.domain.ids import public_id_text
@@ -28,7 +27,7 @@ from threadkeep.store.transactions import Transactions
 from threadkeep.store.usage_filters import conversation_keys, filter_values
 from threadkeep.store.validation import column_names, date_or_moment, time_zone, whole_number
 
-GROUPS: Final = (*TIMES, *(name for name in statements.COLUMNS if name != "day"))
+GROUPS: Final = (*statements.TIMES, *(name for name in statements.COLUMNS if name != "day"))
 ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
 FIRST: Final = date(1000, 1, 1)
 LAST: Final = date(9999, 12, 30)
@@ -101,7 +100,7 @@ class UsageQuery:
     @property
     def is_utc(self) -> bool:
         """Whether its days are those of UTC."""
-        return self.zone is UTC or not any(name in TIMES for name in self.by)
+        return self.zone is UTC or not any(name in statements.TIMES for name in self.by)
 
     def fits_rollups(self, scope: Scope) -> bool:
         """Whether sums of days answer it."""

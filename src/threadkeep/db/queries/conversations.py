@@ -1,4 +1,4 @@
-"""Statements on conversations, their options, tools, labels and branches."""
+"""Statements on conversations, their options, tools, labels, branches and idempotency keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
+from threadkeep.db.tables import (
+    appends,
+    branches,
+    configs,
+    conversation_labels,
+    conversations,
+    tool_definitions,
+    tool_sets,
+)
 
 ACTIVE: Final = "active"
 ARCHIVED: Final = "archived"
@@ -205,6 +213,22 @@ def branch_head(*, expected: bool) -> Statement:
     last = bindparam("last", type_=sa.BigInteger)
     moved = sa.case((bindparam("count", type_=sa.Integer) > 0, last), else_=head)
     return Statement(sa.update(branches).where(*where).values(head_position=moved))
+
+
+@cache
+def append_of() -> Statement:
+    """What was done under an idempotency key."""
+    return Statement(select(appends.c.request_hash, appends.c.outcome).where(*_of_key()))
+
+
+@cache
+def new_outcome() -> sa.Update:
+    """Replaces the outcome of a key."""
+    return sa.update(appends).where(*_of_key()).values(outcome=bindparam("new_outcome"))
+
+
+def _of_key() -> list[ColumnElement[bool]]:
+    return of_tenant(appends, conversation_id="conversation", key="name")
 
 
 def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:
