@@ -6,11 +6,8 @@ imports nothing that costs time.
 
 Each format is a package with the same rooms: ``request`` (`render`), ``parse_request`` (`parse_request`,
 `parse_turns`), ``parse_response`` (`parse_response`) and ``stream`` (`assembler`), which a format may lack. A format
-whose provider gives its context caches names has ``context_caches`` (`prefixes`), too.
-
-What is not of the format, or cannot be stored, is a CannotParse to all that read, and an error body a ProviderError to
-`parse_response`. `render` raises CannotRender where there is no model, nothing to send, or settings exclude each other,
-and LossError where `options.strict` is set and the request is not exact.
+whose provider gives its context caches names has ``context_caches`` (`prefixes`), too. A room is loaded when its
+function is first asked for, and from then on the function is an attribute of the format: nothing stands in between.
 """
 
 from __future__ import annotations
@@ -56,8 +53,9 @@ _ROOMS: Final = {
 class Format:
     """A wire format: pure functions between sessions and a provider's JSON.
 
-    A room is loaded when its function is first asked for, and from then on the function is an attribute of the format:
-    nothing stands in between.
+    What is not of the format, or cannot be stored, is a CannotParse to all that read, and an error body a ProviderError
+    to `parse_response`. `render` raises CannotRender where there is no model, nothing to send, or settings exclude each
+    other, and LossError where `options.strict` is set and the request is not exact.
     """
 
     def __init__(

@@ -82,12 +82,7 @@ def read_server_state(connection: Connection, ref: BranchRef, lineage: Lineage, 
     table = responses.c
     statement = (
         select(table.branch, table.from_position, table.to_position, table.provider_response_id)
-        .where(
-            table.tenant_id == ref.scope.tenant,
-            table.conversation_id == ref.key,
-            table.format == "open_responses",
-            *is_held(table),
-        )
+        .where(*ref.rows_of(table), table.format == "open_responses", *is_held(table))
         .order_by(table.number.desc())
     )
     previous, boundary = None, None

@@ -194,8 +194,7 @@ def _reserve_slowly(
 
 def _find_stream(connection: Connection, ref: BranchRef) -> ResponseInProgress | None:
     """The response in progress on a branch, as the error that it is to other writers."""
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch}
-    row = connection.execute(open_response_of(), parameters).one_or_none()
+    row = connection.execute(open_response_of(), ref.parameters(branch=ref.branch)).one_or_none()
     return None if row is None else in_progress(ref, row)
 
 
@@ -245,7 +244,7 @@ def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, po
         return
     for branch, after, upto in lineage.ranges(ref.branch, -1, lineage.head):
         if after < position <= upto:
-            parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "position": position}
+            parameters = ref.parameters(branch=branch, position=position)
             if connection.execute(position_of(), parameters).one_or_none() is not None:
                 return
     raise position_not_found(ref, position, lineage.head)
@@ -256,7 +255,7 @@ def _position_before(connection: Connection, ref: BranchRef, lineage: Lineage, p
     if position < 0:
         raise position_not_found(ref, position, lineage.head)
     for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, position - 1)):
-        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
+        parameters = ref.parameters(branch=branch, after=after, upto=upto)
         found: int | None = connection.execute(last_position(), parameters).scalar()
         if found is not None:
             return found
@@ -309,10 +308,7 @@ def _update(
 
 def _move_head(connection: Connection, ref: BranchRef, reservation: Reservation, expected: int | None) -> bool:
     """Move the head of a forked branch; False when it is not where it was expected."""
-    parameters = {
-        "tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch,
-        "count": reservation.count, "last": reservation.last,
-    }  # fmt: skip
+    parameters = ref.parameters(branch=ref.branch, count=reservation.count, last=reservation.last)
     if expected is not None:
         parameters["head"] = expected
     moved = branch_head(expected=expected is not None).execute(connection, parameters)

@@ -86,12 +86,7 @@ def _read_request(
     table = responses.c
     statement = (
         select(table.number, table.branch, table.view, table.config_hash, table.tool_set_hash)
-        .where(
-            table.tenant_id == ref.scope.tenant,
-            table.conversation_id == ref.key,
-            table.input_to == position,
-            table.view.is_not(None),
-        )
+        .where(*ref.rows_of(table), table.input_to == position, table.view.is_not(None))
         .order_by(table.number.desc())
     )
     branches = {ref.branch, *(number for number, _ in conversation.lineage.parts)}
@@ -172,6 +167,5 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
 
 def _read_authors(connection: Connection, ref: BranchRef) -> dict[int, str]:
     table = items.c
-    of_conversation = [table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key]
-    statement = select(table.position, table.author_id).where(*of_conversation, table.author_id.is_not(None))
+    statement = select(table.position, table.author_id).where(*ref.rows_of(table), table.author_id.is_not(None))
     return {row.position: row.author_id for row in connection.execute(statement)}

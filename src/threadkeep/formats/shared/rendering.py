@@ -16,6 +16,7 @@ from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.shared.pairing import Pairing
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.views import View, view_of
 
@@ -154,6 +155,20 @@ def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> No
     if not any(entry.type == "message" and entry.role == "user" for entry in entries):
         raise nothing_to_send("message")
     context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")
+
+
+class TurnWriter:
+    """Writes turns item by item; the subclass of a format has a table of what writes the items of each type."""
+
+    def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
+        self._pairing, self._context = pairing, rendering.context
+        self._imported = rendering.imported  # items before that go back as they came
+        self._pending = pairing.pending()
+        self._unsettled: int | None = None  # index of the first turn that a later output may change
+
+    def nothing(self, _item: JsonObject, entry: Entry) -> None:
+        """An item that the format has no form for."""
+        self._context.unknown_item(entry)
 
 
 @dataclass

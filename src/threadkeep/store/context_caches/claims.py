@@ -75,8 +75,7 @@ class CacheDecision:
 def read_latest(connection: Connection, ref: BranchRef, page: HistoryPage, format: str) -> LatestAnswer:
     """The newest answer of a history in a format."""
     ranges = page.conversation.lineage.ranges(ref.branch, -1, page.next_position - 1)
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "format": format}
-    row = connection.execute(caches.newest_answer(ranges), parameters).one_or_none()
+    row = connection.execute(caches.newest_answer(ranges), ref.parameters(format=format)).one_or_none()
     return LatestAnswer() if row is None else LatestAnswer(*row)
 
 
@@ -281,8 +280,7 @@ def _rows_by_hash(
 
 def _own_rows(connection: Connection, ref: BranchRef, account: str) -> Sequence[Row]:
     """The rows of the caches that this conversation created, those that end first before the others."""
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "cache_account": account}
-    return connection.execute(caches.caches_made_by(), parameters).mappings().all()
+    return connection.execute(caches.caches_made_by(), ref.parameters(cache_account=account)).mappings().all()
 
 
 def _model_key(ref: BranchRef, account: str, model: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _other_branches(connection: Connection, ref: BranchRef, position: int) -> It
     """The other branches that share the items up to a position, newest first, with the items that follow there."""
     statement = (
         select(branches.c.number, branches.c.lineage, branches.c.head_position)
-        .where(branches.c.tenant_id == ref.scope.tenant, branches.c.conversation_id == ref.key)
+        .where(*ref.rows_of(branches.c))
         .order_by(branches.c.number.desc())
     )
     lineages = {row.number: lineage_from(row) for row in connection.execute(statement)}
@@ -80,11 +80,8 @@ def _other_branches(connection: Connection, ref: BranchRef, position: int) -> It
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
     """The last positions of answers that broke off: of these a client may have seen a little more or less."""
     table = responses.c
-    statement = select(table.to_position).where(
-        table.tenant_id == ref.scope.tenant,
-        table.conversation_id == ref.key,
-        table.status.in_(("incomplete", "cancelled", "failed")),
-    )
+    broke_off = table.status.in_(("incomplete", "cancelled", "failed"))
+    statement = select(table.to_position).where(*ref.rows_of(table), broke_off)
     return set(connection.execute(statement).scalars())
 
 
@@ -111,7 +108,7 @@ def _find_boundary(
     table = responses.c
     statement = (
         select(table.provider_response_id, table.from_position, table.to_position)
-        .where(table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key, *is_held(table))
+        .where(*ref.rows_of(table), *is_held(table))
         .order_by(table.number.desc())
     )
     positions = {entry.position for entry in entries}
