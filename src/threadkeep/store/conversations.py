@@ -16,7 +16,7 @@ from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_R
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import new_key, new_public_id, public_id_text
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch, shown
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.errors import InvalidOption
@@ -75,11 +75,8 @@ def new_conversation(
 ) -> NewConversation:
     """A session as it is going to be stored."""
     if not isinstance(session, Session):
-        raise InvalidOption(
-            f"must be a Session, not {shown(session)}.",
-            argument="session",
-            hint="Make one with Session(...) or Session.from_dict(...).",
-        )
+        hint = "Make one with Session(...) or Session.from_dict(...)."
+        raise mismatch(InvalidOption, "a Session", session, "session", hint)
     check_names(info, ConversationInfo.__annotations__)
     user_id = optional_identifier("user_id", info.get("user_id"))
     if scope.user is not None and user_id not in {None, scope.user}:

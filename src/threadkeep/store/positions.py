@@ -16,7 +16,8 @@ from threadkeep.db.queries.items import last_position, position_of
 from threadkeep.db.queries.streams import open_response_of
 from threadkeep.db.tables import branches
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress, shown
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
 from threadkeep.store.refs import BranchRef
@@ -64,13 +65,10 @@ def head_check(options: AppendOptions) -> HeadCheck:
     if expected is not None:
         expected = whole_number("expected_head", expected, MAX_POSITION)
         if expected < -1:
-            raise InvalidOption(
-                f"must be a position, or -1 for an empty branch, not {expected}.", argument="expected_head"
-            )
+            raise mismatch(InvalidOption, "a position, or -1 for an empty branch", expected, "expected_head")
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
-        words = ", ".join(ON_CONFLICT)
-        raise InvalidOption(f"must be one of {words}, not {shown(on_conflict)}.", argument="on_conflict")
+        raise mismatch(InvalidOption, f"one of {', '.join(ON_CONFLICT)}", on_conflict, "on_conflict")
     return HeadCheck(expected, on_conflict)
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.queries.search import INDEX
 from threadkeep.db.tables import conversations, response_bodies
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store import purging
 from threadkeep.store.handle import StoreResources
@@ -203,8 +203,7 @@ def _moment_before(now: datetime, argument: str, age: object) -> datetime | None
     if isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= timedelta.max.days:
         age = timedelta(days=age)
     if not isinstance(age, timedelta) or age < timedelta(0):
-        message = f"must be a number of days, from 0 on, or a timedelta, not {shown(age)}."
-        raise InvalidOption(message, argument=argument)
+        raise mismatch(InvalidOption, "a number of days, from 0 on, or a timedelta", age, argument)
     first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # nothing is older; all time zones can write it
     return now - age if age < now - first else first
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from threadkeep.domain.context_caches import NEVER, CachePlan, Prefixes, expiry_of, is_due, tokens_outside
 from threadkeep.domain.formats import Format, get_format
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch, shown
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption
 from threadkeep.store.context_caches import claims
@@ -106,16 +106,12 @@ def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options
 def record_context_cache(handle: Handle, plan: object, name: object, expires_at: object) -> CachePlan:
     """Write down what became of a plan; see `Conversation.record_context_cache`."""
     if not isinstance(plan, CachePlan) or plan.key is None or plan.claim is None or plan.expires_at is None:
-        raise InvalidOption(f"must be a plan to create a cache, not {shown(plan)}.", argument="plan")
+        raise mismatch(InvalidOption, "a plan to create a cache", plan, "plan")
     if name is not None and not (isinstance(name, str) and name):
-        raise InvalidOption(
-            f"must be the name of the cache, or None when it was not created, not {shown(name)}.", argument="name"
-        )
+        raise mismatch(InvalidOption, "the name of the cache, or None when it was not created", name, "name")
     expiry = plan.expires_at if expires_at is None else expiry_of(expires_at)
     if expiry is None:
-        raise InvalidOption(
-            f"must be an aware datetime, or its text in ISO 8601, not {shown(expires_at)}.", argument="expires_at"
-        )
+        raise mismatch(InvalidOption, "an aware datetime, or its text in ISO 8601", expires_at, "expires_at")
     hash_, token, ref = _from_hex(plan.key), _from_hex(plan.claim), handle.ref
     decision = handle.transactions.write(
         lambda connection: claims.record(connection, ref, plan, hash_, token, name, expiry), is_repeatable=True
@@ -151,7 +147,7 @@ def _from_hex(text: str) -> bytes:
 
 def _token_count(argument: str, value: object, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise InvalidOption(f"must be a number of tokens from {lowest} on, not {shown(value)}.", argument=argument)
+        raise mismatch(InvalidOption, f"a number of tokens from {lowest} on", value, argument)
     return value
 
 
@@ -162,9 +158,7 @@ def _duration(argument: str, value: object) -> timedelta:
         try:
             duration = timedelta(seconds=value)
         except (ValueError, OverflowError) as error:
-            raise InvalidOption(f"must be a number of seconds, not {shown(value)}.", argument=argument) from error
+            raise mismatch(InvalidOption, "a number of seconds", value, argument) from error
     if not isinstance(duration, timedelta) or not timedelta(0) < duration < LONGEST:
-        raise InvalidOption(
-            f"must be a number of seconds above 0, or a timedelta, not {shown(value)}.", argument=argument
-        )
+        raise mismatch(InvalidOption, "a number of seconds above 0, or a timedelta", value, argument)
     return duration
