@@ -209,7 +209,7 @@ class ToolRegistry:
             ToolNotFound: there is no tool of one of these names.
         """
         for name in names:
-            if not isinstance(name, str) or name not in self._definitions:
+            if name not in list(self._definitions):  # also what has no hash is not there
                 known = ", ".join(self._definitions) or "none"
                 raise ToolNotFound(f"There is no tool {shown(name)} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions
