@@ -224,8 +224,8 @@ class ResponseInProgress(Conflict):
         self.number, self.branch, self.retry_after = number, branch, retry_after
         super().__init__(
             f"Response {number} is still being streamed on branch {branch}.",
-            hint="Try again after `retry_after` seconds, or "
-            'pass on_conflict="append", which ends it where it is, or on_conflict="branch".',
+            hint="Try again after `retry_after` seconds. Unless it has the same idempotency key, "
+            'on_conflict="append" ends it where it is, and on_conflict="branch" leaves it alone.',
         )
 
 

@@ -196,8 +196,11 @@ def _find_stream(connection: Connection, ref: BranchRef) -> ResponseInProgress |
     """The response in progress on a branch, as the error that it is to other writers."""
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch}
     row = connection.execute(open_response_of(), parameters).one_or_none()
-    if row is None:
-        return None
+    return None if row is None else in_progress(ref, row)
+
+
+def in_progress(ref: BranchRef, row: Any) -> ResponseInProgress:
+    """The error that a response in progress is to other writers; StreamBlocksWrite if its lease is over."""
     if row.lease_until <= row.now:
         raise StreamBlocksWrite(ref, row.number, INCOMPLETE)
     return ResponseInProgress(row.number, ref.branch, (row.lease_until - row.now).total_seconds())

@@ -57,7 +57,7 @@ def stream_response(
         token=secrets.token_bytes(16),
         lease=lease_seconds(lease),
         request=request_info(handle, format, rendered),
-        notes={"model": model, "provider": call.get("provider")},
+        notes={"model": model, "provider": call.get("provider"), "key": options.get("idempotency_key")},
         key=key,
         check=head_check(options),
     )
