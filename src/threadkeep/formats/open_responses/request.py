@@ -26,7 +26,7 @@ from threadkeep.formats.open_responses.plan import imported_plan
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
-from threadkeep.formats.shared.fields import render_fields
+from threadkeep.formats.shared.fields import EFFORT, effort_of, render_fields, value_at, with_value
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
@@ -86,6 +86,9 @@ def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> 
 def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(FIELDS, settings, context)
+    if dialect.efforts is not None and value_at(body, EFFORT) is not None:
+        body = with_value(body, EFFORT, effort_of(body["reasoning"], dialect.efforts, context))
+        body = body if body["reasoning"] else with_value(body, "reasoning", None)
     _set_state(body, state)
     for name in sorted(dialect.lacks & body.keys()):
         context.loss("option", name, f"{name} was left out: the vendor does not take it.")
