@@ -72,13 +72,17 @@ class FunctionTool(Tool):
         if "name" not in known and nested is not None:
             for key, value in extras.pop(nested).items():
                 (known if key in cls._keys else extras).setdefault(key, value)
-        schema = next((key for key in _SCHEMAS if isinstance(extras.get(key), dict)), None)
-        if known.get("parameters") is None and schema is not None and "origin" not in known:
-            known["parameters"] = extras.pop(schema)
-            if known["parameters"].keys() == {"json"}:  # Bedrock
-                known["parameters"] = known["parameters"]["json"]
+        if known.get("parameters") is None and "origin" not in known:
+            known["parameters"] = _schema_in(extras)
         if known.get("name") == "":
             raise InvalidOption("must not be empty.", argument=at(path, "name"))
+
+
+def _schema_in(extras: JsonObject) -> Any:
+    """The schema under a name that others have for it, taken out; Bedrock puts it into an object."""
+    key = next((key for key in _SCHEMAS if isinstance(extras.get(key), dict)), None)
+    schema = None if key is None else extras.pop(key)
+    return schema["json"] if schema and schema.keys() == {"json"} else schema
 
 
 class BuiltinTool(Tool):

@@ -165,19 +165,17 @@ def _text_in(keys: JsonObject) -> Any:
 
 def reasoning(value: JsonObject, context: Context, family: Family) -> JsonObject:
     """How the model is to think: a budget of tokens or a level, never both."""
-    known = ("effort", "budget_tokens", "summary") if family.thinks else ("effort",)
-    fields.other_keys("reasoning", known, value, context, "Gemini" if family.thinks else "The model")
     if not family.thinks:
         fields.effort_of(value, {}, context)
+        fields.other_keys("reasoning", ("effort",), value, context, "The model")
         return {}
+    fields.other_keys("reasoning", ("effort", "budget_tokens", "summary"), value, context, "Gemini")
     effort, budget, summary = (value.get(key) for key in ("effort", "budget_tokens", "summary"))
     keys: JsonObject = {}
     if budget is not None and (effort is None or family.prefers_budget):
         keys[f"{THINKING}.thinkingBudget"] = budget
     elif effort is not None:
-        key = "thinkingBudget" if family.budgets else "thinkingLevel"
-        sent = fields.effort_of(value, family.budgets or family.levels, context)
-        keys |= {} if sent is None else {f"{THINKING}.{key}": sent}
+        keys |= _effort(value, context, family)
     if effort is not None and budget is not None:
         left_out = f"reasoning.{'effort' if family.prefers_budget else 'budget_tokens'}"
         detail = f"{left_out} was left out: the service takes a budget or a level, not both."
@@ -187,6 +185,12 @@ def reasoning(value: JsonObject, context: Context, family: Family) -> JsonObject
     elif summary is not None:
         context.loss("option", "reasoning.summary", f"Gemini has no summary {summary!r} of its thoughts.")
     return keys
+
+
+def _effort(option: JsonObject, context: Context, family: Family) -> JsonObject:
+    key, words = ("thinkingBudget", family.budgets) if family.budgets else ("thinkingLevel", family.levels)
+    sent: Any = fields.effort_of(option, words, context)
+    return {} if sent is None else {f"{THINKING}.{key}": sent}
 
 
 def _reasoning_in(keys: JsonObject) -> Any:

@@ -86,9 +86,7 @@ def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> 
 def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(FIELDS, settings, context)
-    if dialect.efforts is not None and value_at(body, EFFORT) is not None:
-        body = with_value(body, EFFORT, effort_of(body["reasoning"], dialect.efforts, context))
-        body = body if body["reasoning"] else with_value(body, "reasoning", None)
+    body = _with_effort(body, dialect, context)
     _set_state(body, state)
     for name in sorted(dialect.lacks & body.keys()):
         context.loss("option", name, f"{name} was left out: the vendor does not take it.")
@@ -105,6 +103,14 @@ def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, conte
     body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
     _check(body)
     return body
+
+
+def _with_effort(body: JsonObject, dialect: Dialect, context: Context) -> JsonObject:
+    """The request with an effort that the vendor takes, where it does not take all."""
+    if dialect.efforts is None or value_at(body, EFFORT) is None:
+        return body
+    body = with_value(body, EFFORT, effort_of(body["reasoning"], dialect.efforts, context))
+    return body if body["reasoning"] else with_value(body, "reasoning", None)
 
 
 def _lacks_json_word(rendering: Rendering, pieces: Sequence[bytes]) -> bool:
