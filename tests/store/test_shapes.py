@@ -267,7 +267,15 @@ def test_parameters_go_before_what_others_call_them(conversation: Any) -> None:
     assert tool.parameters == SCHEMA
 
 
-@pytest.mark.parametrize("tool", [{"toolSpec": {"inputSchema": {"json": SCHEMA}}}, {"input_schema": SCHEMA}])
-def test_a_tool_needs_a_name_in_any_shape(tool: Json) -> None:
-    with pytest.raises(InvalidOption, match="name"):
+@pytest.mark.parametrize(
+    ("tool", "where"),
+    [
+        ({"toolSpec": {"inputSchema": {"json": SCHEMA}}}, "name"),
+        ({"input_schema": SCHEMA}, "name"),
+        ({"toolSpec": {"name": "x", "inputSchema": {"json": 3}}}, "parameters"),
+        ({"functionDeclarations": [{"name": "x", "parameters": object()}]}, r"tools\[0\]"),
+    ],
+)
+def test_what_is_no_tool_in_any_shape_is_refused(tool: Json, where: str) -> None:
+    with pytest.raises(InvalidOption, match=where):
         Session(model="m", tools=[tool])

@@ -55,7 +55,7 @@ def _own_part(part: Any, path: str) -> Any:
         case [{"type": kind} as own] if kind != "provider_item":
             return {key: value for key, value in own.items() if key != "spelling"}
     hint = f'Append its turn with conversation.add_input([{{"role": "user", …}}], "{name}").'
-    raise InvalidItem(f"has the shape of the format {name}, and is no content.", argument=path, hint=hint)
+    raise InvalidItem(f"has the shape of the format {name}, but cannot be read as content.", argument=path, hint=hint)
 
 
 def _format_of(part: Mapping[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments
-from threadkeep.errors import InvalidOption, ToolNotFound
+from threadkeep.errors import CannotParse, InvalidOption, ToolNotFound
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -120,7 +120,11 @@ def tools_from(values: object, path: str = "tools") -> list[Tool]:
 def _tools(value: object, path: str) -> list[Tool]:
     match value:
         case {"functionDeclarations": _} | {"function_declarations": _}:
-            return get_format("gemini").parse_request({"contents": [{"parts": []}], "tools": [value]}).tool_definitions
+            try:
+                request = get_format("gemini").parse_request({"contents": [{"parts": []}], "tools": [value]})
+            except CannotParse as error:
+                raise InvalidOption(error.message, argument=path) from error
+            return request.tool_definitions
     return [tool_from(value, path)]
 
 
