@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments
+from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments, shown
 from threadkeep.errors import CannotParse, InvalidOption, ToolNotFound
 
 Handler = Callable[..., Any]
@@ -210,7 +210,7 @@ class ToolRegistry:
             InvalidOption: the handler cannot be called.
         """
         if name not in self._definitions:
-            raise ToolNotFound(f"There is no tool {name!r}.", hint="Register it first.")
+            raise ToolNotFound(f"There is no tool {shown(name)}.", hint="Register it first.")
         if not callable(handler):
             raise mismatch(InvalidOption, "a function", handler, "handler")
         self._handlers[name] = handler
@@ -235,9 +235,9 @@ class ToolRegistry:
             ToolNotFound: there is no tool of one of these names.
         """
         for name in names:
-            if name not in self._definitions:
+            if not isinstance(name, str) or name not in self._definitions:
                 known = ", ".join(self._definitions) or "none"
-                raise ToolNotFound(f"There is no tool {name!r} in the registry. Registered tools: {known}.")
+                raise ToolNotFound(f"There is no tool {shown(name)} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions
 
     def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
@@ -252,7 +252,7 @@ class ToolRegistry:
         handler = self._handlers.get(name)
         if handler is None:
             known = ", ".join(self._handlers) or "none"
-            raise ToolNotFound(f"There is no handler for the tool {name!r}. Tools with handlers: {known}.")
+            raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
             values = parsed_arguments(arguments, f"for the tool {name!r}")
@@ -276,6 +276,14 @@ _default = [ToolRegistry()]
 def default_registry() -> ToolRegistry:
     """The registry that `register_tool` fills and that `use_tools` takes from when it is given none."""
     return _default[0]
+
+
+def source_registry(registry: object) -> ToolRegistry:
+    """The registry that tools are taken from; None stands for the default one."""
+    source = default_registry() if registry is None else registry
+    if not isinstance(source, ToolRegistry):
+        raise mismatch(InvalidOption, "a ToolRegistry", source, "registry")
+    return source
 
 
 def register_tool(
@@ -347,10 +355,7 @@ class ToolList:
             ToolNotFound: the registry has no function of one of these names; nothing was added.
             InvalidOption: it is not a registry.
         """
-        source = default_registry() if registry is None else registry
-        if not isinstance(source, ToolRegistry):
-            raise mismatch(InvalidOption, "a ToolRegistry", source, "registry")
-        result = source.chosen(names)
+        result = source_registry(registry).chosen(names)
         self._tools = with_tools(self._tools, result)
         return result
 
