@@ -36,9 +36,11 @@ async def answer(conversation: AsyncConversation, position: int, key: str, piece
         expected_head=position,
         on_conflict="branch",
     ) as recorder:
-        await conversation.set_active_branch(recorder.branch)
-        pieces.put_nowait(recorder.response.text or "" if recorder.replayed else "")
-        if not recorder.replayed:
+        if recorder.branch is not None:
+            await conversation.set_active_branch(recorder.branch)
+        stored = recorder.response
+        pieces.put_nowait((stored.text or "") if stored else "")
+        if not stored:
             async for event in ask(rendered.payload):
                 await recorder.feed(event)
                 pieces.put_nowait("".join(choice["delta"].get("content") or "" for choice in event["choices"]))

@@ -235,7 +235,7 @@ async def leave(app: Any, path: str, body: dict[str, Any], after: int, version: 
 def test_a_browser_that_leaves_in_mid_stream(chat: Any, provider: Provider, tmp_path: Path, version: str) -> None:
     """The answer is completed without it, and is there when the request is sent again."""
     words = [f"{number} " for number in range(100)]
-    provider.scripts = [words]
+    provider.scripts = [[*words]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
         url = await new_conversation(browser)
