@@ -18,17 +18,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
-from threadkeep.store import (
-    branches,
-    compaction,
-    importing,
-    ledger,
-    rendering,
-    responses,
-    stored_responses,
-    updates,
-    usage,
-)
+from threadkeep.store import branches, compaction, importing, ledger, rendering, responses, updates, usage
 from threadkeep.store import items as _items
 from threadkeep.store.context_caches import planning
 from threadkeep.store.handle import ConversationAttributes, Handle
@@ -322,7 +312,7 @@ class Conversation(ConversationAttributes):
 
     def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
         """A page of the responses of all branches, oldest first."""
-        return stored_responses.list_responses(self._handle, after, limit)
+        return responses.list_responses(self._handle, after, limit)
 
     def response_body(self, number: int) -> bytes:
         """The raw body of a response.
@@ -330,7 +320,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: there is none, or it has expired.
         """
-        return stored_responses.read_body(self._handle, number)
+        return responses.read_body(self._handle, number)
 
     @overload
     def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -13,12 +13,20 @@ from sqlalchemy import Connection, select
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.tables import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads, loads_stored
 from threadkeep.domain.objects import dumped, shown
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
-from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import CannotParse, HeadConflict, InvalidOption, ProviderError, ResponseInProgress
+from threadkeep.domain.stored import Page, StoredAt, StoredResponse
+from threadkeep.errors import (
+    CannotParse,
+    DamagedRow,
+    HeadConflict,
+    InvalidOption,
+    NotFound,
+    ProviderError,
+    ResponseInProgress,
+)  # fmt: skip
 from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
@@ -28,10 +36,12 @@ from threadkeep.store.lineage import get_row
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
+from threadkeep.store.validation import cursor_position, page_size, whole_number
 
 PLAIN: Final = 0
 ZLIB: Final = 1
 _WORTH_COMPRESSING: Final = 2048  # bytes; shorter bodies are kept as they are
+_FIELDS: Final = tuple(field.name for field in fields(StoredResponse))
 
 
 # What came, before any transaction begins
@@ -311,3 +321,41 @@ def body_row(connection: Connection, response: Mapping[str, Any], body: bytes, n
 def decompress_body(codec: int, body: bytes) -> bytes:
     """The raw body of a stored one."""
     return zlib.decompress(body) if codec == ZLIB else body
+
+
+# Reading
+
+
+def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[StoredResponse]:
+    """A page of a conversation's responses on all branches, oldest first."""
+    ref, start, size = handle.ref, cursor_position(after), page_size(limit)
+    table, last = responses.c, -1 if start is None else whole_number("after", start)
+    statement = select(*(table[name] for name in _FIELDS)).where(*ref.rows_of(table), table.number > last)
+    statement = statement.order_by(table.number).limit(size + 1)
+
+    def read(connection: Connection) -> list[StoredResponse]:
+        get_row(connection, ref)
+        rows = connection.execute(statement).mappings()
+        views = ((row, loads_stored(row["view"] or "null", "responses", f"number {row['number']}")) for row in rows)
+        return [StoredResponse(**{**row, "view": view}) for row, view in views]
+
+    return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
+
+
+def read_body(handle: Handle, number: int) -> bytes:
+    """A provider's body as it came; see `Conversation.response_body`."""
+    ref, wanted = handle.ref, whole_number("number", number)
+    table = response_bodies.c
+    statement = select(table.codec, table.body).where(*ref.rows_of(table), table.number == wanted)
+
+    def read(connection: Connection) -> bytes:
+        get_row(connection, ref)
+        row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise NotFound(f"{ref.public_id} has no raw body of response {wanted}: it does not exist, or has expired.")
+        try:
+            return decompress_body(row.codec, bytes(row.body))
+        except zlib.error as error:
+            raise DamagedRow("response_bodies", f"number {wanted}", error) from error
+
+    return handle.transactions.read(read)

@@ -8,16 +8,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
+from threadkeep.db import tables
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.tables import (
-    appends,
-    branches,
-    configs,
-    conversation_labels,
-    conversations,
-    tool_definitions,
-    tool_sets,
-)
+from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
 
 ACTIVE: Final = "active"
 ARCHIVED: Final = "archived"
@@ -218,17 +211,17 @@ def branch_head(*, expected: bool) -> Statement:
 @cache
 def append_of() -> Statement:
     """What was done under an idempotency key."""
-    return Statement(select(appends.c.request_hash, appends.c.outcome).where(*_of_key()))
+    return Statement(select(tables.appends.c.request_hash, tables.appends.c.outcome).where(*_of_key()))
 
 
 @cache
 def new_outcome() -> sa.Update:
     """Replaces the outcome of a key."""
-    return sa.update(appends).where(*_of_key()).values(outcome=bindparam("new_outcome"))
+    return sa.update(tables.appends).where(*_of_key()).values(outcome=bindparam("new_outcome"))
 
 
 def _of_key() -> list[ColumnElement[bool]]:
-    return of_tenant(appends, conversation_id="conversation", key="name")
+    return of_tenant(tables.appends, conversation_id="conversation", key="name")
 
 
 def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:
