@@ -270,4 +270,5 @@ WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     **dict.fromkeys(OUTPUTS, Writer.output),
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
+    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
 }

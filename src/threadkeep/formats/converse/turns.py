@@ -258,4 +258,5 @@ WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], Any]]] = {
     **dict.fromkeys(pairing.OUTPUTS, Writer.output),
     "provider_item": Writer.block,
     "reasoning": Writer.reasoning,
+    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
 }
