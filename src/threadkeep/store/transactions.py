@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +21,7 @@ from threading import Event
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
@@ -42,6 +44,9 @@ LIMITS: Final = {
 # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
 BEGIN_IMMEDIATE: Final = Statement(text("BEGIN IMMEDIATE"))
 BEGIN: Final = Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
+
+# How PostgreSQL shows a row that it refuses
+_FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
 
 # Set when the task is cancelled for which a worker thread works
 CANCELLED: Final[ContextVar[Event | None]] = ContextVar("threadkeep_cancelled", default=None)
@@ -71,6 +76,23 @@ class StreamBlocksWrite(Exception):
 
 # Ends the response in progress that blocks a write
 StreamEnder = Callable[[StreamBlocksWrite, Connection], None]
+
+
+@contextmanager
+def hidden_parameters() -> Iterator[None]:
+    """Errors show no parameters of statements, which are what people wrote; also where the engine is the host's."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, StatementError):
+                cause.hide_parameters = True
+                for shown in filter(None, (cause, cause.orig)):
+                    texts = (_FAILING_ROW.sub("(…)", arg) if isinstance(arg, str) else arg for arg in shown.args)
+                    shown.args = tuple(texts)
+            cause = cause.__cause__ or cause.__context__
+        raise
 
 
 def sleep(seconds: float) -> None:
@@ -204,7 +226,8 @@ class HostTransactions:
         connection = self._connection()
         if not connection.in_transaction():
             connection.begin()
-        return work(connection)
+        with hidden_parameters():
+            return work(connection)
 
     def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
         """Run work whole or not at all, in a savepoint."""
@@ -212,7 +235,8 @@ class HostTransactions:
         retries = Retries(is_repeatable=False)
         while True:
             try:
-                return _run_in_savepoint(self._connection(), work)
+                with hidden_parameters():
+                    return _run_in_savepoint(self._connection(), work)
             except LostRace as race:
                 retries.count(race)
             except StreamBlocksWrite as blocked:
@@ -253,7 +277,8 @@ class Connections:
         except IndexError:
             connection = self._engine.connect()
         try:
-            result = work(connection)
+            with hidden_parameters():
+                result = work(connection)
             if connection.in_transaction():
                 connection.rollback()
         except BaseException:
