@@ -30,6 +30,7 @@ COUNTS: Final = (
 DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms")
 PLAIN: Final = (*COUNTS[:-2], *DERIVED[1:])
 DAYS: Final = ("day", "week", "month")
+FORMULA_STARTS: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last ones are wide forms of the first
 MIN_BAR, MAX_BAR = 8, 40
 MAX_WIDTH: Final = 200
 
@@ -153,8 +154,16 @@ def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
     writer.writerow([*by, *COUNTS, *DERIVED])
     for row in rows:
         figures = [getattr(row, name) for name in (*COUNTS, *DERIVED)]
-        writer.writerow([*(key_text(row.keys[name]) for name in by), *figures])
+        writer.writerow([*(_csv_text(row.keys[name]) for name in by), *figures])
     return buffer.getvalue()
+
+
+def _csv_text(key: Any) -> str | None:
+    """A key that no terminal obeys and no spreadsheet calculates."""
+    text = key_text(key)
+    if not isinstance(key, str) or text is None:
+        return text
+    return f"'{printable(text)}" if text.startswith(FORMULA_STARTS) else printable(text)
 
 
 def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:
