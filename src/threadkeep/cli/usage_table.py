@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.cli import output
-from threadkeep.cli.formatting import UNKNOWN, bar, cost_decimals, dollars, key_text, milliseconds, percent, short
+from threadkeep.cli.formatting import (
+    UNKNOWN,
+    bar,
+    cost_decimals,
+    dollars,
+    key_text,
+    milliseconds,
+    number_of,
+    percent,
+    short,
+)
 from threadkeep.cli.output import Column, is_terminal, printable
 from threadkeep.errors import MissingExtra
 
@@ -82,8 +92,18 @@ def figures_of(rows: Sequence[UsageRow]) -> list[Column]:
 
 def figure_texts(row: UsageRow, figures: Sequence[Column], decimals: int) -> list[str]:
     """The figures of a row as texts, costs with so many decimals."""
-    texts = TEXTS | {COST: partial(dollars, decimals=decimals)}
-    return [texts.get(one.key, short)(getattr(row, one.key)) for one in figures]
+    costs = {COST: partial(dollars, decimals=decimals, at_least=at_least() if is_partly_known(row) else "")}
+    return [(TEXTS | costs).get(one.key, short)(getattr(row, one.key)) for one in figures]
+
+
+def is_partly_known(row: UsageRow) -> bool:
+    """Whether its cost leaves out attempts whose cost is unknown."""
+    return row.cost_nano is not None and row.costs < row.attempts
+
+
+def at_least() -> str:
+    """The mark of such a cost."""
+    return ">= " if _is_plain() else "≥ "
 
 
 def decimals_of(rows: Sequence[UsageRow]) -> int:
@@ -115,6 +135,14 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
     output.draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
 
 
+def note_unknown_costs(rows: Sequence[UsageRow]) -> None:
+    """Say on stderr what the mark of costs means, where there is one."""
+    if any(map(is_partly_known, rows)):
+        known, attempts = sum(row.costs for row in rows), sum(row.attempts for row in rows)
+        of_calls = f"{known:,} of {number_of(attempts, 'call')}"
+        output.note(f"threadkeep: {at_least().strip()}: the cost is known of {of_calls}")
+
+
 def _group_starts(by: Sequence[str], rows: Sequence[UsageRow]) -> frozenset[int]:
     """The rows that begin a group of those with the same first key, where each group stands in one place."""
     first_keys = [row.keys[by[0]] for row in rows] if len(by) > 1 else []
@@ -140,8 +168,12 @@ def _bars(values: Sequence[float | None], room: int) -> list[str] | None:
     largest = max((value for value in values if value), default=0)
     if not largest or room < MIN_BAR or len(values) < 2:  # noqa: PLR2004 - two can be compared
         return None
-    is_plain = not (sys.stdout.encoding or "").lower().startswith("utf")
-    return [bar(value, largest, min(room, MAX_BAR), is_plain=is_plain) for value in values]
+    return [bar(value, largest, min(room, MAX_BAR), is_plain=_is_plain()) for value in values]
+
+
+def _is_plain() -> bool:
+    """Whether stdout has no more than ASCII."""
+    return not (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 # Files
