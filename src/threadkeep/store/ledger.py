@@ -202,7 +202,7 @@ def _error_object(error: Any) -> JsonObject | None:
     elif isinstance(error, BaseException):
         error = {"type": type(error).__name__, "message": str(error)}
     elif error is not None and not isinstance(error, dict):
-        error = {"message": str(error)}
+        error = {"message": error if isinstance(error, str) else shown(error)}
     redacted: JsonObject | None = redact(error)
     return redacted
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,14 +18,15 @@ from threading import Event
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
 from threadkeep.errors import Conflict, InvalidOption
+from threadkeep.store.connections import Connections, give_up, hidden_parameters, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
+from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
 
 T = TypeVar("T")
@@ -44,9 +42,6 @@ LIMITS: Final = {
 # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
 BEGIN_IMMEDIATE: Final = Statement(text("BEGIN IMMEDIATE"))
 BEGIN: Final = Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
-
-# How PostgreSQL shows a row that it refuses
-_FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
 
 # Set when the task is cancelled for which a worker thread works
 CANCELLED: Final[ContextVar[Event | None]] = ContextVar("threadkeep_cancelled", default=None)
@@ -76,36 +71,6 @@ class StreamBlocksWrite(Exception):
 
 # Ends the response in progress that blocks a write
 StreamEnder = Callable[[StreamBlocksWrite, Connection], None]
-
-
-@contextmanager
-def hidden_parameters() -> Iterator[None]:
-    """Errors show no parameters of statements, which are what people wrote; also where the engine is the host's."""
-    try:
-        yield
-    except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, StatementError):
-                cause.hide_parameters = True
-                for shown in filter(None, (cause, cause.orig)):
-                    texts = (_FAILING_ROW.sub("(…)", arg) if isinstance(arg, str) else arg for arg in shown.args)
-                    shown.args = tuple(texts)
-            cause = cause.__cause__ or cause.__context__
-        raise
-
-
-def sleep(seconds: float) -> None:
-    """Wait without blocking an event loop that waits for this code."""
-    if in_greenlet():
-        await_only(asyncio.sleep(seconds))
-    else:
-        time.sleep(seconds)
-
-
-def blocking(call: Callable[[], T]) -> T:
-    """Call a library that blocks, in a worker thread where an event loop waits for this code."""
-    return await_only(asyncio.to_thread(call)) if in_greenlet() else call()
 
 
 @dataclass(slots=True)
@@ -163,13 +128,14 @@ class Retries:
         return count > LIMITS[reason]
 
 
-class EngineTransactions:
+class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
     keeps_history = True  # what was read cannot be taken back by the caller
 
     def __init__(self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder) -> None:
-        self.engine = engine
+        super().__init__()
+        self.engine, self._is_closed = engine, False
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
         keeps = is_owned and is_sqlite_file(engine.url)
@@ -182,6 +148,7 @@ class EngineTransactions:
         """Run work that only reads."""
         retries: Retries | None = None
         while True:
+            self.check_open()
             _check_cancelled()
             try:
                 return self._reading.run(work)
@@ -194,6 +161,7 @@ class EngineTransactions:
         retries = Retries(is_repeatable)
         transaction: Callable[[Connection], T] = partial(_run_in_transaction, work, retries)
         while True:
+            self.check_open()
             _check_cancelled()
             try:
                 return self._writing.run(transaction)
@@ -207,10 +175,33 @@ class EngineTransactions:
 
     def close(self) -> None:
         """Close the connections that were opened."""
-        self._reading.close()
-        self._writing.close()
+        self._is_closed = True
+        self._close_kept()
         if self._is_owned:
             self.engine.dispose()
+
+    def check_open(self) -> None:
+        """Refuse to go on after `close`."""
+        if self._is_closed:
+            raise InvalidOption("This store is closed.", hint="Open a new one.")
+
+    def before_fork(self) -> None:
+        """Close connections to SQLite files: its locks are a process's, and a child that has them locks nothing."""
+        if is_sqlite_file(self.engine.url):
+            self._close_kept()
+            self.engine.dispose()
+
+    def give_up(self) -> None:
+        """Let the process that was forked have its connections; they are not even closed here, which it would notice.
+
+        A database in memory was copied with the process.
+        """
+        if self.engine.dialect.name != "sqlite" or is_sqlite_file(self.engine.url):
+            give_up(self.engine, self._reading, self._writing)
+
+    def _close_kept(self) -> None:
+        self._reading.close()
+        self._writing.close()
 
 
 class HostTransactions:
@@ -246,6 +237,9 @@ class HostTransactions:
     def close(self) -> None:
         """The caller's connection is the caller's."""
 
+    def check_open(self) -> None:
+        """It is the caller's, too, to say when it is over."""
+
     def _connection(self) -> Connection:
         if isinstance(self._host, OrmSession):
             return self._host.connection()
@@ -257,43 +251,6 @@ class HostTransactions:
 
 
 Transactions = EngineTransactions | HostTransactions
-
-
-class Connections:
-    """A connection for each transaction.
-
-    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
-    """
-
-    def __init__(self, engine: Engine, *, keeps: bool) -> None:
-        self._engine = engine
-        self._keeps = keeps
-        self._free: deque[Connection] = deque()
-
-    def run(self, work: Callable[[Connection], T]) -> T:
-        """Run work on a connection that nothing else uses meanwhile."""
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._engine.connect()
-        try:
-            with hidden_parameters():
-                result = work(connection)
-            if connection.in_transaction():
-                connection.rollback()
-        except BaseException:
-            connection.close()
-            raise
-        if self._keeps:
-            self._free.append(connection)
-        else:
-            connection.close()
-        return result
-
-    def close(self) -> None:
-        """Close the connections that are kept."""
-        while self._free:
-            self._free.pop().close()
 
 
 def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:
