@@ -135,10 +135,11 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
     output.draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
 
 
-def note_unknown_costs(rows: Sequence[UsageRow]) -> None:
-    """Say on stderr what the mark of costs means, where there is one."""
-    if any(map(is_partly_known, rows)):
-        known, attempts = sum(row.costs for row in rows), sum(row.attempts for row in rows)
+def note_unknown_costs(rows: Sequence[UsageRow], total: UsageRow | None) -> None:
+    """Say on stderr what the mark of costs means, where a terminal shows one."""
+    counted = rows if total is None else [total]
+    if is_terminal() and any(map(is_partly_known, counted)):
+        known, attempts = sum(row.costs for row in counted), sum(row.attempts for row in counted)
         of_calls = f"{known:,} of {number_of(attempts, 'call')}"
         output.note(f"threadkeep: {at_least().strip()}: the cost is known of {of_calls}")
 

@@ -90,8 +90,7 @@ def usage(
     _write(plot, write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
     if is_table:
         print_usage(columns, rows, total, figure=measure)
-        if is_terminal():
-            note_unknown_costs(rows if total is None else [total])
+        note_unknown_costs(rows, total)
         if not any(row.attempts for row in rows):
             note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
     elif target.is_json:
