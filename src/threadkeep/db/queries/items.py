@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, literal_column, select
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, select
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
@@ -74,6 +74,21 @@ def entries_of(dialect: str, *, latest: bool = False) -> Statement:
     """The items of one branch after one position and up to another, as the formats read them."""
     statement = select(*_entry_columns(dialect)).where(*_between(items, branch="branch")).order_by(items.c.position)
     return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)
+
+
+@cache
+def texts_at() -> Select[Any]:
+    """The JSON texts of items at some positions, with what is needed to read them."""
+    table = items.c
+    where = [*of_conversation(items), table.position.in_(bindparam("positions", expanding=True))]
+    return select(table.position, table.type, table.origin, table.payload, table.rest, table.codec).where(*where)
+
+
+@cache
+def first_positions() -> Select[Any]:
+    """Where each branch's own items begin after a position."""
+    where = [*of_conversation(items), items.c.position > bindparam("after")]
+    return select(items.c.branch, func.min(items.c.position)).where(*where).group_by(items.c.branch)
 
 
 @cache
