@@ -275,7 +275,7 @@ class Watched(dict[str, Any]):
     """A definition that counts how often it is compared."""
 
     compared = 0
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __eq__(self, other: object) -> bool:
         Watched.compared += 1

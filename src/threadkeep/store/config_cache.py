@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
@@ -18,8 +17,9 @@ from sqlalchemy.exc import IntegrityError
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries import conversations as queries
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.errors import NotFound
+from threadkeep.store.forking import LOCK, Inheritable
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Config(NamedTuple):
     format_cache: dict[str, Any]
 
 
-class ConfigCache:
+class ConfigCache(Inheritable):
     """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale.
 
     So many bytes of JSON text are kept; what was read first goes first, and is read again when it is needed.
@@ -59,7 +59,7 @@ class ConfigCache:
         self._limit = limit
         self._values: dict[tuple[str, int, bytes], tuple[Any, int]] = {}  # with the bytes that each takes
         self._size = 0
-        self._lock = Lock()
+        super().__init__()
 
     def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
         """The session options of that hash; not to be changed by the caller."""
@@ -87,20 +87,25 @@ class ConfigCache:
         if missing:
             for row in connection.execute(queries.configs_of(), {"tenant": tenant, "hashes": missing}):
                 hash_, text = bytes(row.hash), row.config
-                known[hash_] = self._keep("config", tenant, hash_, loads(text), len(text))
+                known[hash_] = self._keep(
+                    "config", tenant, hash_, loads_stored(text, "configs", _named(hash_)), len(text)
+                )
         return {hash_: (known[bytes(hash_)] or ({}, 0))[0] for hash_ in hashes}
 
     def clear(self) -> None:
         """Forget everything; it is read again when it is needed."""
-        with self._lock:
+        with LOCK:
             self._values.clear()
             self._size = 0
+
+    give_up = clear
 
     def _settings(self, connection: Connection, tenant: int, hash_: bytes) -> tuple[JsonObject, int]:
         known = self._values.get(("config", tenant, hash_))
         if known is None:
-            text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar_one()
-            known = self._keep("config", tenant, hash_, loads(text), len(text))
+            text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            settings = loads_stored(text, "configs", _named(hash_))
+            known = self._keep("config", tenant, hash_, settings, len(text))
         return known
 
     def _tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> tuple[list[JsonObject], int]:
@@ -108,16 +113,17 @@ class ConfigCache:
             return [], 0
         known = self._values.get(("tools", tenant, hash_))
         if known is None:
-            names = loads(connection.execute(queries.tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar_one())
+            text = connection.execute(queries.tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            names = loads_stored(text, "tool_sets", _named(hash_))
             hashes = [bytes.fromhex(name) for name in names]
             rows = connection.execute(queries.tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
             texts = {bytes(row.hash): row.definition for row in rows}
-            tools = [loads(texts[hash_]) for hash_ in hashes]
-            known = self._keep("tools", tenant, hash_, tools, sum(len(texts[hash_]) for hash_ in hashes))
+            tools = [loads_stored(texts.get(one, ""), "tool_definitions", _named(one)) for one in hashes]
+            known = self._keep("tools", tenant, hash_, tools, sum(len(texts[one]) for one in hashes))
         return known
 
     def _keep(self, kind: str, tenant: int, hash_: bytes, value: T, size: int) -> tuple[T, int]:
-        with self._lock:
+        with LOCK:
             _, before = self._values.pop((kind, tenant, hash_), (None, 0))
             self._size -= before
             if size <= self._limit:
@@ -127,6 +133,10 @@ class ConfigCache:
                 _, oldest = self._values.pop(next(iter(self._values)))
                 self._size -= oldest
         return value, size
+
+
+def _named(hash_: bytes) -> str:
+    return f"hash {bytes(hash_).hex()}"
 
 
 def settings_text(settings: Mapping[str, Any]) -> Text:

@@ -88,7 +88,7 @@ def texts_at() -> Select[Any]:
 def first_positions() -> Select[Any]:
     """Where each branch's own items begin after a position."""
     where = [*of_conversation(items), items.c.position > bindparam("after")]
-    return select(items.c.branch, func.min(items.c.position)).where(*where).group_by(items.c.branch)
+    return select(items.c.branch, func.min(items.c.position).label("first")).where(*where).group_by(items.c.branch)
 
 
 @cache
@@ -110,6 +110,12 @@ def stored_item_of(dialect: str) -> Statement:
 def position_of() -> Select[Any]:
     """An item of a branch itself at a position, if there is one."""
     return select(items.c.position).where(*of_conversation(items, branch="branch", position="position"))
+
+
+@cache
+def last_position() -> Select[Any]:
+    """The last position of a branch itself between two positions (exclusive, inclusive)."""
+    return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
 
 
 @cache

@@ -15,7 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
+from threadkeep.errors import CannotParse
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
@@ -116,8 +117,8 @@ def _is_plain(part: Any) -> bool:
 def gathered(before: Any, now: Any, *, is_piece: bool = False) -> Any:
     """A value that grows: lists get what is new, objects key by key, everything else is the latest."""
     if isinstance(before, dict) and isinstance(now, dict):
-        grown = {key: gathered(before.get(key), value, is_piece=key in _PIECES) for key, value in now.items()}
-        return {**before, **grown}
+        inner = {key: gathered(before.get(key), value, is_piece=key in _PIECES) for key, value in now.items()}
+        return {**before, **inner}
     if isinstance(before, list) and isinstance(now, list):
         if not is_piece and now[: len(before)] == before:
             return now
@@ -167,6 +168,8 @@ def _with_pieces(part: JsonObject) -> JsonObject:
     for piece in pieces if isinstance(pieces, list) else ():
         if isinstance(piece, dict):
             path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
+            if len(path) > MAX_DEPTH:
+                raise CannotParse(f"The arguments of a call are nested deeper than {MAX_DEPTH} levels.")
             call["args"] = placed(call["args"], path, piece)
     return {**part, "functionCall": call}
 

@@ -89,8 +89,8 @@ def _item_utterances(item: JsonObject, index: int) -> Iterator[Utterance]:
     elif kind in CALLS and kind != "provider_item":
         key = "arguments" if kind == "function_call" else "input"
         name = item.get("name")
-        value = (name if isinstance(name, str) else canonical(name), _arguments_value(item.get(key)))
-        yield Utterance(CALL, ASSISTANT, value, index)
+        name = name if isinstance(name, str) else canonical(name)
+        yield Utterance(CALL, ASSISTANT, (name, _arguments_value(item.get(key))), index)
     elif kind in OUTPUTS:
         output = item.get("output")
         yield Utterance("output", TOOL, _output_value(output), index, is_optional=output == MISSING_OUTPUT)

@@ -111,10 +111,12 @@ def _possible_branches(
     looked at.
     """
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": position}
-    firsts: dict[int, int] = dict(connection.execute(first_positions(), parameters).all())  # type: ignore[arg-type]
+    firsts = {row.branch: row.first for row in connection.execute(first_positions(), parameters)}
     ends = {number: (firsts.get(parts[0][0]), parts[-1][2]) for number, parts in others.items() if parts}
     positions = {end for pair in ends.values() for end in pair if end is not None} - set(cut_off)
-    is_said = {at: client.may_say(item) for at, item in read_texts(connection, ref, positions).items()}
+    is_said: dict[int | None, bool] = {
+        at: client.may_say(item) for at, item in read_texts(connection, ref, positions).items()
+    }
     left = CUT_HISTORIES
     for number in others:
         first, last = ends.get(number, (None, None))

@@ -20,7 +20,7 @@ from threadkeep.db.tables import response_bodies, responses, stream_parts, usage
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
-from threadkeep.errors import FormatError, LeaseLost
+from threadkeep.errors import Conflict, FormatError, LeaseLost
 from threadkeep.formats.shared.streams import BROKEN_OFF
 from threadkeep.store import positions
 from threadkeep.store import responses as answers
@@ -31,7 +31,7 @@ from threadkeep.store.positions import CANCELLED, INCOMPLETE, HeadCheck
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import BranchRef, ConversationRef, Scope
 from threadkeep.store.responses import NewResponse, RequestInfo, ResponseResult
-from threadkeep.store.transactions import Replay
+from threadkeep.store.transactions import Replay, StreamBlocksWrite
 
 IN_PROGRESS: Final = "in_progress"
 LEAVING: Final = (asyncio.CancelledError, GeneratorExit)  # how a task or generator is told to stop: not a failure
@@ -72,9 +72,7 @@ def start_stream(
     now = datetime.now(UTC)
     if is_repeated and (own := _find_own_stream(connection, ref, start.token, now)) is not None:
         return own
-    counts = positions.Counts(responses=1, streams=1)
-    replay = partial(_stored_handle, connection, ref, start.format)
-    reservation = positions.reserve_once(connection, ref, start.check, now, counts, start.key, replay)
+    reservation = _reserve(connection, ref, start, now)
     input_to = answers.input_position(ref, start.request, start.check, reservation)
     row = answers.response_row(connection, ref, reservation, start.request, input_to, now) | {
         "format": start.format,
@@ -85,6 +83,28 @@ def start_stream(
     streams.stream_insert().execute(connection, streams.stream_parameters(row, start.lease))
     _insert_part(connection, ref, reservation.response, StreamPart(0, dumps(start.notes).decode()), now)
     return StreamHandle(reservation.response, reservation.branch)
+
+
+def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: datetime) -> positions.Reservation:
+    """Reserve a number for the response; a key has at most one response in progress, on whichever branch."""
+    counts = positions.Counts(responses=1, streams=1)
+    replay = partial(_stored_handle, connection, ref, start.format)
+    try:
+        reservation = positions.reserve_once(connection, ref, start.check, now, counts, start.key, replay)
+    except (Conflict, StreamBlocksWrite):
+        _refuse_second(connection, ref, start.key)
+        raise
+    _refuse_second(connection, ref, start.key)
+    return reservation
+
+
+def _refuse_second(connection: Connection, ref: ConversationRef, key: IdempotencyKey | None) -> None:
+    """Refuse to begin what another recorder is at; ResponseInProgress, or StreamBlocksWrite if that one is gone."""
+    if key is None:
+        return
+    for row in connection.execute(streams.open_streams_of(), {"tenant": ref.scope.tenant, "key": ref.key}):
+        if loads(row.content).get("key") == key.key:
+            raise positions.in_progress(BranchRef(ref.scope, ref.key, ref.public_id, row.branch), row)
 
 
 def _find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: datetime) -> StreamHandle | None:
