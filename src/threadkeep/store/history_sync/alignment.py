@@ -5,7 +5,7 @@ What it takes grows with the length of both, also where everything in them is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -39,13 +39,10 @@ def align(stored: Sequence[Utterance], client: Sequence[Utterance]) -> Alignment
     histories = Histories(stored, client)
     best = HistoryMatcher(histories, 0)
     best.run()
-    first = next((said for said in client if not said.is_optional), None)
-    if best.is_all or first is None:
+    if best.is_all:
         return best.alignment()
     shared, left = histories.shared_beginnings(), STEPS * (len(stored) + len(client))
-    for start in range(1, len(stored)):
-        if histories.borders[start] != start or not _may_begin(stored[start], first):
-            continue
+    for start in histories.starts():
         matcher = HistoryMatcher(histories, start, shared.get(start, (0, 0, 0)))
         left -= matcher.run(left)
         is_longer = matcher.overlap > best.overlap and (matcher.is_all or matcher.overlap >= MIN_OVERLAP)
@@ -90,6 +87,13 @@ class Histories:
         for index in range(len(client) - 2, -1, -1):
             if client[index].speaker == client[index + 1].speaker:
                 self.run_ends[index] = self.run_ends[index + 1]
+
+    def starts(self) -> Iterator[int]:
+        """Where in the middle of the stored history the client's may begin."""
+        first = next((said for said in self.client if not said.is_optional), None)
+        if first is not None:
+            middle = range(1, len(self.stored))
+            yield from (at for at in middle if self.borders[at] == at and _may_begin(self.stored[at], first))
 
     def shared_beginnings(self) -> dict[int, tuple[int, int, int]]:
         """How far the client's history says the same from each start on, in the same pieces and in the same order.
