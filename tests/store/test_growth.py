@@ -209,11 +209,16 @@ def cost_of(store: Any, work: Thunk) -> tuple[int, int]:
     return len(statements), calls
 
 
+def least_cost(store: Any, case: Callable[[Any, int], Thunk], count: int) -> tuple[int, int]:
+    """The least cost of several calls: without statements that are compiled for the first time, and the like."""
+    statements, calls = zip(*(cost_of(store, case(store, count)) for _ in range(3)), strict=True)
+    return min(statements), min(calls)
+
+
 @pytest.mark.parametrize("face", ["sync"])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LATE if "differs" in name else ()) for name in CASES])
 def test_a_call_costs_as_much_more_as_it_is_given_more(store: Any, face: str, name: str) -> None:
     case = CASES[name]
-    case(store, N)()  # what is compiled and imported once
-    (few, small), (more, middle), (many, large) = (cost_of(store, case(store, count)) for count in (N, 2 * N, 4 * N))
+    (few, small), (more, middle), (many, large) = (least_cost(store, case, count) for count in (N, 2 * N, 4 * N))
     assert many - more <= 2.6 * max(more - few, 0) + 4, (few, more, many)
     assert large - middle <= 2.6 * max(middle - small, 0) + 500, (small, middle, large)
