@@ -1,6 +1,6 @@
-"""Removing what is stored: a conversation, what is kept of a user, what has been kept long enough.
+"""Removing stored content: a conversation, the content of a user, or content older than a given age.
 
-Each use case is many small transactions. All of them can be repeated: what was interrupted goes on where it ended.
+Each use case is many small transactions. All of them can be repeated and continue where they were interrupted.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Progress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """What was erased of a user.
+    """The result of `erase_user`.
 
     Attributes:
         conversations: how many conversations were removed.
-        attempts: how many rows of the ledger were made anonymous; their figures stay.
-        items: how many items in conversations of others no longer name the user as their author.
-        is_scrubbed: whether the texts are gone from the database's files, too (SQLite); None where the server decides.
+        attempts: how many ledger rows were made anonymous; their figures are kept.
+        items: how many items in other users' conversations no longer name the user as their author.
+        is_scrubbed: whether the text is also gone from the database files (SQLite); None if the server decides.
     """
 
     conversations: int
@@ -54,11 +54,11 @@ class ErasureReport:
 
 @dataclass(frozen=True, slots=True)
 class RetentionReport:
-    """What was, or with `dry_run` would be, removed because it was old.
+    """What `retain` removed or, with `dry_run`, would remove.
 
     Attributes:
-        raw_bodies: how many raw bodies of provider responses.
-        conversations: how many conversations with all their content.
+        raw_bodies: the number of raw response bodies.
+        conversations: the number of conversations, with all their content.
     """
 
     raw_bodies: int
