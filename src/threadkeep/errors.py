@@ -301,5 +301,5 @@ class MissingExtra(ThreadkeepError, ImportError):
     def __init__(self, extra: str, needed_for: str) -> None:
         self.extra = extra
         super().__init__(
-            f"{needed_for} needs an optional dependency.", hint=f"Install it with `pip install threadkeep[{extra}]`."
+            f"{needed_for} needs an optional dependency.", hint=f'Install it with `pip install "threadkeep[{extra}]"`.'
         )

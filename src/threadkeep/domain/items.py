@@ -246,7 +246,12 @@ def message_of(role: str, content: Content, author_id: str | None = None) -> Mes
     return Message(role, content) if author_id is None else Message(role, content, author_id=author_id)
 
 
-UNSET: Final[Any] = object()
+class _Unset:
+    def __repr__(self) -> str:
+        return "<unset>"
+
+
+UNSET: Final[Any] = _Unset()
 
 
 def call_output(

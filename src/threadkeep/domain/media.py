@@ -29,7 +29,7 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
 
 
 def parse_data_url(url: object) -> tuple[str, str] | None:
-    """The media type (without its parameters) and the unchecked text of a base64 data URL; None for everything else."""
+    """Return the media type (without parameters) and the unchecked text of a base64 data URL, or None for others."""
     media_type = base64_media_type(url)
     return None if media_type is None else (media_type, str(url).partition(",")[2])
 

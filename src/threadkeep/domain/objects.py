@@ -8,7 +8,7 @@ copied, so that the caller's JSON and ours never share a list.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -22,6 +22,7 @@ ErrorClass = type[InvalidItem | InvalidOption]
 JsonList = Annotated[list[Any], BeforeValidator(lambda value: [] if value is None else value)]
 # parts of Pydantic's messages other than the expected value
 _NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
+_WORDS: Final = {"a dictionary": "a dict", "a boolean": "True or False"}  # as other messages say it
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 # keys that OpenAI's SDK adds next to text that it parses (`parse`, `stream`); the service rejects them
 _PARSED: Final = frozenset({"parsed", "parsed_arguments"})
@@ -66,7 +67,7 @@ def copy_or_raise(error: ErrorClass, value: Any, path: str) -> Any:
 
 
 def body_object(body: Any) -> Any:
-    """A provider's body as JSON values: given as such, as JSON text (else CannotParse), or as an object of an SDK."""
+    """Return a provider's body as JSON values: from such values, JSON text (or CannotParse), or an SDK object."""
     if isinstance(body, str | bytes | bytearray):
         try:
             return loads(body if isinstance(body, str) else bytes(body))
@@ -200,7 +201,11 @@ class TypedObject(BaseModel):
             kind = cls.model_fields["type"].default
             name = kind if isinstance(kind, str) else cls.__name__
             return cls._error(f"is missing, and required in {name}.", argument=path)
-        return mismatch(cls._error, _NOISE.sub("", first["msg"]), first["input"], path)
+        expected = _NOISE.sub("", first["msg"])
+        return mismatch(cls._error, _WORDS.get(expected, expected), first["input"], path)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return set_values(super().__repr_args__())
 
     @property
     def extra(self) -> JsonObject:
@@ -208,7 +213,7 @@ class TypedObject(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
     def to_object(self) -> JsonObject:
-        """The object inside threadkeep: wire names of Open Responses, extras inline. Not to be changed."""
+        """Return the object as used inside threadkeep: wire names of Open Responses, extras inline. Read-only."""
         result = self._written(self._object_plan)
         if self._parts is not None and isinstance(result.get(self._parts), list):
             result[self._parts] = [part.to_object() for part in result[self._parts]]
@@ -232,6 +237,11 @@ class TypedObject(BaseModel):
         if self.__pydantic_extra__:
             result.update(self.__pydantic_extra__)
         return result
+
+
+def set_values(pairs: Iterable[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+    """Return the names and values that a repr shows: without those that are None or an empty list."""
+    return [(name, value) for name, value in pairs if value is not None and value != []]
 
 
 def by_type(union: Any) -> dict[str, Any]:

@@ -182,7 +182,7 @@ class OptionAttributes:
     instructions = Option(string, "Instructions to the model, before everything else.",
                           aliases=("system_prompt", "system_instruction"))
     previous_response_id = Option(identifier, "The response to continue from, if the provider stores the conversation.")
-    conversation = Option[str | JsonObject](json_value, "The conversation stored by the provider: its id, or an object.")
+    conversation = Option[str | JsonObject](json_value, "The conversation stored by the provider: an id or an object.")
     temperature = Option(number, "How random the response is; 0 is the least random.")
     top_p = Option(number, "Nucleus sampling: the probability mass that tokens are sampled from, 0 to 1.")
     presence_penalty = Option(number, "How strongly to avoid tokens that have already occurred.")
@@ -193,7 +193,7 @@ class OptionAttributes:
     top_logprobs = Option(integer, "How many alternatives to return for each token, with their log probabilities.")
     parallel_tool_calls = Option(boolean, "Whether the model may call several tools in one response.")
     stream = Option(boolean, "Whether the provider streams the response.")
-    background = Option(boolean, "Whether the provider runs the request in the background; the response is fetched later.")
+    background = Option(boolean, "Whether to run the request in the background and fetch the response later.")
     store = Option(boolean, "Whether the provider stores the response.")
     include = Option(json_list, "Additional data to return, such as `reasoning.encrypted_content`.")
     tool_choice = Option[str | JsonObject](json_value, "`auto`, `none`, `required`, or an object naming a tool.")

@@ -153,7 +153,7 @@ class RenderOptions:
 
 
 _CHOICES: Final[dict[str, tuple[object, ...]]] = {
-    "strict": (False, True),
+    "strict": (True, False),
     "server_state": ("auto", "none"),
     "vision": (True, False),
     "reasoning": (True, False),

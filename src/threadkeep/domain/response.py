@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import pydantic
@@ -13,7 +13,7 @@ from threadkeep.domain.content import OutputText
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import body_object, json_copy, mismatch, shown
+from threadkeep.domain.objects import body_object, json_copy, mismatch, set_values, shown
 from threadkeep.domain.options import identifier, integer, number
 from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.usage import NormalizedUsage, Usage
@@ -133,6 +133,9 @@ class Response(BaseModel):
             message = f"cannot be {shown(first['input'])} in a response: {first['msg']}."
             raise InvalidOption(message, argument=name) from error
 
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return set_values(super().__repr_args__())
+
     @classmethod
     def parse(cls, body: Any, format: FormatName, headers: Mapping[str, str] | None = None) -> Response:
         """Parse a provider's body (a dict, JSON text, or an SDK object).
@@ -189,7 +192,7 @@ class Response(BaseModel):
 
     @property
     def text(self) -> str | None:
-        """The text of the message that is marked as the final answer, else of the first message with text."""
+        """The text of the message marked as the final answer, or else of the first message with text; else None."""
         final = [message for message in self.messages if message.phase == "final_answer"]
         texts = (output_text(message) for message in final or self.messages)
         return next((text for text in texts if text is not None), None)

@@ -133,7 +133,10 @@ class Session(OptionAttributes, ToolList):
         return session
 
     def clear(self) -> Self:
-        """Remove items, instructions and references to a provider's state; other options and tools stay."""
+        """Remove items, instructions and references to a provider's state; return the session.
+
+        Other options and tools are kept.
+        """
         self._items.clear()
         self._turns.clear()
         self.response_boundary = 0

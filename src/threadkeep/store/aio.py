@@ -8,6 +8,8 @@ than a switch for each statement.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial, wraps
@@ -34,6 +36,7 @@ from threadkeep.store.transactions import CANCELLED
 
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 Method: TypeAlias = Callable[Concatenate[Any, P], T]
 AsyncMethod: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
@@ -62,10 +65,24 @@ async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.
         raise
 
 
+def like(method: Callable[..., Any]) -> Callable[[C], C]:
+    """Like `functools.wraps`, with the names of the asyncio classes in the qualified name and the return annotation."""
+
+    def decorate(call: C) -> C:
+        signature: Any = inspect.signature(method)
+        result = re.sub(r"\b(Store|Conversation|Recorder)\b", r"Async\1", signature.return_annotation)
+        wrapper: Any = wraps(method)(call)
+        wrapper.__qualname__ = f"Async{method.__qualname__}"
+        wrapper.__signature__ = signature.replace(return_annotation=result)
+        return call
+
+    return decorate
+
+
 def awaited(method: Method[P, T]) -> AsyncMethod[P, T]:
     """Return the method as a coroutine function, with its signature and docstring."""
 
-    @wraps(method)
+    @like(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await self._call(method, self._sync, *args, **kwargs)
         return result
@@ -82,7 +99,7 @@ def awaited_face(method: Method[P, Store]) -> AsyncMethod[P, AsyncStore]: ...
 def awaited_face(method: Method[P, Any]) -> AsyncMethod[P, Any]:
     """Like `awaited`, for methods that return conversations or stores: the coroutine returns the asyncio versions."""
 
-    @wraps(method)
+    @like(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._wrap(await self._call(method, self._sync, *args, **kwargs))
 
@@ -92,7 +109,7 @@ def awaited_face(method: Method[P, Any]) -> AsyncMethod[P, Any]:
 def recording(method: Method[P, Recorder]) -> Callable[Concatenate[Any, P], AsyncRecorder]:
     """Like `awaited_face`, for the method that creates a recorder, which does not query the database."""
 
-    @wraps(method)
+    @like(method)
     def make(self: AsyncConversation, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRecorder:
         return AsyncRecorder(method(self._sync, *args, **kwargs)._writer, self._call)
 
@@ -162,7 +179,7 @@ class AsyncStore:
     create_tenant = awaited_face(Store.create_tenant)
     delete_tenant = awaited(Store.delete_tenant)
 
-    @wraps(Store.find_conversation)
+    @like(Store.find_conversation)
     async def find_conversation(self, *, external_id: str) -> AsyncConversation | None:  # noqa: D102 - Store.find_conversation's
         conversation = await self._call(self._sync.find_conversation, external_id=external_id)
         return None if conversation is None else AsyncConversation(conversation, self._run)
@@ -258,7 +275,7 @@ class AsyncConversation(ConversationAttributes):
     async def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
     @overload
     async def usage(self, *, by: Sequence[UsageKey] | UsageKey) -> list[UsageRow]: ...
-    @wraps(Conversation.usage)
+    @like(Conversation.usage)
     async def usage(self, *, by: Sequence[UsageKey] | UsageKey = ()) -> UsageRow | list[UsageRow]:  # noqa: D102 - Conversation.usage's
         return await self._call(self._sync.usage, by=by)
 

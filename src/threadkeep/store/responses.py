@@ -143,7 +143,7 @@ def add_response(
     """Append a provider's answer; see `Conversation.add_response`."""
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
-        raise InvalidOption(f"must be a mapping of names to values, not {shown(headers)}.", argument="headers")
+        raise InvalidOption(f"must be a dict of header names and values, not {shown(headers)}.", argument="headers")
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
     key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
