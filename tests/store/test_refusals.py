@@ -108,7 +108,7 @@ def test_options_are_read_as_attributes(store: Any) -> None:
     ("url", "message"),
     [
         (None, "a value of type NoneType is none. Examples"),
-        ("postgresql://u:secret@h:abc/db", "its port is no number"),
+        ("postgresql://u:secret@h:abc/db", "its port is not a number"),
         ("postgres://u:secret@h/db", "Write postgresql:// instead"),
         ("postgresql+psycopg2://u:secret@h/db", "on postgresql uses psycopg: write postgresql://"),
         ("postgresql+asyncpg://u:secret@h/db", "on postgresql uses psycopg: write postgresql://"),

@@ -85,7 +85,7 @@ def parsed_arguments(text: str, whose: str) -> Any:
     except ValueError as error:
         raise InvalidItem(
             f"The arguments {whose} are not JSON: {error}. They are: {shown(text)}.",
-            hint="Answer the call with an output that says so.",
+            hint="Respond to the call with an output that says so.",
         ) from error
 
 

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from threadkeep import Rendered
 
 BY: Final = ("provider", "model", "format")
-# wire format that a provider answers in -> what is known of the call beside its answer; in the order of the answers
+# wire format of a provider's response -> what is known about the call; in the order of the responses
 PROVIDERS: Final[dict[str, dict[str, Any]]] = {
     "open_responses": {"provider": "openai", "latency_ms": 4_180},
     "chat_completion": {"provider": "openrouter", "latency_ms": 1_020},
 }
 
-# wire format that no provider answers in -> the model that would be asked
+# wire formats without a response in the demo -> the model that would be used
 OTHER_MODELS: Final = {
     "messages": "claude-sonnet-4-5",
     "gemini": "gemini-3-pro-preview",
@@ -194,7 +194,7 @@ def load_script() -> dict[str, Any]:
 
 
 def body_of(format: str) -> bytes:
-    """The body of a provider's answer, byte for byte."""
+    """Return the body of a provider's response, byte for byte."""
     return _read(f"answer_{format}")
 
 

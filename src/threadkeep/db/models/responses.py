@@ -10,7 +10,7 @@ from threadkeep.db.types import EscapedText
 
 
 class ResponseRow(base.Base):
-    """A provider's answer: a range of items, and what the request showed.
+    """A provider's response: a range of items, and what the request showed.
 
     While it is being streamed it has no items; `open_branch` is its branch then, and a branch has one at a time.
     """
@@ -30,7 +30,7 @@ class ResponseRow(base.Base):
     branch: Mapped[base.Count]
     input_to: Mapped[base.BigNumber]  # last position that the request showed, -1 for none
     from_position: Mapped[base.BigNumber]
-    to_position: Mapped[base.BigNumber]  # before from_position when the answer had no items
+    to_position: Mapped[base.BigNumber]  # less than from_position if the response had no items
     view: Mapped[base.LongText | None]  # JSON: format and render options of the request
     config_hash: Mapped[base.Digest]
     tool_set_hash: Mapped[base.Digest | None]

@@ -57,7 +57,7 @@ class UsageRecordRow(base.Base):
 
 
 class UsageDayRow(base.Base):
-    """A UTC day. Its row is locked by whoever fills it, and by writers who come after its end."""
+    """A UTC day. Its row is locked by the process that rolls it up, and by writers after its end."""
 
     __tablename__ = "usage_days"
     __table_args__ = (base.references("tenants", tenant_id="id"),)

@@ -78,7 +78,7 @@ def _other_branches(connection: Connection, ref: BranchRef, position: int) -> It
 
 
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
-    """The last positions of answers that broke off: of these a client may have seen a little more or less."""
+    """Return the last positions of interrupted responses, of which a client may have seen more or less."""
     table = responses.c
     statement = select(table.to_position).where(
         table.tenant_id == ref.scope.tenant,
@@ -107,7 +107,7 @@ def _start(
 def _find_boundary(
     connection: Connection, ref: BranchRef, entries: Sequence[Entry], previous_id: str | None
 ) -> int | None:
-    """Where the answer of that id ends on this branch; without an id, the newest answer."""
+    """Return where the response with that id ends on this branch; without an id, the latest response."""
     table = responses.c
     statement = (
         select(table.provider_response_id, table.from_position, table.to_position)
