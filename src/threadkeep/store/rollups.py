@@ -57,7 +57,7 @@ def reconcile(transactions: Transactions, scope: Scope) -> ReconciliationReport:
 def _tenant_of_all_users(scope: Scope) -> int:
     if scope.user is not None:
         raise InvalidOption(
-            f"Days are summed up over all users, and this store is for the user {scope.user!r} only.",
+            f"Days are rolled up over all users, and this store is for the user {scope.user!r} only.",
             hint="Call it on the store that for_user() was called on.",
         )
     return scope.tenant
