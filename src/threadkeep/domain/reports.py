@@ -152,6 +152,11 @@ class UsageRow:
         return None if self.cost_nano is None else ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
 
     @property
+    def mean_cost_usd(self) -> float | None:
+        """The mean cost in US dollars of the attempts with a known cost, or None."""
+        return None if self.cost_usd is None or not self.costs else float(self.cost_usd) / self.costs
+
+    @property
     def cache_hit_ratio(self) -> float | None:
         """The share of input tokens read from the cache, 0 to 1; None if no provider reports it.
 
@@ -167,8 +172,10 @@ class UsageRow:
         return None if self.latency_ms is None or not self.latencies else self.latency_ms / self.latencies
 
     def to_dict(self) -> JsonObject:
-        """Return keys and figures in one dict; unknown figures are None."""
-        return {**self.keys, **{name: getattr(self, name) for name in ROW_FIGURES}}
+        """Return keys and figures in one dict; unknown figures are None. ``cost_usd`` is a float, for JSON."""
+        cost = self.cost_usd
+        figures = {name: getattr(self, name) for name in ROW_FIGURES}
+        return {**self.keys, **figures, "cost_usd": None if cost is None else float(cost)}
 
 
 _DEFAULTS: Final[dict[str, int | None]] = {
@@ -178,7 +185,8 @@ _DEFAULTS: Final[dict[str, int | None]] = {
 SUMS: Final = tuple(_DEFAULTS)
 # The columns of a row besides its keys
 ROW_FIGURES: Final = (
-    "attempts", *FIGURES, "cost_nano", "costs", "cache_hit_ratio", "latency_ms", "latencies", "mean_latency_ms",
+    "attempts", *FIGURES, "cost_nano", "cost_usd", "costs", "cache_hit_ratio",
+    "latency_ms", "latencies", "mean_latency_ms",
 )  # fmt: skip
 
 
