@@ -147,7 +147,7 @@ def without_tool(tools: Sequence[JsonObject], name: str) -> tuple[list[JsonObjec
 
 
 def removed_tools(before: Iterable[JsonObject], after: Iterable[JsonObject]) -> list[JsonObject]:
-    """The definitions of one list that another one does not have."""
+    """Return the definitions of one list that are missing from another."""
     kept = set(map(canonical, after))
     return [tool for tool in before if canonical(tool) not in kept]
 

@@ -195,7 +195,7 @@ def _provider(call: CallInfo) -> str | None:
 
 
 def _error_object(error: Any) -> JsonObject | None:
-    """What went wrong, without the keys and passwords that messages of HTTP clients contain."""
+    """Return the message of an error without keys and passwords, which messages of HTTP clients may contain."""
     if isinstance(error, ProviderError):
         fields = {"code": error.code, "message": error.message, "type": error.type, "status": error.status}
         error = {name: value for name, value in fields.items() if value is not None}

@@ -52,7 +52,7 @@ def _compare(
     *,
     is_latest: bool,
 ) -> Continuation:
-    """On which branch a client's history goes on, and what is new there.
+    """Finds the branch that a client's history continues, and what is new in it.
 
     A history that differs goes on on a branch that it has all of, else on a new one from where it differs.
     """
@@ -87,7 +87,7 @@ def _continuation(
 
 
 def _read_lineages(connection: Connection, ref: BranchRef) -> dict[int, Lineage]:
-    """What the branches are made of, newest first."""
+    """Return the lineages of the branches, newest first."""
     statement = (
         select(branches.c.number, branches.c.lineage, branches.c.head_position)
         .where(branches.c.tenant_id == ref.scope.tenant, branches.c.conversation_id == ref.key)
