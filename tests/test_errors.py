@@ -122,7 +122,7 @@ class QuotaExceeded(errors.Conflict):
         (
             errors.MissingExtra("plot", "--plot"),
             "--plot needs an optional dependency.",
-            "`pip install threadkeep[plot]`",
+            '`pip install "threadkeep[plot]"`',
         ),
     ],
     ids=lambda value: type(value).__name__,

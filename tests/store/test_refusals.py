@@ -31,7 +31,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     ),
     "a list of headers": (
         lambda _, conversation: conversation.add_response({"output": []}, "open_responses", headers=["x"]),
-        "headers must be a mapping",
+        "headers must be a dict",
     ),
     "a position below none": (lambda _, conversation: conversation.render("open_responses", upto=-2), "not -2"),
     "another API's word for the history": (
@@ -108,7 +108,7 @@ def test_options_are_read_as_attributes(store: Any) -> None:
     ("url", "message"),
     [
         (None, "a value of type NoneType is none. Examples"),
-        ("postgresql://u:secret@h:abc/db", "its port is no number"),
+        ("postgresql://u:secret@h:abc/db", "its port is not a number"),
         ("postgres://u:secret@h/db", "Write postgresql:// instead"),
         ("postgresql+psycopg2://u:secret@h/db", "on postgresql uses psycopg: write postgresql://"),
         ("postgresql+asyncpg://u:secret@h/db", "on postgresql uses psycopg: write postgresql://"),

@@ -1,8 +1,8 @@
-"""What a wire format is, and the table of those that are registered.
+"""What a wire format is, and the table of registered formats.
 
-The formats themselves live in `threadkeep.formats`, whose registry puts them into this table: sessions and responses
-can name a format without this layer knowing any. Every import of `threadkeep` comes through here, so this module
-imports nothing that costs time.
+The formats themselves live in `threadkeep.formats`, whose registry adds them to this table: sessions and responses can
+name a format without this layer knowing any. Every import of `threadkeep` imports this module, so it imports nothing
+slow.
 
 Each format is a package with the same rooms: ``request`` (`render`), ``parse_request`` (`parse_request`,
 `parse_turns`), ``parse_response`` (`parse_response`) and ``stream`` (`assembler`), which a format may lack. A format
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class OpenCall(NamedTuple):
-    """A call of the history that has no output yet."""
+    """A function call in the history that has no output yet."""
 
     call_id: str
     name: str
@@ -85,19 +85,19 @@ class Format:
             """Render a session as a request."""
 
         def prefixes(self, session: Session | Snapshot, options: RenderOptions = ...) -> Prefixes | None:
-            """What of a request an explicit cache can hold; None where the provider or the request takes none."""
+            """Return what an explicit cache can hold of a request; None if there can be none."""
 
         def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
-            """Read a provider's response body."""
+            """Parse a provider's response body."""
 
         def parse_request(self, payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-            """Read a provider request."""
+            """Parse a provider request."""
 
         def parse_turns(self, turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-            """Read what stands in the turn list of a request; the items of each turn."""
+            """Parse the contents of a request's turn list; return the items of each turn."""
 
         def assembler(self, headers: Mapping[str, str] | None = None) -> StreamAssembler:
-            """Something that puts the events of a stream together."""
+            """Return an assembler, which combines the events of a stream into a response."""
 
     else:
 
@@ -124,18 +124,18 @@ _formats: Final[dict[str, Format]] = {}
 
 
 def register_format(name: str, load: Callable[[], Format]) -> None:
-    """Make a format known under its name; `load` gives it when it is first asked for."""
+    """Register a format by name; `load` provides it when it is first requested."""
     _loaders[name] = load
     _formats.pop(name, None)
 
 
 def format_names() -> tuple[str, ...]:
-    """The names of the registered formats, in the order of their registration."""
+    """Return the names of the registered formats, in order of registration."""
     return tuple(_loaders)
 
 
 def get_format(name: str) -> Format:
-    """The wire format of that name; UnknownFormat where there is none."""
+    """Return the wire format with that name; raise UnknownFormat if there is none."""
     key: object = name
     if not isinstance(key, str) or key not in _loaders:
         raise UnknownFormat(name, sorted(_loaders))

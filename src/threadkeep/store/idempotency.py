@@ -87,6 +87,6 @@ def keep_outcome(
 def replace_outcome(
     connection: Connection, tenant: int, conversation: int, key: IdempotencyKey, **outcome: Any
 ) -> None:
-    """Keep something else under a key: a refused answer was stored after all."""
+    """Replace the result of a key: a refused response was stored after all."""
     parameters = {"tenant": tenant, "conversation": conversation, "name": key.key}
     connection.execute(new_outcome(), {**parameters, "new_outcome": dumps(outcome).decode()})

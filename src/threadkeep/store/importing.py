@@ -209,7 +209,7 @@ def _append(
 
 
 def _latest_history(connection: Connection, handle: Handle, ref: BranchRef) -> Sequence[Entry]:
-    """The items of a branch of a conversation that is locked."""
+    """Return the items of a branch of a locked conversation."""
     (conversation, known, since), configs = handle.cache.history(), handle.resources.configs
     if ref.branch != conversation.branch:
         conversation = conversations.open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)

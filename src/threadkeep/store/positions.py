@@ -26,17 +26,17 @@ from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
 OnConflict = Literal["raise", "append", "branch"]
 ON_CONFLICT: Final = get_args(OnConflict)
-INCOMPLETE: Final = "incomplete"  # a response whose recorder was not heard of any more
-CANCELLED: Final = "cancelled"  # one that was ended on purpose
+INCOMPLETE: Final = "incomplete"  # a response whose recorder has gone silent
+CANCELLED: Final = "cancelled"  # a response that was ended on purpose
 
 
 class AppendOptions(TypedDict, total=False):
-    """How something is appended.
+    """Options of the methods that append.
 
-    `idempotency_key`: the same key with the same content gives the first result, and writes nothing.
-    `expected_head`: the position where the branch must end (-1: it must be empty).
-    `on_conflict`: when it ends elsewhere, or a response is in progress there, "raise" HeadConflict or
-    ResponseInProgress, "append" all the same (which ends that response), or append on a new "branch".
+    `idempotency_key`: a repeated call with the same key and content returns the first result and writes nothing.
+    `expected_head`: the position where the branch must end (-1: it must be empty). `on_conflict`: if the branch ends
+    elsewhere or a response is in progress on it, "raise" HeadConflict or ResponseInProgress, "append" anyway (which
+    ends that response), or append to a new "branch".
     """
 
     idempotency_key: str | None
@@ -45,7 +45,7 @@ class AppendOptions(TypedDict, total=False):
 
 
 class HeadCheck(NamedTuple):
-    """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there."""
+    """Where the caller expects the branch to end (None: anywhere), and what to do if it ends elsewhere."""
 
     expected_head: int | None = None
     on_conflict: str = "raise"
@@ -56,7 +56,7 @@ _APPEND_OPTIONS: Final = frozenset(AppendOptions.__annotations__)
 
 
 def head_check(options: AppendOptions) -> HeadCheck:
-    """Where the caller of an append expects the branch to end."""
+    """Return where the caller of an append expects the branch to end."""
     if not options:
         return NO_CHECK
     if not options.keys() <= _APPEND_OPTIONS:
@@ -73,7 +73,7 @@ def head_check(options: AppendOptions) -> HeadCheck:
 
 
 def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
-    """The key of an append, with the hash of what is appended; None for none."""
+    """Return the key of an append with the hash of the content, or None if there is no key."""
     key = options.get("idempotency_key")
     return None if key is None else IdempotencyKey.of(key, method, content)
 

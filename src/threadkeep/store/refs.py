@@ -69,4 +69,4 @@ class BranchRef(ConversationRef):
 
 def conversation_not_found(id: object) -> NotFound:
     """The error for an id or key under which a scope has no conversation."""
-    return NotFound(f"There is no conversation {shown(id)} here. It was deleted, or belongs to somebody else.")
+    return NotFound(f"There is no conversation {shown(id)} here. It was deleted, or belongs to someone else.")

@@ -1,4 +1,4 @@
-"""Responses: storing a provider's answer (items, response, raw body and ledger row), and reading what is stored."""
+"""Responses: storing a provider's response (items, response, raw body and ledger row), and reading stored ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
     value = dumped(body)
     if not isinstance(value, dict | list | tuple | int | float | None):
         raise CannotParse(
-            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is no JSON.",
+            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is not JSON.",
             hint="Pass its JSON, such as response.json(), or the SDK's object; stream_response() takes the events of a "
             "stream.",
         )
@@ -72,7 +72,7 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
 
 
 class RequestInfo(NamedTuple):
-    """What is known of a request: its view, the last position that it showed, and its options and tools."""
+    """What is known about a request: its view, the last position it showed, and its options and tools."""
 
     view: JsonObject | None
     head: int
@@ -80,7 +80,7 @@ class RequestInfo(NamedTuple):
 
 
 def request_info(handle: Handle, format: str, rendered: Rendered | None) -> RequestInfo:
-    """What is known of a request; without one it is taken to have shown everything up to the handle's head."""
+    """Return what is known about a request; without one, it is assumed to have shown everything up to the head."""
     if rendered is None:
         return RequestInfo(None, handle.cache.head, None)
     if not isinstance(rendered, Rendered):
@@ -94,7 +94,7 @@ def request_info(handle: Handle, format: str, rendered: Rendered | None) -> Requ
 
 
 def response_columns(response: Response, format: str) -> JsonObject:
-    """What the row of a response says of it."""
+    """Return the columns of a response."""
     return {
         "format": format,
         "provider_response_id": response.id,
@@ -115,12 +115,12 @@ def _moment(seconds: float | None) -> datetime | None:
         return None
 
 
-# Storing an answer
+# Storing a response
 
 
 @dataclass(frozen=True, slots=True)
 class NewResponse:
-    """A provider's answer as it is going to be stored."""
+    """A provider's response that is about to be stored."""
 
     records: Sequence[ItemRecord]
     body: bytes | None
@@ -130,14 +130,14 @@ class NewResponse:
 
     @classmethod
     def of(cls, response: Response, body: bytes | None, attempt: Attempt, key: IdempotencyKey | None) -> NewResponse:
-        """An answer with its items; InvalidItem when one of them cannot be stored."""
+        """Return a response with its items; raise InvalidItem if one of them cannot be stored."""
         records = [encode_item(item.to_object(), model=response.model) for item in response.output]
         return cls(records, body, attempt, response_columns(response, attempt.format), key)
 
 
 @dataclass(slots=True)
 class ResponseResult:
-    """Where an answer was stored."""
+    """Where a response was stored."""
 
     number: int = -1
     first: int = 0
@@ -150,10 +150,10 @@ class ResponseResult:
 def add_response(
     handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
 ) -> Response:
-    """Append a provider's answer; see `Conversation.add_response`."""
+    """Append a provider's response; see `Conversation.add_response`."""
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
-        raise InvalidOption(f"must be a mapping of names to values, not {shown(headers)}.", argument="headers")
+        raise InvalidOption(f"must be a dict of header names and values, not {shown(headers)}.", argument="headers")
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
     key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
@@ -182,7 +182,7 @@ def add_response(
 def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
 ) -> ResponseResult | HeadConflict | ResponseInProgress:
-    """Write an answer. A refusal is a result: its ledger row is to be committed before it is raised."""
+    """Write a response. A refusal is a result: its ledger row must be committed before it is raised."""
     now = datetime.now(UTC)
     try:
         reservation = reserve(connection, ref, check, now, Counts(items=len(new.records), responses=1))
@@ -216,7 +216,7 @@ def _store_response(
 def _find_refusal(
     connection: Connection, ref: BranchRef, key: IdempotencyKey | None, check: HeadCheck
 ) -> JsonObject | None:
-    """The refusal that was kept under the key and no longer holds; the transaction ends with what was stored.
+    """Return the refusal stored under the key, which no longer applies; the transaction ends with what was stored.
 
     That the branch ended elsewhere is over when the caller says what to do about it, a response in progress by itself.
     """
@@ -228,7 +228,7 @@ def _find_refusal(
 
 
 def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | HeadConflict:
-    """What was kept under an idempotency key."""
+    """Return what was stored under an idempotency key."""
     if outcome["kind"] == "head_conflict":
         return HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
     return ResponseResult(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
@@ -242,7 +242,7 @@ def _refuse(
     check: HeadCheck,
     conflict: HeadConflict | ResponseInProgress,
 ) -> HeadConflict | ResponseInProgress:
-    """The branch ends elsewhere, or in a response in progress: only the ledger row is written; tokens were used."""
+    """Only write the ledger row, because the branch ends elsewhere or is in use; the tokens were used anyway."""
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
     if outcome is not None:
         raise Replay(conflict if outcome["kind"] == "in_progress" else _result_of(outcome, check))
@@ -258,7 +258,7 @@ def _refuse(
 
 
 def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reservation: Reservation) -> int:
-    """The last position that a request showed: on a branch that was made for its answer, none behind the fork."""
+    """Return the last position that a request showed; on a branch created for its response, at most the fork."""
     if check.expected_head is not None and reservation.branch != ref.branch:
         return min(request.head, check.expected_head)
     return min(request.head, reservation.first - 1)
@@ -267,7 +267,7 @@ def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reser
 def response_row(
     connection: Connection, ref: BranchRef, reservation: Reservation, request: RequestInfo, input_to: int, now: datetime
 ) -> dict[str, Any]:
-    """The row of a response, without what the provider said."""
+    """Return the row of a response, without the columns reported by the provider."""
     current = ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
     view, hashes = _request_columns(connection, ref, request, current)
     return {
@@ -306,7 +306,7 @@ def _request_columns(
 
 
 def body_row(connection: Connection, response: Mapping[str, Any], body: bytes, now: datetime) -> dict[str, Any]:
-    """The row of a raw body; `response` holds the key of its response."""
+    """Return the row of a raw body; `response` is the key of its response."""
     is_long = len(body) >= _WORTH_COMPRESSING
     row = {
         **{name: response[name] for name in ("tenant_id", "conversation_id", "number")},
@@ -319,7 +319,7 @@ def body_row(connection: Connection, response: Mapping[str, Any], body: bytes, n
 
 
 def decompress_body(codec: int, body: bytes) -> bytes:
-    """The raw body of a stored one."""
+    """Return a raw body from its stored form."""
     return zlib.decompress(body) if codec == ZLIB else body
 
 

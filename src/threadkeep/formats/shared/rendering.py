@@ -167,20 +167,23 @@ class TurnWriter:
         self._unsettled: int | None = None  # index of the first turn that a later output may change
 
     def nothing(self, _item: JsonObject, entry: Entry) -> None:
-        """An item that the format has no form for."""
+        """Report an item that the format cannot express."""
         self._context.unknown_item(entry)
 
 
-@dataclass
+@dataclass(repr=False)
 class PlainRendered(Rendered):
-    """A request whose values were all read by orjson, so that its body is written without checking each of them."""
+    """A request whose values were all parsed by orjson, so its body can be written without checking each of them."""
 
     @cached_property
     def body(self) -> bytes:
-        """The request as JSON, UTF-8."""
+        """The request as JSON (UTF-8)."""
         if isinstance(self.source, bytes):
             return self.source
         try:
             return orjson.dumps(self.source)
         except TypeError:  # arguments are stored as text, and may hold longer integers once they are read
             return dumps(self.source)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(type(self).__qualname__, Rendered.__qualname__, 1)

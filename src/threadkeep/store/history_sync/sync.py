@@ -52,7 +52,7 @@ def _compare(
     *,
     is_latest: bool,
 ) -> Continuation:
-    """On which branch a client's history goes on, and what is new there.
+    """Finds the branch that a client's history continues, and what is new in it.
 
     A history that differs goes on on a branch that it has all of, else on a new one from where it differs.
     """
@@ -87,7 +87,7 @@ def _continuation(
 
 
 def _read_lineages(connection: Connection, ref: BranchRef) -> dict[int, Lineage]:
-    """What the branches are made of, newest first."""
+    """Return the lineages of the branches, newest first."""
     statement = (
         select(branches.c.number, branches.c.lineage, branches.c.head_position)
         .where(*ref.rows_of(branches.c))
@@ -128,7 +128,7 @@ def _possible_branches(
 
 
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
-    """The last positions of answers that broke off: of these a client may have seen a little more or less."""
+    """Return the last positions of interrupted responses, of which a client may have seen more or less."""
     table = responses.c
     broke_off = table.status.in_(("incomplete", "cancelled", "failed"))
     statement = select(table.to_position).where(*ref.rows_of(table), broke_off)
@@ -154,7 +154,7 @@ def _start(
 def _find_boundary(
     connection: Connection, ref: BranchRef, entries: Sequence[Entry], previous_id: str | None
 ) -> int | None:
-    """Where the answer of that id ends on this branch; without an id, the newest answer."""
+    """Return where the response with that id ends on this branch; without an id, the latest response."""
     table = responses.c
     statement = (
         select(table.provider_response_id, table.from_position, table.to_position)
