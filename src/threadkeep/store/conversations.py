@@ -33,6 +33,7 @@ from threadkeep.store.validation import (
     label_texts,
     one_of,
     optional_identifier,
+    other_user,
     page_size,
     title_text,
 )
@@ -83,8 +84,7 @@ def new_conversation(
     check_names(info, ConversationInfo.__annotations__)
     user_id = optional_identifier("user_id", info.get("user_id"))
     if scope.user is not None and user_id not in {None, scope.user}:
-        other = shown(user_id)
-        raise InvalidOption(f"This store is for the user {scope.user!r}; it creates no conversations for {other}.")
+        raise other_user(scope.user, user_id)
     owner = scope.user or user_id
     external_id = optional_identifier("external_id", info.get("external_id"))
     title, labels = title_text(info.get("title")), label_texts(info.get("labels"))

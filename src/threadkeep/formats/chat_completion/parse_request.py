@@ -87,6 +87,9 @@ def _messages(value: Any) -> list[JsonObject]:
             raise CannotParse(
                 f"messages[{index}] is {shortened(message)}, not a message.", hint="Pass an object with a role."
             )
+        if isinstance(message.get("content"), int | float):
+            problem = f"messages[{index}].content is {shortened(message['content'])}."
+            raise CannotParse(problem, hint="Pass text, or a list of parts.")
     return value
 
 

@@ -26,7 +26,15 @@ from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part
 from threadkeep.formats.gemini.tools import choice_in, tool_config, tools_in
 from threadkeep.formats.shared.fields import read_fields, value_at, with_value
-from threadkeep.formats.shared.parsing import CHECK_FORMAT, items_of_turns, parser, request_object, session_of, turns_in
+from threadkeep.formats.shared.parsing import (
+    SENT_REQUEST,
+    items_of_turns,
+    no_turns,
+    parser,
+    request_object,
+    session_of,
+    turns_in,
+)
 from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.reports import Context
@@ -76,7 +84,9 @@ def _contents(body: JsonObject) -> tuple[list[Any], list[str]]:
     contents = [content for content in contents if content is not None] if isinstance(contents, list) else contents
     if isinstance(contents, list) and contents:
         return contents, []
-    raise CannotParse(f"The request has no contents; its keys are {shortened(list(body))}.", hint=CHECK_FORMAT)
+    if contents:
+        raise CannotParse(f"contents is {shortened(contents)}, not a list of contents.", hint=SENT_REQUEST)
+    raise no_turns(body, NAME, "contents")
 
 
 def _oddities(contents: Sequence[Any], turns: Sequence[Sequence[Any]], first: int) -> JsonObject:

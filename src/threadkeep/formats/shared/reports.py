@@ -35,7 +35,6 @@ LOSSES: Final = {
     "provider_item": "a block that belongs to another format was left out",
     "reasoning": "reasoning that this provider cannot read was left out",
     "refusal": "a refusal was left out",
-    "role": "a message of an unknown role was left out",
     "status": "the status of a tool output was left out",
     "tool": "a tool definition that the format does not have was left out",
     "tool_choice": "a tool choice that the format does not have was left out",

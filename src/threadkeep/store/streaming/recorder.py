@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import bytes_as_text, dumps
-from threadkeep.domain.objects import body_object, shown
+from threadkeep.domain.objects import body_object, event_text, shown
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
@@ -40,7 +40,6 @@ BATCH_BYTES: Final = 4 * 1024  # a batch is written when this much has arrived â
 BATCH_SECONDS: Final = 0.5  # â€¦ or when the batch before is this old
 PART_LENGTH: Final = 128 * 1024  # characters; every server takes a row of that length
 LOG: Final = logging.getLogger("threadkeep.streams")
-_DONE: Final = {"[DONE]", b"[DONE]"}  # how some providers say that no event follows
 
 
 def stream_response(
@@ -116,7 +115,7 @@ class StreamWriter:
     def take(self, event: Any) -> bool:
         """Take in an event, without touching the database; True when a batch is due, which `flush` writes."""
         self._get_number()
-        if self.response is not None or (isinstance(event, str | bytes) and event.strip() in _DONE):
+        if self.response is not None or (event := event_text(event)) == b"":
             return False
         value = bytes_as_text(body_object(event))
         self.assembler.feed(value)
@@ -288,7 +287,9 @@ class Recorder(RecorderAttributes):
             note_failure(error, failure)
 
     def feed(self, event: Any) -> None:
-        """Take in the next event of the provider: a dict, JSON text, or an SDK's object; after the end nothing happens.
+        """Take in the next event of the provider: a dict, JSON text, a line of server-sent events, or an SDK's object.
+
+        After the end nothing happens.
 
         Raises:
             CannotParse: it is not an event.
