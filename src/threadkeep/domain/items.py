@@ -184,7 +184,8 @@ Item: TypeAlias = (
     Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction | ItemReference | ProviderItem | UnknownItem
 )  # fmt: skip
 """An item of any type; `isinstance` and `match` tell them apart."""
-ItemInput: TypeAlias = Item | Mapping[str, Any]  # an item, or a dict of one
+ItemInput: TypeAlias = Item | Mapping[str, Any]
+"""An item, or a dict of one."""
 # What a new session takes as `input`: content of a user message, or a list of items
 Input: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Item | Mapping[str, Any]]
 

@@ -24,6 +24,7 @@ from threadkeep.store.transactions import StreamBlocksWrite
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
 OnConflict = Literal["raise", "append", "branch"]
+"""What happens when a branch does not end at `expected_head`."""
 ON_CONFLICT: Final = get_args(OnConflict)
 INCOMPLETE: Final = "incomplete"  # a response whose recorder was not heard of any more
 CANCELLED: Final = "cancelled"  # one that was ended on purpose

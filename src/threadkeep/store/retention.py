@@ -31,8 +31,8 @@ CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which rea
 
 T = TypeVar("T")
 
-# Is told what is being removed, and how many of them have been removed so far
 Progress = Callable[[str, int], None]
+"""Is called with what is being removed (such as "conversations") and how many of them have been removed so far."""
 
 
 @dataclass(frozen=True, slots=True)

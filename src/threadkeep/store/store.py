@@ -267,7 +267,7 @@ class Store:
         Gone are the user's conversations with all that belongs to them (items, responses, raw bodies, media, labels,
         idempotency keys, search documents), options and tools that nothing else uses, the provider's usage objects and
         error texts. The figures of the ledger stay, without the user. On SQLite the files are written anew at the end;
-        what stays in logs and backups of servers: docs/retention.md. `progress` is told what is done and how much.
+        what stays in logs and backups of servers: docs/retention.md. `progress`: see `Progress`.
 
         Raises:
             InvalidOption: the store is for another user.
@@ -285,7 +285,7 @@ class Store:
         """Remove what is older than it is to be kept, in bounded transactions; an interrupted call can be repeated.
 
         `raw_bodies`: days (or a timedelta) after which the raw bodies of answers go. `content`: days without activity
-        after which whole conversations go. The ledger stays. `dry_run` only counts. `progress` is told what is done.
+        after which whole conversations go. The ledger stays. `dry_run` only counts. `progress`: see `Progress`.
 
         Raises:
             InvalidOption: neither is given, or one of them is no length of time.
