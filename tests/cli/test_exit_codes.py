@@ -82,7 +82,7 @@ def test_nothing_to_send_cannot_be_rendered(cli: Cli) -> None:
         (["ls", "--nope"], 2, "No such option"),
         (["ls", "--status", "odd"], 2, "Invalid value for '--status': 'odd' is not one of"),
         (["ls", "--limit", "x"], 2, "Invalid value for '--limit': Input should be a valid integer. Try: threadkeep ls"),
-        (["--url", "postgresql://u:secret@h:abc/db", "ls"], 2, "not a database URL: its port is no number."),
+        (["--url", "postgresql://u:secret@h:abc/db", "ls"], 2, "not a database URL: its port is not a number."),
         (["--url", "postgres://u:secret@h/db", "ls"], 2, "Write postgresql:// instead of postgres://."),
         (["--url", "postgresql+psycopg2://u:secret@h/db", "ls"], 2, "A Store on postgresql uses psycopg: write"),
         (["--url", "postgresql://u:p@secret@h/db", "ls"], 2, "there are two @ in it. Write %40"),

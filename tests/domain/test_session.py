@@ -255,7 +255,7 @@ def test_string_input_and_wire_names_are_read() -> None:
         ({"response_boundary": -1}, "^response_boundary"),
         ({"turns": [1]}, "^turns"),
         ({"turns": ["a"], "input": "b"}, "^turns"),
-        ([], "is not a session. Pass a dict"),
+        ([], "^data must be the dict of a session"),
     ],
     ids=str,
 )

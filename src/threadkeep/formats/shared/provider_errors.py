@@ -65,7 +65,7 @@ def not_a_response(body: JsonObject, name: str, problem: str) -> CannotParse:
     """The error for a body that is no response of this format; its hint names the format that it seems to be of."""
     formats = [(other, get_format(other).signs.body.items()) for other in format_names()]
     like = next((other for other, signs in formats if any(isinstance(body.get(key), of) for key, of in signs)), name)
-    hint = SENT_BODY if like == name else f"It looks like a {like} response: pass {like!r} as the format."
+    hint = SENT_BODY if like == name else f"It looks like a response of {like}: pass {like!r} as the format."
     return CannotParse(f"{problem}: {shortened(body)}.", hint=hint)
 
 
