@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
 
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments, shown
-from threadkeep.errors import InvalidOption, ToolNotFound
+from threadkeep.errors import CannotParse, InvalidOption, ToolNotFound
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
+
+
+# where a function stands in a tool of Chat Completions, of Bedrock
+_NESTED: Final = ("function", "toolSpec")
+# what others call the parameters of a function: Anthropic, Bedrock (and MCP), Gemini
+_SCHEMAS: Final = ("input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
 
 
 class Tool(TypedObject):
@@ -62,13 +69,21 @@ class FunctionTool(Tool):
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
         if isinstance(extras.get("is_async"), bool):
             known.setdefault("async", extras.pop("is_async"))
-        nested = extras.get("function")
-        if "name" not in known and isinstance(nested, dict):  # the form of Chat Completions
-            del extras["function"]
-            for key, value in nested.items():
+        nested = next((key for key in _NESTED if isinstance(extras.get(key), dict)), None)
+        if "name" not in known and nested is not None:
+            for key, value in extras.pop(nested).items():
                 (known if key in cls._keys else extras).setdefault(key, value)
+        if known.get("parameters") is None and "origin" not in known:
+            known["parameters"] = _schema_in(extras)
         if known.get("name") == "":
             raise InvalidOption("must not be empty.", argument=at(path, "name"))
+
+
+def _schema_in(extras: JsonObject) -> Any:
+    """The schema under a name that others have for it, taken out; Bedrock puts it into an object."""
+    key = next((key for key in _SCHEMAS if isinstance(extras.get(key), dict)), None)
+    schema = None if key is None else extras.pop(key)
+    return schema["json"] if schema and schema.keys() == {"json"} else schema
 
 
 class BuiltinTool(Tool):
@@ -87,7 +102,7 @@ def tool_from(value: object, path: str = "tool") -> Tool:
         hint = "Pass a dict with a `name`, or with a `type`."
         raise mismatch(InvalidOption, "a tool definition", value, path, hint)
     kind = value.get("type")
-    if kind in (None, "function"):
+    if kind in (None, "function") or (kind == "custom" and "input_schema" in value):  # custom: Anthropic's
         return FunctionTool.read({**value, "type": "function"}, path)
     if not isinstance(kind, str) or not kind:
         raise mismatch(InvalidOption, "the type of a tool", kind, at(path, "type"))
@@ -100,7 +115,18 @@ def tools_from(values: object, path: str = "tools") -> list[Tool]:
         return list(values.definitions)
     if isinstance(values, str | bytes | Mapping | Tool) or not isinstance(values, Iterable):
         raise mismatch(InvalidOption, "a ToolRegistry or a list of tool definitions", values, path)
-    return [tool_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
+    return [tool for index, value in enumerate(values) for tool in _tools(value, f"{path}[{index}]")]
+
+
+def _tools(value: object, path: str) -> list[Tool]:
+    match value:
+        case {"functionDeclarations": _} | {"function_declarations": _}:
+            try:
+                request = get_format("gemini").parse_request({"contents": [{"parts": []}], "tools": [value]})
+            except CannotParse as error:
+                raise InvalidOption(error.message, argument=path) from error
+            return request.tool_definitions
+    return [tool_from(value, path)]
 
 
 def with_tools(tools: Sequence[JsonObject], added: Iterable[Tool]) -> list[JsonObject]:
@@ -208,7 +234,7 @@ class ToolRegistry:
             ToolNotFound: there is no tool of one of these names.
         """
         for name in names:
-            if not isinstance(name, str) or name not in self._definitions:
+            if name not in list(self._definitions):  # also what has no hash is not there
                 known = ", ".join(self._definitions) or "none"
                 raise ToolNotFound(f"There is no tool {shown(name)} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions

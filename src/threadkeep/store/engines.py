@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import OperationalError
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Dialect
@@ -108,7 +108,7 @@ def isolation_levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLeve
     return ("READ COMMITTED", "READ COMMITTED") if is_mysql(dialect) else (None, None)
 
 
-def is_sqlite(url: object) -> bool:
+def is_sqlite(url: str | URL | Engine | AsyncEngine) -> TypeGuard[str | URL | Engine]:
     """Whether an AsyncStore for it runs in worker threads."""
     if isinstance(url, Engine):
         return url.dialect.name == "sqlite"
