@@ -103,7 +103,7 @@ class QuotaExceeded(errors.Conflict):
     [
         (errors.UnknownFormat("x", ["a", "b"]), "must be the name of a format, not 'x'.", "Known formats: a, b."),
         (errors.UnknownFormat("openai", ["a"]), "not 'openai'.", "Did you mean 'open_responses' or 'chat_completion'?"),
-        (errors.UnknownFormat({"id": "x" * 99_999}, ["a"]), "not {'id'", "The format is the second argument."),
+        (errors.UnknownFormat("x" * 99_999, ["a"]), "not 'xxx", "The format is the second argument."),
         (
             errors.LossError("gemini", LOSSES, REPAIRS),
             "Rendering for gemini is not exact: background: There is no background mode (and 2 more).",

@@ -151,7 +151,7 @@ class UnknownFormat(FormatError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.name = name
-        word = name.lower() if isinstance(name, str) else ""
+        word = name.lower() if type(name) is str else ""
         if not word or len(word) > _LONGEST_NAME:  # a body
             meant = "The format is the second argument. "
         else:

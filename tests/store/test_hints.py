@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import create_engine
@@ -20,6 +20,7 @@ from threadkeep import (
     NotFound,
     SchemaMissing,
     Session,
+    SessionOptions,
     Store,
     ThreadkeepError,
     UnknownFormat,
@@ -69,7 +70,7 @@ WRONG: dict[str, tuple[Call, str | None, str]] = {
     "no input": (lambda store, _: store.import_request({"input": None}, "open_responses"), None, NO_TURN),
     "a number of a request": (
         lambda store, _: store.import_request({"messages": [{"role": "user", "content": 5}]}, "chat_completion"),
-        None, "Pass text, or a list of parts.",
+        None, "text or a list of parts as content.",
     ),
     "an unknown id": (
         lambda store, _: store.get_conversation("conv_" + "0" * 32), None,
@@ -148,7 +149,7 @@ def test_only_sessions_are_rendered(format_name: FormatName) -> None:
 @pytest.mark.parametrize("name", ["max_output_tokens", "max_tool_calls", "top_logprobs"])
 def test_counts_below_zero_are_refused_as_options_and_kept_in_requests(name: str) -> None:
     with pytest.raises(InvalidOption, match="must be a number from 0 on, not -1"):
-        Session(**{name: -1})  # type: ignore[misc]
+        Session().update(**cast("SessionOptions", {name: -1}))
     request = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": -1}
     session = formats.get_format("chat_completion").parse_request(request)
     assert session.request_payload("chat_completion") == request

@@ -54,7 +54,7 @@ def _column_value(name: str, value: Any) -> Any:
     if isinstance(value, other) or not isinstance(value, kind):
         raise InvalidOption(f"must be {description}, None, or a list of these, not {shown(value)}.", argument=name)
     if name == "status":
-        refuse_misspelt(name, value, STATUSES)
+        refuse_misspelt(name, str(value), STATUSES)
     if name == "response":
         return whole_number(name, value)
     return _hash(str(value)) if name == "tool_set" else value
