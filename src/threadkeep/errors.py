@@ -137,13 +137,9 @@ class FormatError(ThreadkeepError):
 _LONGEST_NAME = 80
 # name of a vendor -> the formats that it speaks
 _FORMATS_OF = {
-    "openai": ["open_responses", "chat_completion"],
-    "responses": ["open_responses"],
-    "anthropic": ["messages"],
-    "claude": ["messages"],
-    "bedrock": ["converse"],
-    "google": ["gemini"],
-}
+    "openai": ("open_responses", "chat_completion"), "anthropic": ("messages",), "bedrock": ("converse",),
+    "google": ("gemini",),
+}  # fmt: skip
 
 
 class UnknownFormat(FormatError):

@@ -89,7 +89,7 @@ def test_import_takes_the_model_of_requests_that_do_not_name_it(cli: Cli) -> Non
     ("args", "text", "code", "message"),
     [
         (["-f", "messages"], f"{json.dumps(REQUEST)}\n[]\n7", 5, "stdin, line 3: The messages request is 7"),
-        (["-f", "nonsense"], "{}", 2, "must be the name of a format, not 'nonsense'"),
+        (["-f", "nonsense"], "{}", 2, "--format must be the name of a format, not 'nonsense'"),
         (["--model", "m"], "{}", 2, "--model is for requests"),
     ],
 )

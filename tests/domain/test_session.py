@@ -126,7 +126,7 @@ def test_options_are_attributes() -> None:
 def test_unknown_options_are_refused() -> None:
     options: Any = {"modle": "m"}
     for make in (lambda: Session(**options), lambda: Session().update(**options)):
-        with pytest.raises(InvalidOption, match="'modle'"):
+        with pytest.raises(InvalidOption, match=r"^modle is not"):
             make()
 
 
@@ -246,8 +246,8 @@ def test_string_input_and_wire_names_are_read() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"inputs": []}, "'inputs'.*input"),
-        ({"max_tokens": 5}, "'max_tokens'"),
+        ({"inputs": []}, "^inputs is not an option.*input"),
+        ({"max_tokens": 5}, "^max_tokens is not"),
         ({"temperature": "warm"}, "^temperature"),
         ({"tools": {"name": "a"}}, "^tools"),
         ({"tools": [{"type": "function"}]}, r"^tools\[0\].name"),

@@ -108,9 +108,8 @@ def turns_in(turns: Any, format_name: str) -> list[Any]:
     body = [body] if isinstance(body, dict) else body
     if isinstance(body, list | tuple):
         return [body_object(turn) for turn in body]
-    words = (
-        '"parts": [{"text": "hello"}]' if get_format(format_name).signs.turns == "contents" else '"content": "hello"'
-    )
+    turn_list = get_format(format_name).signs.turns
+    words = '"parts": [{"text": "hello"}]' if turn_list == "contents" else '"content": "hello"'
     raise CannotParse(
         f"The {format_name} turns are {shortened(body)}, not a list of them.",
         hint=f'Pass a list such as [{{"role": "user", {words}}}]; for plain text call user("hello").',
