@@ -173,9 +173,6 @@ for _name in requests(2):
     }
 
 
-LATE = pytest.mark.xfail(reason="a history that differs late is compared with each of its beginnings", strict=False)
-
-
 def nested(depth: int) -> Any:
     found: Any = 1
     for _ in range(depth):
@@ -216,7 +213,7 @@ def least_cost(store: Any, case: Callable[[Any, int], Thunk], count: int) -> tup
 
 
 @pytest.mark.parametrize("face", ["sync"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=LATE if "differs" in name else ()) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_a_call_costs_as_much_more_as_it_is_given_more(store: Any, face: str, name: str) -> None:
     case = CASES[name]
     (few, small), (more, middle), (many, large) = (least_cost(store, case, count) for count in (N, 2 * N, 4 * N))

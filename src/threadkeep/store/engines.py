@@ -70,7 +70,7 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     target, extra = _resolved(url, is_async=is_async)
     try:
-        return create(target, **_options(target))
+        return create(target, hide_parameters=True, **_options(target))
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
 

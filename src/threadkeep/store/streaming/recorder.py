@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import bytes_as_text, dumps
 from threadkeep.domain.objects import body_object, event_text, shown
+from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
@@ -160,7 +161,8 @@ class StreamWriter:
             self._written_at = float("-inf")  # so that the next event is written at once, and they are told
             return None
         except SQLAlchemyError as error:
-            LOG.warning("The lease of a streamed response was not renewed: %s", getattr(error, "orig", None) or error)
+            reason = redact(str(getattr(error, "orig", None) or error))
+            LOG.warning("The lease of a streamed response was not renewed: %s", reason)
         return self.renewal
 
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
