@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 from typing import Any
 
@@ -100,7 +101,9 @@ class QuotaExceeded(errors.Conflict):
 @pytest.mark.parametrize(
     ("error", "message", "hint"),
     [
-        (errors.UnknownFormat("x", ["a", "b"]), "There is no format 'x'.", "Known formats: a, b."),
+        (errors.UnknownFormat("x", ["a", "b"]), "must be the name of a format, not 'x'.", "Known formats: a, b."),
+        (errors.UnknownFormat("openai", ["a"]), "not 'openai'.", "Did you mean 'open_responses' or 'chat_completion'?"),
+        (errors.UnknownFormat("x" * 99_999, ["a"]), "not 'xxx", "The format is the second argument."),
         (
             errors.LossError("gemini", LOSSES, REPAIRS),
             "Rendering for gemini is not exact: background: There is no background mode (and 2 more).",
@@ -115,7 +118,12 @@ class QuotaExceeded(errors.Conflict):
         (
             errors.SchemaMissing("v2"),
             "no tables of threadkeep; this version needs schema v2.",
-            "`threadkeep db upgrade`",
+            "`threadkeep --url <your URL> db upgrade`",
+        ),
+        (
+            errors.SchemaMissing("v2", "mysql://me:***@host/chat"),
+            "schema v2.",
+            "`threadkeep --url 'mysql://me:***@host/chat' db upgrade`",
         ),
         (errors.SchemaOutOfDate("v1", "v2"), "has schema v1; this version needs v2.", "schema.upgrade(engine)"),
         (errors.SchemaTooNew("v3", "v2"), "has schema v3, which this version (schema v2)", "Install the newer release"),
@@ -125,7 +133,7 @@ class QuotaExceeded(errors.Conflict):
             '`pip install "threadkeep[plot]"`',
         ),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=itertools.count(),
 )
 def test_what_to_do_is_apart_from_what_happened(error: ThreadkeepError, message: str, hint: str) -> None:
     assert error.hint is not None

@@ -57,12 +57,14 @@ if TYPE_CHECKING:
         FunctionCall,
         FunctionCallOutput,
         Item,
+        ItemInput,
         ItemReference,
         Message,
         ProviderItem,
         Reasoning,
         UnknownItem,
     )
+    from threadkeep.domain.jsontext import JsonObject
     from threadkeep.domain.media import data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
@@ -91,8 +93,9 @@ if TYPE_CHECKING:
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.conversation import Conversation
-    from threadkeep.store.positions import AppendOptions
-    from threadkeep.store.retention import ErasureReport, RetentionReport
+    from threadkeep.store.conversations import ConversationInfo
+    from threadkeep.store.positions import AppendOptions, OnConflict
+    from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
     from threadkeep.store.store import Store
     from threadkeep.store.streaming.recorder import Recorder
 
@@ -100,12 +103,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AppendOptions", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool", "CachePlan",
-    "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation", "DamagedRow",
-    "ErasureReport", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
-    "IdempotencyConflict", "ImportOptions", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem",
-    "InvalidOption", "Item", "ItemReference", "ItemRefused", "LargeConversation", "LeaseLost", "Loss", "LossError",
-    "Message", "MissingExtra", "NewOptions", "NormalizedUsage", "NotFound", "OutputText", "Page", "ParsedJsonError",
-    "Part", "PoolExhausted", "Price", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
+    "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
+    "ConversationInfo", "DamagedRow", "ErasureReport", "FormatError", "FormatName", "FunctionCall",
+    "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "InputFile",
+    "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "Item", "ItemInput", "ItemReference",
+    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra",
+    "NewOptions", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
+    "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
     "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
     "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session",
     "SessionOptions", "Statistics", "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text",
@@ -123,8 +127,10 @@ _NAMES: Final = {
     ),
     "domain.context_caches": "CachePlan ContextCache",
     "domain.items": (
-        "Compaction FunctionCall FunctionCallOutput Item ItemReference Message ProviderItem Reasoning UnknownItem"
+        "Compaction FunctionCall FunctionCallOutput Item ItemInput ItemReference Message ProviderItem Reasoning "
+        "UnknownItem"
     ),
+    "domain.jsontext": "JsonObject",
     "domain.media": "data_url",
     "domain.options": "ImportOptions NewOptions SessionOptions UpdateOptions",
     "domain.reports": (
@@ -138,8 +144,9 @@ _NAMES: Final = {
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
     "store.conversation": "Conversation",
-    "store.positions": "AppendOptions",
-    "store.retention": "ErasureReport RetentionReport",
+    "store.conversations": "ConversationInfo",
+    "store.positions": "AppendOptions OnConflict",
+    "store.retention": "ErasureReport Progress RetentionReport",
     "store.store": "Store",
     "store.streaming.recorder": "Recorder",
 }

@@ -36,8 +36,10 @@ All of them can be copied and pickled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from reprlib import Repr
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +56,12 @@ def shown(value: object) -> str:
         return _shown.repr(value)
     except ValueError:  # an integer of too many digits
         return f"a very large {type(value).__name__}"
+
+
+def did_you_mean(names: Iterable[object]) -> str:
+    """The beginning of a hint that names what may have been meant; nothing where there is none."""
+    words = " or ".join(map(repr, names))
+    return f"Did you mean {words}? " if words else ""
 
 
 class ThreadkeepError(Exception):
@@ -128,12 +136,26 @@ class FormatError(ThreadkeepError):
     """Base class of errors about wire formats."""
 
 
+_LONGEST_NAME = 80
+# name of a vendor -> the formats that it speaks
+_FORMATS_OF = {
+    "openai": ("open_responses", "chat_completion"), "anthropic": ("messages",), "bedrock": ("converse",),
+    "google": ("gemini",),
+}  # fmt: skip
+
+
 class UnknownFormat(FormatError):
     """There is no wire format with that `name`."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.name = name
-        super().__init__(f"There is no format {shown(name)}.", hint=f"Known formats: {', '.join(known)}.")
+        word = name.lower() if type(name) is str else ""
+        if not word or len(word) > _LONGEST_NAME:  # a body
+            meant = "The format is the second argument. "
+        else:
+            meant = did_you_mean(_FORMATS_OF.get(word) or get_close_matches(word, known, n=1))
+        hint = f"{meant}Known formats: {', '.join(known)}."
+        super().__init__(f"must be the name of a format, not {shown(name)}.", argument="format", hint=hint)
 
 
 class CannotRender(FormatError):
@@ -263,25 +285,27 @@ class SchemaError(ThreadkeepError):
     """Base class of errors about the database schema."""
 
 
-UPGRADE_HINT = "Run `threadkeep db upgrade`, or call `threadkeep.schema.upgrade(engine)`."
+def _upgrade_hint(url: str | None) -> str:
+    shown_url = quote(url) if url else "<your URL>"
+    return f"Run `threadkeep --url {shown_url} db upgrade`, or call `threadkeep.schema.upgrade(engine)`."
 
 
 class SchemaMissing(SchemaError):
     """The database has no threadkeep tables; `wanted` is the revision that this version needs."""
 
-    def __init__(self, wanted: str) -> None:
+    def __init__(self, wanted: str, url: str | None = None) -> None:
         self.found, self.wanted = None, wanted
-        super().__init__(
-            f"The database has no tables of threadkeep; this version needs schema {wanted}.", hint=UPGRADE_HINT
-        )
+        message = f"The database has no tables of threadkeep; this version needs schema {wanted}."
+        super().__init__(message, hint=_upgrade_hint(url))
 
 
 class SchemaOutOfDate(SchemaError):
     """The tables belong to an older release: `found` is their revision, `wanted` the one that this version needs."""
 
-    def __init__(self, found: str, wanted: str) -> None:
+    def __init__(self, found: str, wanted: str, url: str | None = None) -> None:
         self.found, self.wanted = found, wanted
-        super().__init__(f"The database has schema {found}; this version needs {wanted}.", hint=UPGRADE_HINT)
+        message = f"The database has schema {found}; this version needs {wanted}."
+        super().__init__(message, hint=_upgrade_hint(url))
 
 
 class SchemaTooNew(SchemaError):

@@ -49,8 +49,8 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.ToolNotFound("There is no tool 'find'."), ""),
     (errors.ParsedJsonError("Paris", "bad"), ""),
     (errors.SchemaError("It is locked.", hint="Try again later."), "Try again later."),
-    (errors.SchemaMissing("v2"), "Run `threadkeep db upgrade`."),
-    (errors.SchemaOutOfDate("v1", "v2"), "Run `threadkeep db upgrade`."),
+    (errors.SchemaMissing("v2"), "Run `threadkeep --url <your URL> db upgrade`."),
+    (errors.SchemaOutOfDate("v1", "v2", "sqlite:///a.db"), "Run `threadkeep --url sqlite:///a.db db upgrade`."),
     (errors.SchemaTooNew("v3", "v2"), "Install the newer release of threadkeep that upgraded it."),
     (errors.MissingExtra("plot", "--plot"), 'Install it with `pip install "threadkeep[plot]"`.'),
 ]
@@ -78,7 +78,8 @@ KNOWN = set(parameters(typer.main.get_command(app)))
 
 @pytest.mark.parametrize(("error", "advice"), ADVISED, ids=[type(error).__name__ for error, _ in ADVISED])
 def test_every_error_has_its_message(error: ThreadkeepError, advice: str) -> None:
-    assert error_message(error) == f"{error.message} {advice}".rstrip()
+    argument = f"--{error.argument} " if error.argument else ""
+    assert error_message(error) == f"{argument}{error.message} {advice}".rstrip()
     assert not CODE.search(advice)
 
 
@@ -190,7 +191,7 @@ COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
     (["render", "ID", "-f", "messages", "--dialect", "klingon"], 2, "--dialect must be one of", "not 'klingon'."),
     (["search", "…"], 2, "TEXT has no word to search for", "'…'."),
     (["demo", "--keep", "nowhere/demo.db"], 2, "There is no folder for 'nowhere/demo.db'.", "one that exists."),
-    (["show", UNKNOWN], 3, f"There is no conversation '{UNKNOWN}' here.", ""),
+    (["show", UNKNOWN], 3, f"There is no conversation '{UNKNOWN}'.", "tenant and user."),
 ]  # fmt: skip
 
 

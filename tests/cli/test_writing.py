@@ -89,7 +89,7 @@ def test_import_takes_the_model_of_requests_that_do_not_name_it(cli: Cli) -> Non
     ("args", "text", "code", "message"),
     [
         (["-f", "messages"], f"{json.dumps(REQUEST)}\n[]\n7", 5, "stdin, line 3: The messages request is 7"),
-        (["-f", "nonsense"], "{}", 2, "There is no format 'nonsense'"),
+        (["-f", "nonsense"], "{}", 2, "--format must be the name of a format, not 'nonsense'"),
         (["--model", "m"], "{}", 2, "--model is for requests"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_is_not_a_request_is_refused(cli: Cli, args: list[str], text: str, 
         ('{"model":', 5, "stdin, line 1 is not JSON"),
         (f"{LINE}\n{{broken\n", 5, "stdin, line 2 is not JSON"),
         ('{\n"model": 1,\n', 5, "stdin is not JSON"),
-        (f'{LINE}\n{{"modle": "x"}}', 2, "stdin, line 2: There is no option 'modle'"),
+        (f'{LINE}\n{{"modle": "x"}}', 2, "stdin, line 2: modle is not an option"),
         (f"[{LINE}, 7]", 2, "stdin, line 1[1]: 7 is not a session. Give a JSON object."),
         ('{"input": [{"type": 5}]}', 2, "stdin, line 1: input[0]"),
         (

@@ -37,7 +37,6 @@ COERCED = [
     ("max_output_tokens", "900", 900),
     ("max_output_tokens", 3.9, 3),
     ("max_output_tokens", "3.9", 3),
-    ("max_output_tokens", -3.9, -3),
     ("max_output_tokens", 2**70, 2**70),
     ("top_logprobs", 0, 0),
     ("model", "", ""),
@@ -122,9 +121,9 @@ def test_any_json_is_a_value_or_an_invalid_option(name: str, value: Any) -> None
 
 
 def test_an_unknown_option_is_named_with_those_like_it() -> None:
-    with pytest.raises(InvalidOption, match=r"'temprature'.*Did you mean temperature"):
+    with pytest.raises(InvalidOption, match=r"^temprature is not an option. Did you mean temperature"):
         settings_with({}, {"temprature": 1})
-    with pytest.raises(InvalidOption, match=r"'xyzzy'.*max_output_tokens"):
+    with pytest.raises(InvalidOption, match=r"^xyzzy is not.*max_output_tokens"):
         settings_with({}, {"xyzzy": 1})
 
 

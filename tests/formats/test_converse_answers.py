@@ -107,11 +107,22 @@ def test_the_stop_reason_says_status_and_why(word: str, status: str, reason: str
     assert response.incomplete_details == ({"reason": reason} if reason else None)
 
 
-@pytest.mark.parametrize("word", ["new", "", None, ["x"]])
-def test_an_unknown_word_means_completed_and_is_logged(word: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("word", "ending"),
+    [
+        ("new", "ended with the unknown word 'new'"),
+        (["x"], "ended with the unknown word"),
+        ("", "has no finish_reason"),
+        (None, "has no finish_reason"),
+    ],
+)
+def test_an_unknown_word_means_completed_and_is_logged(
+    word: Any, ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, logger="threadkeep"):
         assert parsed({"text": "x"}, stopReason=word).status == "completed"
-    assert "unknown word" in caplog.text
+    assert f"The converse response {ending}" in caplog.text
+    assert "it is stored as completed" in caplog.text
 
 
 # Ids and what stands beside

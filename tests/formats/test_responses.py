@@ -321,7 +321,7 @@ def test_an_event_that_says_nothing_of_its_format_is_taken(format_name: FormatNa
     ],
 )
 def test_a_body_of_another_format_is_named(format_name: FormatName, body: Json, looks_like: str) -> None:
-    with pytest.raises(CannotParse, match=f"looks like one of {looks_like}"):
+    with pytest.raises(CannotParse, match=f"looks like a response of {looks_like}: pass '{looks_like}' as the format"):
         get_format(format_name).parse_response(body)
     with pytest.raises(CannotParse) as raised:
         get_format(format_name).parse_response({"id": 1})

@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "a position below none": (lambda _, conversation: conversation.render("open_responses", upto=-2), "not -2"),
     "another API's word for the history": (
         lambda store, _: store.create_conversation(model="m", messages=[]),
-        r"no option 'messages'. Write input=\[…\], or import_request",
+        r"messages is not an option. Write input=\[…\], or import_request",
     ),
     "another API's word for an option": (
         lambda _, conversation: conversation.update(stop=["x"]),
@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     ),
     "a transaction of an engine": (
         lambda store, _: store.within(create_engine("sqlite://")),
-        "whose transaction it works in, not Engine\\(sqlite",
+        "whose transaction is used, not Engine\\(sqlite",
     ),
     "a position in words": (lambda _, conversation: conversation.render("open_responses", upto="end"), "not 'end'"),
 }
@@ -69,7 +69,10 @@ def test_it_is_refused_by_name(store: Any, conversation: Any, case: str) -> None
     ("url", "message"),
     [
         ("sqlite://chat.db", "three slashes"),
-        (create_async_engine("postgresql+psycopg://localhost/chat"), "an AsyncEngine is for an AsyncStore"),
+        (
+            create_async_engine("postgresql+psycopg://localhost/chat"),
+            "url is an AsyncEngine",
+        ),
     ],
     ids=["two slashes", "an async engine"],
 )
@@ -107,7 +110,7 @@ def test_options_are_read_as_attributes(store: Any) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        (None, "a value of type NoneType is none. Examples"),
+        (None, "it is a value of type NoneType. Examples"),
         ("postgresql://u:secret@h:abc/db", "its port is not a number"),
         ("postgres://u:secret@h/db", "Write postgresql:// instead"),
         ("postgresql+psycopg2://u:secret@h/db", "on postgresql uses psycopg: write postgresql://"),

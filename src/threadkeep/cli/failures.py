@@ -56,16 +56,12 @@ OPTIONS: Final = {
     "user_id": "The user's id",
 }
 
-_UPGRADE: Final = "Run `threadkeep db upgrade`."
-
 # error -> what to do about it in a shell, whatever its hint
 ADVICE: Final[dict[type[ThreadkeepError], str]] = {
     errors.HeadConflict: "Read what is new and try again, or give --on-conflict append or --on-conflict branch.",
     errors.LossError: "Without --strict it is rendered anyway, and the losses are reported on stderr.",
     errors.ResponseInProgress: "Wait until it ends, or give --on-conflict append, which ends it where it is, or "
     "--on-conflict branch.",
-    errors.SchemaMissing: _UPGRADE,
-    errors.SchemaOutOfDate: _UPGRADE,
     errors.StreamChunk: "Give a file with all events, and --stream.",
 }
 
@@ -76,7 +72,7 @@ CALLS: Final = {
     "find_conversation(": "For an id of your own use `threadkeep ls --external-id`.",
     "for_tenant(": "--tenant opens it.",
     "update(model=": 'Import it with one ("model" in the file, or --model), or let the application set it.',
-    "upgrade(": _UPGRADE,
+    "upgrade(": "Run `threadkeep db upgrade`.",
 }
 
 _PYTHON: Final = re.compile(r"\w[(=]")  # a call, or a keyword argument
@@ -116,6 +112,8 @@ def advice_on(error: ThreadkeepError) -> str | None:
     advice = next((ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE), None)
     if advice is not None or error.hint is None:
         return advice
+    if isinstance(error, errors.SchemaMissing | errors.SchemaOutOfDate):
+        return f"{error.hint.rpartition(', or call')[0]}."
     command = next((CALLS[call] for call in CALLS if call in error.hint), None)
     return command or (None if _PYTHON.search(error.hint) else error.hint)
 

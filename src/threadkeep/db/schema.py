@@ -77,8 +77,8 @@ def current(engine: Engine | Connection) -> str | None:
     return version
 
 
-def check(engine: Engine | Connection) -> None:
-    """Check that a database has the schema that this version needs.
+def check(engine: Engine | Connection, url: str | None = None) -> None:
+    """Check that a database has the schema that this version needs; `url` is how messages name it.
 
     Raises:
         SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not; the message names the command to run.
@@ -87,8 +87,8 @@ def check(engine: Engine | Connection) -> None:
     if version == HEAD:
         return
     if version is None:
-        raise SchemaMissing(HEAD)
-    raise (SchemaOutOfDate if version in REVISIONS else SchemaTooNew)(version, HEAD)
+        raise SchemaMissing(HEAD, url)
+    raise SchemaOutOfDate(version, HEAD, url) if version in REVISIONS else SchemaTooNew(version, HEAD)
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
@@ -137,21 +137,21 @@ def upgrade_sql(dialect: str, revision: str = "head") -> str:
     return config.output_buffer.getvalue()
 
 
-def needs_set_up(connection: Connection) -> bool:
-    """Return whether this is an empty SQLite database, which is set up when it is opened.
+def needs_set_up(connection: Connection, url: str | None = None) -> bool:
+    """Return whether this is an empty SQLite database, which is set up on opening; `url` is how messages name it.
 
     Raises:
         SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not have the schema that this version needs.
     """
     try:
-        check(connection)
+        check(connection, url)
     except SchemaMissing:
         if connection.dialect.name != "sqlite":
             raise
         inspector = inspect(connection)
         if not inspector.get_table_names() and not inspector.get_view_names():
             return True
-        check(connection)  # another process set it up meanwhile, or the tables are another application's
+        check(connection, url)  # another process set it up meanwhile, or the tables are another application's
     return False
 
 

@@ -234,7 +234,7 @@ search_documents: Final = table(
 
 # Responses, their raw bodies, the parts of those in progress, and what was appended under which idempotency key
 
-# A provider's answer: a range of items, and what the request showed.
+# A provider's response: a range of items, and what the request showed.
 #
 # While it is being streamed it has no items; `open_branch` is its branch then, and a branch has one at a time.
 responses: Final = table(
@@ -246,7 +246,7 @@ responses: Final = table(
     column("branch", Integer),
     column("input_to", BigInteger),  # last position that the request showed, -1 for none
     column("from_position", BigInteger),
-    column("to_position", BigInteger),  # before from_position when the answer had no items
+    column("to_position", BigInteger),  # less than from_position if the response had no items
     optional("view", BigText),  # JSON: format and render options of the request
     column("config_hash", Hash(32)),
     optional("tool_set_hash", Hash(32)),

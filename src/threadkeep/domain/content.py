@@ -236,8 +236,8 @@ def part_from(value: object, role: str | None = None, path: str = "content") -> 
         return value
     if isinstance(value, Mapping):
         return part_from(dict(value), role, path)
-    hint = "Pass text, a content part, a dict with a `type`, or a list of these."
-    raise mismatch(InvalidItem, "content", value, path, hint)
+    hint = "Of a part, also a dict with a `type` will do."
+    raise mismatch(InvalidItem, "text, a content part or a list of these", value, path, hint)
 
 
 def typed_part(value: object, path: str) -> Part:

@@ -189,7 +189,8 @@ Item: TypeAlias = (
     Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction | ItemReference | ProviderItem | UnknownItem
 )  # fmt: skip
 """An item of any type; `isinstance` and `match` distinguish them."""
-ItemInput: TypeAlias = Item | Mapping[str, Any]  # an item, or a dict that describes one
+ItemInput: TypeAlias = Item | Mapping[str, Any]
+"""An item, or a dict that describes one."""
 # The `input` of a new session: the content of a user message, or a list of items
 Input: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Item | Mapping[str, Any]]
 

@@ -18,6 +18,7 @@ import orjson
 from threadkeep.errors import DamagedRow, InvalidItem, shown
 
 JsonObject = dict[str, Any]
+"""A JSON object."""
 
 PLAIN: Final = 0  # orjson reads it back unchanged
 EXACT: Final = 1  # only the standard library reads it back unchanged

@@ -30,6 +30,7 @@ _PARSED: Final = frozenset({"parsed", "parsed_arguments"})
 _HOLDERS: Final = {
     "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot", "tool_calls"
 }  # fmt: skip
+_SSE_FIELDS: Final = frozenset({b"data", b"event", b"id", b"retry", b""})  # a line of the last kind is a comment
 _LAST: Final = ("origin", "native")  # fields that are written after all others
 
 
@@ -76,6 +77,20 @@ def body_object(body: Any) -> Any:
                 f"The body is not JSON: {error}. It is: {shown(body)}.", hint="Pass the body as the provider sent it."
             ) from error
     return dumped(body)
+
+
+def event_text(event: Any) -> Any:
+    """The JSON text of an event that came as text or as server-sent events have it; empty for lines that are none.
+
+    What is no text is returned as it is.
+    """
+    if not isinstance(event, str | bytes | bytearray):
+        return event
+    text = (event.encode("utf-8", "surrogatepass") if isinstance(event, str) else bytes(event)).strip()
+    lines = [line.strip().partition(b":") for line in text.splitlines()]
+    if all(colon and name in _SSE_FIELDS for name, colon, _ in lines):
+        text = b"\n".join(value.strip() for name, _, value in lines if name == b"data")
+    return b"" if text == b"[DONE]" else text
 
 
 def parsed_arguments(text: str, whose: str) -> Any:

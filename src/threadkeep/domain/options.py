@@ -68,10 +68,11 @@ def number(name: str, value: object) -> float:
 
 
 def integer(name: str, value: object) -> int:
-    """A whole number; fractions are truncated."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return int(number(name, value))
+    """A whole number, not negative; fractions are truncated."""
+    found = value if isinstance(value, int) and not isinstance(value, bool) else int(number(name, value))
+    if found < 0:
+        raise mismatch(InvalidOption, "a number from 0 on", value, name)
+    return found
 
 
 def boolean(name: str, value: object) -> bool:
@@ -308,17 +309,28 @@ _ELSEWHERE: Final = {
 }
 
 
+# what a new conversation is made of, and `update` does not change -> the method that does
+_METHODS: Final = {
+    "tools": "register_tools(…), or remove_tool(name)",
+    "input": "user(…), or add_items([…])",
+    "messages": "add_input(messages, format)",
+    "system": "system(…)",
+}
+
+
 def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
     """Return the error for an unknown option; it says what to write instead, or which names are similar."""
     names = list(known)
     similar = difflib.get_close_matches(str(name), names, n=3)
-    if name in _ELSEWHERE and "model" in names:
+    if name in _METHODS and "title" in names:
+        hint = f"Call {_METHODS[str(name)]}."
+    elif name in _ELSEWHERE and "model" in names:
         hint = f"Write {_ELSEWHERE[str(name)]}."
     elif similar:
         hint = f"Did you mean {' or '.join(similar)}?"
     else:
         hint = f"Options: {', '.join(names)}."
-    return InvalidOption(f"There is no option {shown(name)}.", hint=hint)
+    return InvalidOption("is not an option.", argument=name if isinstance(name, str) else shown(name), hint=hint)
 
 
 def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) -> JsonObject:

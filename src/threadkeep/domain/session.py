@@ -11,7 +11,7 @@ from threadkeep.domain import options as option_table
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import UNSET, Message, are_items, call_output, item_from, items_from, message_of
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import mismatch, shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
@@ -295,7 +295,7 @@ class Session(OptionAttributes, ToolList):
             InvalidItem: an item cannot be used; the message contains its path.
         """
         if not isinstance(data, Mapping):
-            raise InvalidOption(f"{shown(data)} is not a session.", hint="Pass a dict.")
+            raise mismatch(InvalidOption, "the dict of a session", data, "data")
         for name in data:
             if name not in OPTIONS and name not in _LISTS:
                 raise option_table.unknown_option(name, [*OPTIONS, *_LISTS])

@@ -62,6 +62,7 @@ class FunctionTool(Tool):
         strict: bool | None = None,
         **extra: Any,
     ) -> None:
+        _refuse_function(name, "register_tool")
         super().__init__(name=name, description=description, parameters=parameters, strict=strict, **extra)
 
     @classmethod
@@ -201,9 +202,7 @@ class ToolRegistry:
         Raises:
             InvalidOption: the name is empty or not text, or the schema is not a JSON object.
         """
-        if callable(name):
-            hint = f'Write @registry.register("{getattr(name, "__name__", "name")}", …).'
-            raise InvalidOption("must be the name of the tool, not the function.", argument="name", hint=hint)
+        _refuse_function(name, "@registry.register")
         definition = {"name": name, "description": description, "parameters": parameters, "strict": strict}
         tool = Registration.read({**extra, **definition})
         tool._registry = self  # noqa: SLF001 - the two belong together
@@ -269,6 +268,12 @@ class ToolRegistry:
             values = parsed_arguments(arguments, f"for the tool {name!r}")
         takes_names = isinstance(values, Mapping) and _takes_names(handler, self._definitions[name].parameters or {})
         return handler(**values) if takes_names else handler(values)
+
+
+def _refuse_function(name: object, call: str) -> None:
+    if callable(name):
+        hint = f'Write {call}("{getattr(name, "__name__", "name")}", …).'
+        raise InvalidOption("must be the name of the tool, not the function.", argument="name", hint=hint)
 
 
 def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:

@@ -136,7 +136,8 @@ class AsyncStore:
         if is_sqlite(url):
             self._run, engine = run_in_thread, engine_for(url)
         elif isinstance(url, Engine):
-            raise InvalidOption("An AsyncStore on PostgreSQL or MySQL takes a URL or an AsyncEngine, not an Engine.")
+            hint = "Pass a URL or an AsyncEngine, which an AsyncStore on PostgreSQL or MySQL takes."
+            raise InvalidOption("is an Engine, which is for a Store.", argument="url", hint=hint)
         else:
             engine = async_engine_for(url).sync_engine
         self._sync = object.__new__(Store)

@@ -154,7 +154,7 @@ def store_settings(connection: Connection, tenant: int, texts: Sequence[Text], n
     try:
         connection.execute(insert_missing(connection, configs), rows)
     except IntegrityError as error:  # what is there already is no error, so it is the key of the tenant
-        raise NotFound("The tenant of this store was deleted.") from error
+        raise NotFound("The tenant of this store was deleted, or the connection is to another database.") from error
 
 
 @dataclass(frozen=True, slots=True)

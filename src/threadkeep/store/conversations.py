@@ -16,7 +16,7 @@ from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_R
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import new_key, new_public_id, public_id_text
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.domain.objects import mismatch, shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.errors import InvalidOption
@@ -71,8 +71,7 @@ def new_conversation(
     validation.check_names(info, ConversationInfo.__annotations__)
     user_id = validation.optional_identifier("user_id", info.get("user_id"))
     if scope.user is not None and user_id not in {None, scope.user}:
-        other = shown(user_id)
-        raise InvalidOption(f"This store is for the user {scope.user!r}; it creates no conversations for {other}.")
+        raise validation.other_user(scope.user, user_id)
     owner = scope.user or user_id
     external_id = validation.optional_identifier("external_id", info.get("external_id"))
     title, labels = validation.title_text(info.get("title")), validation.label_texts(info.get("labels"))

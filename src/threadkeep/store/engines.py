@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import OperationalError
@@ -17,7 +18,7 @@ from sqlalchemy.orm import scoped_session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from threadkeep.db.dialects import is_mysql
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
 
 E = TypeVar("E", Engine, AsyncEngine)
@@ -35,13 +36,17 @@ _DRIVERS: Final = {
 # other ways to write these drivers
 _SPELLINGS: Final = {"sqlite+pysqlite": "sqlite", "postgresql+psycopg_async": "postgresql+psycopg"}
 
+_FILE_ENDINGS: Final = (".db", ".sqlite", ".sqlite3", ".db3")
+_NAME: Final = re.compile(r"[\w./ -]{,80}")  # has no password in it
+
 _READY: Final = "threadkeep_ready"
 
 
 def engine_for(url: str | URL | Engine) -> Engine:
     """Return the engine of a Store; raise MissingExtra if its driver is not installed."""
     if isinstance(url, AsyncEngine):
-        raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
+        hint = "Open an AsyncStore, or pass a URL or an Engine."
+        raise InvalidOption("is an AsyncEngine, which is for an AsyncStore.", argument="url", hint=hint)
     if isinstance(url, Engine):
         _check_driver(url, is_async=False)
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
@@ -75,7 +80,7 @@ def host_connection(host: object) -> Connection | OrmSession:
     target = host() if isinstance(host, scoped_session) else host
     if isinstance(target, Connection | OrmSession):
         return target
-    raise InvalidOption(f"`within` takes the Connection or Session whose transaction it works in, not {shown(host)}.")
+    raise mismatch(InvalidOption, "the Connection or Session whose transaction is used", host, "host")
 
 
 def async_host_connection(host: object) -> Connection | OrmSession:
@@ -86,10 +91,8 @@ def async_host_connection(host: object) -> Connection | OrmSession:
     if isinstance(target, AsyncConnection):
         if target.sync_connection is not None:
             return target.sync_connection
-        raise InvalidOption("The connection that `within` was given is not open: it is closed, or was not awaited.")
-    raise InvalidOption(
-        f"`within` takes the AsyncConnection or AsyncSession whose transaction it works in, not {shown(host)}."
-    )
+        raise InvalidOption("is not open: it is closed, or was not awaited.", argument="host", hint="Open it first.")
+    raise mismatch(InvalidOption, "the AsyncConnection or AsyncSession whose transaction is used", host, "host")
 
 
 def isolation_levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLevel | None, IsolationLevel | None]:
@@ -118,22 +121,44 @@ def parsed_url(url: Any) -> URL:
         found = make_url(url)
     except (ArgumentError, ValueError) as error:
         is_port = isinstance(url, str) and not isinstance(error, ArgumentError)
-        given = f"{url.partition(':')[0][:20]!r}…" if isinstance(url, str) else f"a value of type {type(url).__name__}"
-        reason = "its port is not a number" if is_port else f"{given} is none"
         # The cause would show the URL, or pieces of it.
-        raise InvalidOption(
-            f"This is not a database URL: {reason}. Examples: sqlite:///chat.db, postgresql://user@host:5432/db."
-        ) from None
+        raise _not_a_url("its port is not a number" if is_port else _given(url), _url_hint(url)) from None
     if "\x00" in "".join(map(str, found[:-1])) or "%00" in str(found):
-        raise InvalidOption("This is not a database URL: there is a NUL character in it.")
+        raise _not_a_url("there is a NUL character in it", "Write the name of the database without it.")
     if "@" in (found.host or ""):  # what follows the first @ of the password would be the host, and be shown
-        raise InvalidOption("This is not a database URL: there are two @ in it. Write %40 for one in a password.")
+        raise _not_a_url("there are two @ in it", "Write %40 for one in a password.")
     return found
+
+
+def _not_a_url(reason: str, hint: str) -> InvalidOption:
+    return InvalidOption(f"is not a database URL: {reason}.", argument="url", hint=hint)
+
+
+def _given(url: object) -> str:
+    """What was given instead of a URL; what may have a password in it is not shown."""
+    if not isinstance(url, str):
+        return f"it is a value of type {type(url).__name__}"
+    name = url.removeprefix("sqlite:")
+    return f"{url.partition(':')[0][:20]!r}…" if not _NAME.fullmatch(name) else repr(url)
+
+
+def _url_hint(url: object) -> str:
+    """What to write instead: for the name of a file, its URL."""
+    name = url.removeprefix("sqlite:") if isinstance(url, str) else ""
+    if name.endswith(_FILE_ENDINGS) and "@" not in name and "://" not in name:
+        return f"Did you mean 'sqlite:///{name}'?"
+    return "Examples: sqlite:///chat.db, postgresql://user@host:5432/db."
 
 
 def shown_url(url: Any) -> str:
     """Return a database URL for messages: without its password and parameters, which may also contain one."""
     return parsed_url(url).set(query={}).render_as_string(hide_password=True)
+
+
+def command_url(engine: Engine) -> str | None:
+    """The URL of an engine made here, for the command line; None if it has parameters, without which it is another."""
+    url = engine.url.difference_update_query(["charset"])
+    return None if url.query else url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
 def _check_driver(engine: Engine, *, is_async: bool) -> None:
@@ -146,19 +171,21 @@ def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
     target = parsed_url(url)
     backend = target.get_backend_name()
     if backend not in _DRIVERS:
-        hint = " Write postgresql:// instead of postgres://." if backend == "postgres" else ""
-        raise InvalidOption(f"threadkeep runs on SQLite, PostgreSQL, MySQL and MariaDB, not on {backend!r}.{hint}")
+        hint = "Write postgresql:// instead of postgres://." if backend == "postgres" else _url_hint(None)
+        problem = f"is of {backend!r}; threadkeep runs on SQLite, PostgreSQL, MySQL and MariaDB."
+        raise InvalidOption(problem, argument="url", hint=hint)
     sync_driver, async_driver, extra = _DRIVERS[backend]
     driver = async_driver if is_async else sync_driver
     given = _SPELLINGS.get(target.drivername, target.drivername)
     if given not in {driver, backend}:
         wanted = {"sqlite": "Python's own sqlite3"}.get(driver, driver.partition("+")[2])
         raise InvalidOption(
-            f"threadkeep does not use the driver of {target.drivername}://. "
-            f"{'An AsyncStore' if is_async else 'A Store'} on {backend} uses {wanted}: write {backend}://…"
+            f"names the driver of {target.drivername}://, which threadkeep does not use.",
+            argument="url",
+            hint=f"{'An AsyncStore' if is_async else 'A Store'} on {backend} uses {wanted}: write {backend}://…",
         )
     if backend == "sqlite" and target.host:
-        raise InvalidOption("This is not a database URL: after sqlite: come three slashes, as in sqlite:///chat.db.")
+        raise _not_a_url("it has a host", "After sqlite: come three slashes, as in sqlite:///chat.db.")
     target = target.set(drivername=driver)
     if extra == "mysql" and "charset" not in target.query:
         target = target.update_query_dict({"charset": "utf8mb4"})

@@ -220,7 +220,10 @@ def _latest_history(connection: Connection, handle: Handle, ref: BranchRef) -> S
 
 def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -> list[StoredItem]:
     """Append a provider's turns; see `Conversation.add_input`."""
-    wire, value = get_format(format), provider_json(turns)
+    wire = get_format(format)
+    if isinstance(turns, str | bytes):
+        wire.parse_turns(turns)  # says how turns look
+    value = provider_json(turns)
     wire.parse_turns(value)  # what is not a turn is refused before anything is begun
     key = positions.idempotency_key(options, "add_input", {"turns": value, "format": format})
 

@@ -25,6 +25,7 @@ from threadkeep.store.transactions import StreamBlocksWrite
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
 OnConflict = Literal["raise", "append", "branch"]
+"""What happens when a branch does not end at `expected_head`."""
 ON_CONFLICT: Final = get_args(OnConflict)
 INCOMPLETE: Final = "incomplete"  # a response whose recorder has gone silent
 CANCELLED: Final = "cancelled"  # a response that was ended on purpose

@@ -69,4 +69,5 @@ class BranchRef(ConversationRef):
 
 def conversation_not_found(id: object) -> NotFound:
     """The error for an id or key under which a scope has no conversation."""
-    return NotFound(f"There is no conversation {shown(id)} here. It was deleted, or belongs to someone else.")
+    hint = "Check the id, and that the store has the right database, tenant and user."
+    return NotFound(f"There is no conversation {shown(id)}.", hint=hint)

@@ -25,14 +25,14 @@ from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.refs import Scope
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.validation import identifier
+from threadkeep.store.validation import identifier, other_user
 
 CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which readers may be using
 
 T = TypeVar("T")
 
-# Is told what is being removed, and how many of them have been removed so far
 Progress = Callable[[str, int], None]
+"""Is called with what is being removed (such as "conversations") and how many of them have been removed so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def erase_user(
     """Remove all content of a user, and keep anonymous figures; see `Store.erase_user`."""
     user = identifier("user_id", user_id)
     if scope.user not in (None, user):
-        raise InvalidOption(f"must be {scope.user!r}, whose store this is, not {user!r}.", argument="user_id")
+        raise other_user(scope.user, user)
     removal = _Removal(transactions, scope.tenant, resources, progress)
     while keys := removal.write(purging.hide_conversations, which=conversations.c.user_id == user):
         while removal.write(purging.clear_ledger, user=user, keys=keys):

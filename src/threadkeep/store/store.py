@@ -32,7 +32,7 @@ from threadkeep.store import conversations, importing, retention, rollups, stati
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.conversations import ConversationInfo, NewConversation
-from threadkeep.store.engines import engine_for, host_connection
+from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
 from threadkeep.store.lineage import ConversationState
@@ -44,21 +44,21 @@ from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.search.query import SearchFilters
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
-from threadkeep.store.validation import MAX_POSITION, identifier, whole_number
+from threadkeep.store.validation import MAX_POSITION, identifier, other_user, whole_number
 
 
 class StoreRoot:
     """The database shared by a store and the stores derived from it; opened once."""
 
-    def __init__(self, engine: Engine, transactions: Transactions, *, has_tenants: bool) -> None:
-        self._engine, self._transactions, self._has_tenants = engine, transactions, has_tenants
+    def __init__(self, engine: Engine, transactions: Transactions, *, has_tenants: bool, url: str | None) -> None:
+        self._engine, self._transactions, self._has_tenants, self._url = engine, transactions, has_tenants, url
         self.is_open = False
         self._default_tenant = tenants.NO_TENANT
 
     def open(self) -> None:
         """Check the schema, or set up an empty SQLite database."""
         if not self.is_open:
-            if self._transactions.read(schema.needs_set_up):
+            if self._transactions.read(lambda connection: schema.needs_set_up(connection, self._url)):
                 schema.upgrade(self._engine)
             if not self._has_tenants:
                 self._default_tenant = tenants.find_default_tenant(self._transactions)
@@ -126,7 +126,8 @@ class Store:
             ConfigCache(), HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
             IndexTrigger() if search else None,
         )  # fmt: skip
-        self._root = StoreRoot(engine, self._transactions, has_tenants=tenants)
+        shown_url = command_url(engine) if is_owned else None
+        self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
         self._has_tenants = tenants
         self._tenant: int | None = None  # None: the default tenant, which is looked up on opening
         self._user: str | None = None
@@ -261,7 +262,7 @@ class Store:
         labels, idempotency keys, search documents), options and tools that are not used elsewhere, the providers' usage
         objects, and error messages. The figures in the ledger are kept, without the user. On SQLite, the files are
         rewritten at the end. The page Retention of the documentation explains what remains in the logs and backups of
-        servers. `progress` is called with what was removed and how many.
+        servers. `progress`: see `Progress`.
 
         Raises:
             InvalidOption: the store is limited to another user.
@@ -280,7 +281,7 @@ class Store:
 
         `raw_bodies`: the age, in days or as a timedelta, at which raw response bodies are removed. `content`: the time
         without activity after which whole conversations are removed. The ledger is kept. With `dry_run`, rows are only
-        counted. `progress` is called with what was removed and how many.
+        counted. `progress`: see `Progress`.
 
         Raises:
             InvalidOption: neither age is given, or one of them is not a length of time.
@@ -413,7 +414,7 @@ class Store:
         if self._has_tenants:
             raise self._needs_tenant()
         if self._user not in {None, user}:
-            raise InvalidOption(f"This store is for the user {self._user!r}, it cannot be for {user!r} as well.")
+            raise other_user(self._user, user)
         return self._sibling(self._tenant, user)
 
     def within(self, host: Connection | OrmSession | scoped_session[Any]) -> Store:

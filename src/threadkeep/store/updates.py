@@ -17,14 +17,13 @@ from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import json_output_text, settings_with, thinking
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
-from threadkeep.errors import InvalidOption
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.conversations import ConversationInfo, label_rows, labels_text, raise_if_taken, state_of
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage, get_row
 from threadkeep.store.refs import ConversationRef
-from threadkeep.store.validation import label_texts, optional_identifier, title_text, whole_number
+from threadkeep.store.validation import label_texts, optional_identifier, other_user, title_text, whole_number
 
 INFO: Final = frozenset(ConversationInfo.__annotations__)
 
@@ -53,7 +52,7 @@ def update(handle: Handle, options: Mapping[str, Any], key: str | None) -> None:
     }
     owner = handle.ref.scope.user
     if owner is not None and values.get("user_id", owner) != owner:
-        raise InvalidOption(f"This store is for the user {owner!r}; it cannot give a conversation to another user.")
+        raise other_user(owner, values["user_id"])
     if "title" in info:
         values["title"] = title_text(info["title"])
     change = Change(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from difflib import get_close_matches
 from operator import itemgetter
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.objects import shown
 from threadkeep.domain.reports import SUMS, UsageRow
 from threadkeep.domain.zones import changes_of, gaps_of, midnight, ranges_of
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, did_you_mean
 from threadkeep.store.handle import Handle
 from threadkeep.store.lineage import get_row
 from threadkeep.store.refs import Scope
@@ -93,7 +94,9 @@ class UsageQuery:
         if len(set(self.by)) < len(self.by):
             raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
         if self.order_by is not None and self.order_by not in ORDERS:
-            raise InvalidOption(f"must be one of {', '.join(ORDERS)}, not {shown(self.order_by)}.", argument="order_by")
+            hint = did_you_mean(get_close_matches(str(self.order_by), ORDERS, n=1, cutoff=0.55)).strip() or None
+            problem = f"must be one of {', '.join(ORDERS)}, not {shown(self.order_by)}."
+            raise InvalidOption(problem, argument="order_by", hint=hint)
         if self.limit is not None and self.limit < 1:
             raise InvalidOption(f"must be a number from 1 on, not {shown(self.limit)}.", argument="limit")
 

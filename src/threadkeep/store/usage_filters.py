@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from difflib import get_close_matches
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -11,10 +12,10 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.usage import COLUMNS
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.objects import mismatch
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, did_you_mean
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import Scope
-from threadkeep.store.validation import whole_number
+from threadkeep.store.validation import refuse_misspelt, whole_number
 
 MAX_VALUES: Final = 10_000  # statements name them three times, and SQLite takes 32,766 parameters
 
@@ -23,6 +24,7 @@ TYPES: Final[Mapping[str, tuple[type, type | tuple[()], str]]] = {
     "day": (date, datetime, "a date"),
     "response": (int, bool, "a whole number"),
 }
+STATUSES: Final = ("completed", "incomplete", "failed", "in_progress", "cancelled")
 STRING: Final = (str, (), "a string")
 
 
@@ -30,7 +32,9 @@ def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of each column, as it holds them; but conversations by the ids that users see."""
     for name in filters:
         if name not in COLUMNS:
-            raise InvalidOption(f"Usage cannot be filtered by {name!r}.", hint=f"The filters are {', '.join(COLUMNS)}.")
+            meant = did_you_mean(get_close_matches(name, COLUMNS, n=1, cutoff=0.5))
+            hint = f"{meant}The filters are {', '.join(COLUMNS)}."
+            raise InvalidOption("is not a filter of usage.", argument=name, hint=hint)
     values = {
         name: list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
         for name, value in filters.items()
@@ -49,6 +53,8 @@ def _column_value(name: str, value: Any) -> Any:
     kind, other, description = TYPES.get(name, STRING)
     if isinstance(value, other) or not isinstance(value, kind):
         raise mismatch(InvalidOption, f"{description}, None, or a list of these", value, name)
+    if name == "status":
+        refuse_misspelt(name, str(value), STATUSES)
     if name == "response":
         return whole_number(name, value)
     return _hash(str(value)) if name == "tool_set" else value

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
+from difflib import get_close_matches
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped
 from threadkeep.domain.objects import shown
-from threadkeep.errors import InvalidOption
+from threadkeep.domain.options import unknown_option
+from threadkeep.errors import InvalidOption, did_you_mean
 
 MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
@@ -22,7 +24,7 @@ def check_names(options: Iterable[str], known: Iterable[str]) -> None:
     """Refuse keyword arguments that do not exist."""
     unknown = set(options).difference(known)
     if unknown:
-        raise InvalidOption(f"There is no option {min(unknown)!r}.", hint=f"The options are {', '.join(known)}.")
+        raise unknown_option(min(unknown), known)
 
 
 def identifier(argument: str, value: object) -> str:
@@ -44,6 +46,11 @@ def optional_identifier(argument: str, value: object) -> str | None:
     return None if value is None else identifier(argument, value)
 
 
+def other_user(owner: str, user: object) -> InvalidOption:
+    """The error for another user than the one whose store it is."""
+    return InvalidOption(f"must be {owner!r}, whose store this is, not {shown(user)}.", argument="user_id")
+
+
 def whole_number(argument: str, value: object, limit: int = MAX_NUMBER) -> int:
     """A number to look something up by; one beyond its column becomes `limit`, because nothing is there either."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -56,6 +63,14 @@ def one_of(argument: str, value: object, words: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in words:
         raise InvalidOption(f"must be {' or '.join(map(repr, words))}, not {shown(value)}.", argument=argument)
     return value
+
+
+def refuse_misspelt(argument: str, word: str, known: Collection[str]) -> None:
+    """Refuse a word that looks like a known one, and is none; others may be stored, too."""
+    similar = [] if word in known else get_close_matches(word, known, n=1, cutoff=0.75)
+    if similar:
+        hint = f"{did_you_mean(similar)}Known words: {', '.join(known)}."
+        raise InvalidOption(f"is the unknown word {shown(word)}.", argument=argument, hint=hint)
 
 
 def page_size(limit: object, argument: str = "limit") -> int:
@@ -140,10 +155,15 @@ def label_texts(labels: object) -> dict[str, str]:
         return {}
     if not isinstance(labels, Mapping):
         raise InvalidOption(f"must be a dict of strings, not {shown(labels)}.", argument="labels")
-    return {
-        identifier("The name of a label", name): value if value == "" else identifier(f"The label {name!r}", value)
-        for name, value in labels.items()
-    }
+    for name, value in labels.items():
+        try:
+            identifier("labels", name)
+            if value != "":
+                identifier("labels", value)
+        except InvalidOption as error:
+            problem = f"cannot hold {shown({name: value})}: a name or value {error.message}"
+            raise InvalidOption(problem, argument="labels", hint=error.hint) from None
+    return dict(labels)
 
 
 def column_names(by: object) -> tuple[str, ...]:

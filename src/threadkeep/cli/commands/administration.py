@@ -41,7 +41,7 @@ LARGEST: Final = (
 
 
 @schema_commands.command("upgrade")
-@on_target()
+@on_target("url", "as_json")
 def upgrade(target: Target) -> None:
     """Create the tables, or upgrade them to the latest schema."""
     from threadkeep import schema
@@ -55,7 +55,7 @@ def upgrade(target: Target) -> None:
 
 
 @schema_commands.command("current")
-@on_target()
+@on_target("url", "as_json")
 def current(target: Target) -> None:
     """Print the schema revision, or `none`."""
     from threadkeep import schema
@@ -68,17 +68,18 @@ def current(target: Target) -> None:
 
 
 @schema_commands.command("check")
-@on_target()
+@on_target("url", "as_json")
 def check(target: Target) -> None:
     """Check that the schema matches this version.
 
     If it does not, the error says which command to run.
     """
     from threadkeep import schema
+    from threadkeep.store.engines import command_url
 
     target.check_exists()
     with target.engine() as engine:
-        schema.check(engine)
+        schema.check(engine, command_url(engine))
     target.report({"revision": schema.HEAD}, f"{target.shown_url} is at {schema.HEAD}, as it should be.")
 
 
@@ -102,7 +103,7 @@ def reconcile(target: Target) -> None:
 
 
 @schema_commands.command("sql")
-@on_target()
+@on_target("url", "as_json")
 def sql(
     target: Target,
     *,
@@ -161,10 +162,11 @@ def tenants_of(target: Target) -> list[dict[str, Any]]:
 
     from threadkeep import schema
     from threadkeep.db.tables import tenants
+    from threadkeep.store.engines import command_url
 
     target.check_exists()
     with target.engine() as engine, engine.connect() as connection:
-        schema.check(connection)
+        schema.check(connection, command_url(engine))
         rows = connection.execute(select(tenants.c.name, tenants.c.created_at).order_by(tenants.c.name))
         return [{"name": row.name, "created_at": iso(row.created_at)} for row in rows]
 

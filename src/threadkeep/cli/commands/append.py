@@ -11,6 +11,7 @@ from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireForm
 from threadkeep.cli.output import Column, note, print_json, print_table, record
 from threadkeep.cli.target import Target
 from threadkeep.domain.jsontext import loads
+from threadkeep.domain.objects import event_text
 from threadkeep.errors import CannotParse, ProviderError
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ COLUMNS: Final = (
     Column("replayed"),
 )
 
-SSE_FIELDS: Final = frozenset({b"data", b"event", b"id", b"retry", b""})  # a line of the last kind is a comment
 STREAM_ENDED: Final = {"reason": "stream_ended"}  # the incomplete_details of a stream that broke off
 
 Body = Annotated[
@@ -97,7 +97,7 @@ def _append_stream(conversation: Conversation, source: BinaryIO, format: str, op
     """Append a stream with one event per line, as JSON or server-sent events; return the response."""
     has_events = False
     with conversation.stream_response(format_name(format), **options) as recorder:
-        for event in filter(None, map(_event_in, source)):
+        for event in filter(None, map(event_text, source)):
             recorder.feed(event)
             has_events = True
         if not has_events:
@@ -117,19 +117,10 @@ def _report_end_of_stream(response: Response, format: str) -> None:
         Response.parse({"error": response.error}, format_name(format))  # raises, as for a body that is an error
 
 
-def _event_in(line: bytes) -> bytes:
-    """Return the event on a line, or nothing for other lines of server-sent events."""
-    text = line.strip()
-    name, colon, data = text.partition(b":")
-    if colon and name in SSE_FIELDS:
-        return data.strip() if name == b"data" else b""
-    return text
-
-
 def _holds_events(body: bytes) -> bool:
     """Return whether a body looks like a stream: server-sent events, or several lines, the first of which is JSON."""
     line, _, others = body.strip().partition(b"\n")
-    if _event_in(line) != line.strip():
+    if event_text(line) != line.strip():
         return True
     try:
         return bool(others) and isinstance(loads(line), dict)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.rendering import ImportInfo
+from threadkeep.domain.session import Session
+from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Entry, entry_of
-
-if TYPE_CHECKING:
-    from threadkeep.domain.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ def snapshot_of(session: Session | Snapshot) -> Snapshot:
     """What a request of this session is rendered from; a snapshot is returned as it is."""
     if isinstance(session, Snapshot):
         return session
+    if not isinstance(session, Session):
+        hint = "Pass a Session; of a conversation, what its session() returns, or call its render()."
+        raise mismatch(InvalidOption, "a Session", session, "session", hint)
     settings = {name: value for name, value in session.settings.items() if value is not None}
     turns = session.turns
     entries = [

@@ -24,7 +24,7 @@ from threadkeep.formats.chat_completion.spelling import is_blank_value, reasonin
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.parts import block, split_native, with_native_keys
-from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
+from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage, positive_at
 
 CHUNK: Final = "chat.completion.chunk"
@@ -60,7 +60,7 @@ def _choices(body: JsonObject) -> tuple[JsonObject | None, list[Any]]:
     if choices is None:
         if (error := provider_error(body, NAME)) is not None:
             raise error
-        raise CannotParse(f"The body has no choices{other_format(body, NAME)}: {shortened(body)}")
+        raise not_a_response(body, NAME, "The body has no choices")
     if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
         raise CannotParse(f"choices is {shortened(choices)}, not a list of choices.", hint=SENT_BODY)
     if not choices:

@@ -21,7 +21,7 @@ from threadkeep.formats.converse.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.converse.parse_parts import Reader
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
-from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
+from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
 REQUEST_ID: Final = "x-amzn-requestid"
@@ -75,7 +75,7 @@ def _message(body: JsonObject) -> JsonObject:
             raise StreamChunk(NAME, kind)
         if (error := provider_error(body, NAME)) is not None:
             raise error
-        raise CannotParse(f"The body has no output{other_format(body, NAME)}: {shortened(body)}")
+        raise not_a_response(body, NAME, "The body has no output")
     message = output.get("message")
     return message if isinstance(message, dict) else {}
 

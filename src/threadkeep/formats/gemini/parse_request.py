@@ -25,8 +25,8 @@ from threadkeep.formats.gemini.parts import is_text, text_in
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part
 from threadkeep.formats.gemini.tools import choice_in, tool_config, tools_in
+from threadkeep.formats.shared import parsing
 from threadkeep.formats.shared.fields import read_fields, value_at, with_value
-from threadkeep.formats.shared.parsing import CHECK_FORMAT, items_of_turns, parser, request_object, session_of, turns_in
 from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.reports import Context
@@ -35,11 +35,11 @@ _CHOICE: Final = "toolConfig.functionCallingConfig"
 _READ_APART: Final = ("contents", "tools", "systemInstruction")
 
 
-@parser(f"{NAME} request")
+@parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
     """Read a generateContent request; `model` and `stream`, which stand in its address, are given with it."""
     names: set[str] = set()
-    body = levelled(request_object(payload, NAME, "contents"), names, HEAD)
+    body = levelled(parsing.request_object(payload, NAME, "contents"), names, HEAD)
     contents, objects = _contents(body)
     model = body["model"] if model is None and isinstance(body.get("model"), str) else model
     settings, native, spelling = _settings(body, family_of(model))
@@ -50,18 +50,18 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     turns = system + turns_of(contents, OpenCalls())
     odd = _oddities(contents, turns[len(system) :], sum(map(len, system)))
     spelling |= noted(names, objects=objects + tool_objects, contents=odd).get("spelling", {}) | system_words
-    return session_of(NAME, turns, settings=settings, tools=tools, native=native | strange, spelling=spelling)
+    return parsing.session_of(NAME, turns, settings=settings, tools=tools, native=native | strange, spelling=spelling)
 
 
-@parser(f"{NAME} turns")
+@parsing.parser(f"{NAME} turns")
 def parse_turns(turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
     """The item objects of contents, content by content; responses without an id go to the open calls of their name."""
-    contents = turns_in(turns, NAME)
+    contents = parsing.turns_in(turns, NAME)
     for index, content in enumerate(contents):
         if not isinstance(content, dict) or "parts" not in content:
             what = f"contents[{index}] is {shortened(content)}, which has no parts."
             raise CannotParse(what, hint="Pass contents as they were sent.")
-    return items_of_turns(turns_of(contents, OpenCalls(calls)))
+    return parsing.items_of_turns(turns_of(contents, OpenCalls(calls)))
 
 
 def _contents(body: JsonObject) -> tuple[list[Any], list[str]]:
@@ -72,7 +72,9 @@ def _contents(body: JsonObject) -> tuple[list[Any], list[str]]:
     contents = [content for content in contents if content is not None] if isinstance(contents, list) else contents
     if isinstance(contents, list) and contents:
         return contents, []
-    raise CannotParse(f"The request has no contents; its keys are {shortened(list(body))}.", hint=CHECK_FORMAT)
+    if contents:
+        raise CannotParse(f"contents is {shortened(contents)}, not a list of contents.", hint=parsing.SENT_REQUEST)
+    raise parsing.no_turns(body, NAME, "contents")
 
 
 def _oddities(contents: Sequence[Any], turns: Sequence[Sequence[Any]], first: int) -> JsonObject:

@@ -22,7 +22,7 @@ from threadkeep.formats.gemini.fields import INCOMPLETE, NAME, NUMBERS, STATUSES
 from threadkeep.formats.gemini.parse_turns import CONTENT_KEYS, items_of, parts_of
 from threadkeep.formats.gemini.spelling import snake
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
-from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
+from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
 # keys of the body that are fields of a response, and what Google's SDK adds to it
@@ -65,7 +65,7 @@ def _candidate(body: JsonObject) -> JsonObject:
         if (error := provider_error(body, NAME)) is not None:
             raise error
         if not isinstance(body.get("promptFeedback"), dict) and not isinstance(body.get("usageMetadata"), dict):
-            raise CannotParse(f"The body has no candidates{other_format(body, NAME)}: {shortened(body)}")
+            raise not_a_response(body, NAME, "The body has no candidates")
     if not isinstance(candidates, list | None) or not all(isinstance(answer, dict) for answer in candidates or ()):
         raise CannotParse(f"candidates is {shortened(candidates)}, not a list of candidates.", hint=SENT_BODY)
     return candidates[0] if candidates else {}

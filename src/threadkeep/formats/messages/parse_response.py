@@ -16,12 +16,12 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
-from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.errors import StreamChunk
 from threadkeep.formats.messages.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.messages.parse_parts import items_of
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
-from threadkeep.formats.shared.provider_errors import other_format, provider_error, shortened
+from threadkeep.formats.shared.provider_errors import not_a_response, provider_error
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
 EVENTS: Final = ("message_", "content_block_", "ping")  # how the types of events of a stream begin
@@ -59,7 +59,7 @@ def _content(body: JsonObject) -> list[Any]:
         return []
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    raise CannotParse(f"The body has no content{other_format(body, NAME)}: {shortened(body)}")
+    raise not_a_response(body, NAME, "The body has no content")
 
 
 def _whole(block: Any) -> Any:

@@ -44,8 +44,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     """Read a Responses request; `model` and `stream` say what the payload does not."""
     body = parsing.request_object(payload, NAME, "input")
     if all(body.get(key) is None for key in _HISTORIES):
-        keys = shortened(list(body))
-        raise CannotParse(f"The request has no input; its keys are {keys}.", hint=parsing.CHECK_FORMAT)
+        raise parsing.no_turns(body, NAME, "input")
     history = body.get("input")
     definitions = body.get("tools")
     tools = [_tool(tool) for tool in definitions] if isinstance(definitions, list) else []

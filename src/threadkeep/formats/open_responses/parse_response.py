@@ -21,7 +21,7 @@ from threadkeep.formats.open_responses.fields import STATUSES
 from threadkeep.formats.shared.arguments import arguments_text
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.parts import OURS, block, native_keys, split_native
-from threadkeep.formats.shared.provider_errors import SENT_BODY, other_format, provider_error, shortened
+from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
 # keys of the body that are fields of a response under the same name: all but what the body has otherwise, or not at all
@@ -84,8 +84,7 @@ def _check(body: JsonObject) -> None:
         raise error
     for key in ("status", "object"):
         if key not in body:
-            hint = other_format(body, NAME)
-            raise CannotParse(f"The body has no output, and its {key} is missing{hint}: {shortened(body)}")
+            raise not_a_response(body, NAME, f"The body has no output, and its {key} is missing")
 
 
 def item_object(item: JsonObject) -> JsonObject:

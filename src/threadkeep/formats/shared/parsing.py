@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import body_object
@@ -66,7 +67,8 @@ def status_of(word: Any, statuses: Mapping[str, str], format_name: str) -> str:
     """The canonical status for a provider's word; an unknown or empty one means completed, and is logged."""
     status = statuses.get(word) if isinstance(word, str) else None
     if status is None:
-        logger.warning("The %s response ended with the unknown word %r; it counts as completed.", format_name, word)
+        ending = f"ended with the unknown word {word!r}" if word else "has no finish_reason"
+        logger.warning("The %s response %s; it is stored as completed.", format_name, ending)
         return "completed"
     return status
 
@@ -83,21 +85,34 @@ def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject
             hint=f"Pass the whole request body, with the key {turn_list!r}.",
         )
     if turn_list == "messages" and body.get(turn_list) is None:
-        raise CannotParse(
-            f"The {format_name} request has no messages; its keys are {shortened(list(body))}.",
-            hint=CHECK_FORMAT,
-        )
+        raise no_turns(body, format_name, turn_list)
     return body
+
+
+def no_turns(body: JsonObject, format_name: str, key: str) -> CannotParse:
+    """The error for a request without a history, or with an empty one, under this key."""
+    if key in body:
+        problem = f"The {format_name} request is empty: there is nothing under {key!r}."
+        return CannotParse(problem, hint="It needs at least one turn.")
+    return CannotParse(
+        f"The {format_name} request has no {key}; its keys are {shortened(list(body))}.", hint=CHECK_FORMAT
+    )
 
 
 def turns_in(turns: Any, format_name: str) -> list[Any]:
     """Turns as a list: one turn, several, or JSON text of these."""
-    body = body_object(turns)
+    try:
+        body = body_object(turns)
+    except CannotParse:  # plain text
+        body = turns
     body = [body] if isinstance(body, dict) else body
     if isinstance(body, list | tuple):
         return [body_object(turn) for turn in body]
+    turn_list = get_format(format_name).signs.turns
+    words = '"parts": [{"text": "hello"}]' if turn_list == "contents" else '"content": "hello"'
     raise CannotParse(
-        f"The {format_name} turns are {shortened(body)}.", hint="Pass a turn as a dict, or a list of turns."
+        f"The {format_name} turns are {shortened(body)}, not a list of them.",
+        hint=f'Pass a list such as [{{"role": "user", {words}}}]; for plain text call user("hello").',
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.domain.formats import format_names, get_format
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import shown
-from threadkeep.errors import ProviderError
+from threadkeep.errors import CannotParse, ProviderError
 
 if TYPE_CHECKING:
     from threadkeep.formats.base import ErrorKeys
@@ -61,11 +61,12 @@ def _own_error(body: JsonObject, keys: ErrorKeys) -> ProviderError | None:
     return None
 
 
-def other_format(body: JsonObject, name: str) -> str:
-    """A hint for an error message: the format that a body seems to be of, when it is another than that one."""
+def not_a_response(body: JsonObject, name: str, problem: str) -> CannotParse:
+    """The error for a body that is no response of this format; its hint names the format that it seems to be of."""
     formats = [(other, get_format(other).signs.body.items()) for other in format_names()]
     like = next((other for other, signs in formats if any(isinstance(body.get(key), of) for key, of in signs)), name)
-    return "" if like == name else f" (it looks like one of {like})"
+    hint = SENT_BODY if like == name else f"It looks like a response of {like}: pass {like!r} as the format."
+    return CannotParse(f"{problem}: {shortened(body)}.", hint=hint)
 
 
 def shortened(value: Any) -> str:

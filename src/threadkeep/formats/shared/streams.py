@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import body_object
+from threadkeep.domain.objects import body_object, event_text
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
 from threadkeep.formats.shared.provider_errors import shortened
@@ -47,14 +47,17 @@ class StreamAssembler:
         return event.get("error") or None
 
     def feed(self, event: Any) -> None:
-        """Take in the next event: a dict, JSON text, or an SDK's object.
+        """Take in the next event: a dict, JSON text, a line of server-sent events, or an SDK's object.
 
         Raises:
             CannotParse: it is not an event, one of another format, or nested too deeply.
         """
+        if (event := event_text(event)) == b"":
+            return
         body = event if isinstance(event, dict) else body_object(event)
         if not isinstance(body, dict):
-            raise CannotParse(f"A {self._name} event is {shortened(body)}, not a JSON object.", hint="Feed one by one.")
+            problem = f"The {self._name} event is {shortened(body)}, not a JSON object."
+            raise CannotParse(problem, hint="Feed the events one at a time.")
         if not _is_event_of(body, self._signs):
             others = [name for name in format_names() if _is_event_of(body, get_format(name).signs)]
             if others:  # otherwise the whole response would be passed over in silence

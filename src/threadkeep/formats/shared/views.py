@@ -66,7 +66,7 @@ def _insert_layer(entries: list[Entry], options: RenderOptions) -> None:
     try:
         text = dumps(options.dynamic_context).decode()
     except InvalidItem as error:
-        raise InvalidOption(f"dynamic_context cannot be sent: {error}") from error
+        raise InvalidOption(f"cannot be sent: {error}", argument="dynamic_context") from error
     if options.dynamic_context_at != "front":
         index = trigger_start(entries)
     else:

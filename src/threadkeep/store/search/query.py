@@ -14,11 +14,13 @@ from threadkeep.db.dialects import is_transient, planned_for_values
 from threadkeep.db.queries.conversations import ACTIVE
 from threadkeep.db.queries.search import SCORE_PARTS, SearchQuery, any_unindexed, matching_documents
 from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.items import ITEMS
 from threadkeep.domain.objects import shown
 from threadkeep.domain.searching import (
     PREFIX_LIMIT,
     QUERY_BYTES,
     QUERY_LIMIT,
+    TITLE,
     TITLE_POSITION,
     Term,
     snippet_of,
@@ -30,8 +32,17 @@ from threadkeep.store.conversations import status_filter
 from threadkeep.store.refs import Scope
 from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.validation import date_or_moment, label_texts, optional_identifier, page_size, search_cursor
+from threadkeep.store.validation import (
+    date_or_moment,
+    label_texts,
+    optional_identifier,
+    page_size,
+    refuse_misspelt,
+    search_cursor,
+)
 
+ROLES: Final = ("user", "assistant", "system", "developer")
+TYPES: Final = (*ITEMS, TITLE)
 BATCHES_BEFORE_SEARCH: Final = 20_000 // BATCH_SIZE
 
 
@@ -66,6 +77,9 @@ def search(transactions: Transactions, scope: Scope, text: object, filters: Sear
             log_index_failure(error)
     with_next = replace(query, limit=query.limit + 1)
     rows = transactions.read(lambda connection: matching_rows(connection, scope, with_next))
+    if not rows:  # words of their own have roles and types, too, but not these
+        refuse_misspelt("role", filters.role or "", ROLES)
+        refuse_misspelt("type", filters.type or "", TYPES)
     page = Page.of(rows, query.limit, lambda row: f"{row.score}.{row.id}")
     return Page([_result_of(row, query) for row in page], page.next)
 

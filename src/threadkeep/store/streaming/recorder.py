@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import bytes_as_text, dumps
-from threadkeep.domain.objects import body_object, shown
+from threadkeep.domain.objects import body_object, event_text, shown
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
@@ -41,7 +41,6 @@ BATCH_BYTES: Final = 4 * 1024  # a batch is written when this much has arrived â
 BATCH_SECONDS: Final = 0.5  # â€¦ or when the previous batch is this old
 PART_LENGTH: Final = 128 * 1024  # characters; every server accepts a row of that length
 LOG: Final = logging.getLogger("threadkeep.streams")
-_DONE: Final = {"[DONE]", b"[DONE]"}  # how some providers mark the end of a stream
 
 
 def stream_response(
@@ -117,7 +116,7 @@ class StreamWriter:
     def take(self, event: Any) -> bool:
         """Take an event without accessing the database; return True if `flush` should write a batch."""
         self._get_number()
-        if self.response is not None or (isinstance(event, str | bytes) and event.strip() in _DONE):
+        if self.response is not None or (event := event_text(event)) == b"":
             return False
         value = bytes_as_text(body_object(event))
         self.assembler.feed(value)
@@ -290,7 +289,9 @@ class Recorder(RecorderAttributes):
             note_failure(error, failure)
 
     def feed(self, event: Any) -> None:
-        """Take the provider's next event: a dict, JSON text, or an SDK object. Events after the end are ignored.
+        """Take the provider's next event: a dict, JSON text, a line of server-sent events, or an SDK object.
+
+        Events after the end are ignored.
 
         Raises:
             CannotParse: it is not an event.
