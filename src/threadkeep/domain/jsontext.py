@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 from collections.abc import Iterator
 from typing import Any, Final
@@ -23,6 +24,9 @@ PLAIN: Final = 0  # orjson reads it back unchanged
 EXACT: Final = 1  # only the standard library reads it back unchanged
 
 MAX_DEPTH: Final = 200  # orjson writes at most 254 levels; a request wraps stored values in a few more
+SHALLOW: Final = 100  # levels that are left of what is nested more deeply than that; an item wraps them in a few more
+
+LOG: Final = logging.getLogger("threadkeep")
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # Every digit as 0 and everything else as a blank: finds long numbers faster than a regular expression.
@@ -105,12 +109,48 @@ def _bytes_as_text(value: Any) -> Any:
     return value
 
 
-def check_depth(value: object) -> None:
-    """Refuse values nested deeper than MAX_DEPTH, without recursion."""
+def storable(value: Any) -> tuple[Any, bytes]:
+    """A value that has a JSON text, and that text: the value itself, or one in which a text stands for what has none.
+
+    That is what is nested too deeply, the integers that Python refuses to write, and all that is not JSON.
+    """
+    try:
+        return value, dumps(value)
+    except InvalidItem:
+        pass
+    try:
+        value = bytes_as_text(value)
+        return value, dumps(value)
+    except InvalidItem as error:
+        LOG.warning("What cannot be kept as JSON is kept as text: %s", error)
+        value = _shallow(value, ())
+        return value, dumps(value)
+
+
+def _shallow(value: Any, above: tuple[int, ...]) -> Any:
+    """A copy with texts for what is deep; `above`: what contains it."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, dict | list | tuple) and len(above) < SHALLOW and id(value) not in above:
+        inner = (*above, id(value))
+        if isinstance(value, dict):
+            return {str(key): _shallow(element, inner) for key, element in value.items()}
+        return [_shallow(element, inner) for element in value]
+    if value is None or isinstance(value, str | float):
+        return value
+    try:
+        text = json.dumps(value, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return f"({type(value).__name__} that cannot be written)"
+    return value if isinstance(value, int) else text
+
+
+def check_depth(value: object, limit: int = MAX_DEPTH) -> None:
+    """Refuse values nested deeper than `limit`, without recursion."""
     level, depth = _children([value]), 0
     while level:
         depth += 1
-        if depth > MAX_DEPTH:
+        if depth > limit:
             raise too_deep("The JSON")
         children = [child for node in level for child in _children(node)]
         level = list({id(child): child for child in children}.values())  # once each: a list may contain itself twice

@@ -126,6 +126,7 @@ def gathered(before: Any, now: Any, *, is_piece: bool = False) -> Any:
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _VALUES: Final = ("stringValue", "numberValue", "boolValue")
+_DEEPEST: Final = 100  # steps of a path; what is left of a longer one is one name
 _LONGEST: Final = 10_000  # elements that a path may make a list have
 
 
@@ -163,6 +164,8 @@ def _with_pieces(part: JsonObject) -> JsonObject:
     for piece in pieces if isinstance(pieces, list) else ():
         if isinstance(piece, dict):
             path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
+            if len(path) > _DEEPEST:
+                path[_DEEPEST:] = [".".join(path[_DEEPEST:])]
             call["args"] = placed(call["args"], path, piece)
     return {**part, "functionCall": call}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, loads, storable
 from threadkeep.domain.objects import body_object
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
 
+_DEEP: Final = MAX_DEPTH - 10  # a body has a few levels above the input of a call
+
 Parse = Callable[[Any, Mapping[str, str] | None], Response]
 
 
@@ -28,8 +30,9 @@ class StreamAssembler:
     """Puts the events of a stream together. Subclasses say how an event changes the body."""
 
     def __init__(self, name: str, parse: Parse, headers: Mapping[str, str] | None = None) -> None:
-        self._name, self._parse, self._headers = name, parse, headers
+        self.name, self._parse, self._headers = name, parse, headers
         self._signs = get_format(name).signs
+        self.has_events = False
         self.is_ended = False  # whether the provider said that the response is whole
         self.error: Any = None  # the provider's error object, where an event stated one
 
@@ -54,12 +57,12 @@ class StreamAssembler:
         """
         body = event if isinstance(event, dict) else body_object(event)
         if not isinstance(body, dict):
-            raise CannotParse(f"A {self._name} event is {shortened(body)}, not a JSON object.", hint="Feed one by one.")
+            raise CannotParse(f"A {self.name} event is {shortened(body)}, not a JSON object.", hint="Feed one by one.")
         if not _is_event_of(body, self._signs):
             others = [name for name in format_names() if _is_event_of(body, get_format(name).signs)]
             if others:  # otherwise the whole response would be passed over in silence
                 raise CannotParse(
-                    f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
+                    f"The event is not of the format {self.name} but of {' or '.join(others)}: {shortened(body)}",
                     hint=f"Name the format {' or '.join(map(repr, others))}.",
                 )
         if (error := self.error_in(body)) is not None:
@@ -67,7 +70,8 @@ class StreamAssembler:
         try:
             self.add(body)
         except InvalidItem as error:
-            raise CannotParse(f"The {self._name} event cannot be kept: {error}") from error
+            raise CannotParse(f"The {self.name} event cannot be kept: {error}") from error
+        self.has_events = True
 
     @property
     def partial(self) -> Response:
@@ -89,9 +93,20 @@ class StreamAssembler:
         try:
             return self._parse(self.body, self._headers)
         except FormatError as error:
-            if isinstance(error.__cause__, InvalidItem | InvalidOption):  # what has come cannot be stored
-                raise
-            return Response(format=self._name)  # nothing has come yet that could be read
+            if not isinstance(error.__cause__, InvalidItem | InvalidOption):
+                return Response(format=self.name)  # nothing has come yet that could be read
+        return self._parse(storable(self.body)[0], self._headers)  # something is nested too deeply
+
+
+def input_of(text: str) -> Any:
+    """The input of a call, which came as text; the text where it is not JSON (yet), or too deep for a body of JSON."""
+    try:
+        value = loads(text)
+        if text.count("[") + text.count("{") > _DEEP:
+            check_depth(value, _DEEP)
+    except ValueError:  # InvalidItem, too
+        return text
+    return value
 
 
 def _is_event_of(event: JsonObject, signs: Signs) -> bool:
