@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.fields import ERRORS, NAME, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, own_parts, wire_parts
-from threadkeep.formats.shared.arguments import is_json
+from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.parts import native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
@@ -67,7 +67,7 @@ def _input(item: JsonObject, context: Context) -> Any:
     if item["type"] == "custom_tool_call":
         return {"input": item.get("input") or ""}
     arguments = item.get("arguments")
-    value = loads(arguments) if isinstance(arguments, str) and is_json(arguments) else arguments
+    value = object_of(arguments) if isinstance(arguments, str) else arguments
     if isinstance(value, dict):
         return value
     detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."

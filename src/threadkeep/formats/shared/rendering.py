@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from threadkeep.domain.jsontext import PLAIN, JsonObject, dumps, encode
+from threadkeep.domain.jsontext import PLAIN, REQUEST_DEPTH, JsonObject, dumps, encode
 from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import Entry, entry_of
@@ -168,4 +168,4 @@ class PlainRendered(Rendered):
         try:
             return orjson.dumps(self.source)
         except TypeError:  # arguments are stored as text, and may hold longer integers once they are read
-            return dumps(self.source)
+            return dumps(self.source, REQUEST_DEPTH)

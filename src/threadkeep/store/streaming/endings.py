@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from json import JSONDecodeError
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from threadkeep.db.dialects import check_sizes
 from threadkeep.domain.items import Item, Message
-from threadkeep.domain.jsontext import dumps, storable
+from threadkeep.domain.jsontext import bytes_as_text, dumps, shallow, storable
+from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
-from threadkeep.errors import InvalidItem, InvalidOption, TooLarge
-from threadkeep.formats.shared.streams import BROKEN_OFF, StreamAssembler
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge
+from threadkeep.formats.shared.streams import BROKEN_OFF, NOT_KEPT, StreamAssembler
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import ItemRecord, encode_item
 from threadkeep.store.ledger import CallInfo, attempt_of, json_text
@@ -24,8 +26,9 @@ from threadkeep.store.prices import PriceBook
 from threadkeep.store.responses import NewResponse, response_columns
 
 LEAVING: Final = (asyncio.CancelledError, GeneratorExit)  # how a task or generator is told to stop: not a failure
-NOT_KEPT: Final = "not_kept"  # why a response is incomplete of which a part is kept as text, and the key of texts
+REASON: Final = "not_kept"  # why a response is incomplete of which a part is kept as text, and the key of texts
 KEPT: Final = 20_000  # characters that are kept of such a text; every server takes these
+PROBLEMS: Final = 10  # that are told
 LOG: Final = logging.getLogger("threadkeep.streams")
 _ROOM: Final = "x" * KEPT
 _TEXTS: Final = ("provider_response_id", "model", "finish_reason")  # columns of a response that hold a text …
@@ -66,22 +69,21 @@ class Ending:
         response = _left(_assembled(assembler), error, is_cancelled=is_cancelled)
         records: list[ItemRecord] = []
         output: list[Item] = []
-        problems: list[str] = []
+        problems = list(assembler.problems)
         for item in response.output:
             try:
                 record = encode_item(item.to_object(), model=response.model)
             except (InvalidItem, InvalidOption) as problem:
-                output.append(_note(item, problem))
-                records.append(encode_item(output[-1].to_object(), model=response.model))
+                item = _note(item, problem)  # noqa: PLW2901
+                record = encode_item(item.to_object(), model=response.model)
                 problems.append(str(problem))
-            else:
-                output.append(item)
-                records.append(record)
+            output.append(item)
+            records.append(record)
         reason: Any = response.error
         if reason is None and not isinstance(error, LEAVING):
             reason = error
         attempt = attempt_of(response, str(response.format), call.info, call.prices, call.model, reason)
-        body = storable(assembler.body)[1] if assembler.has_events else None
+        body = dumps(storable(assembler.body)) if assembler.has_events else None
         ending = cls(response, NewResponse(records, body, attempt, response_columns(response, attempt.format), key))
         if problems:
             ending._mark(output, problems)
@@ -111,8 +113,8 @@ class Ending:
 
     def _mark(self, output: list[Item], problems: list[str]) -> None:
         """Say that the output is not all of what came."""
-        details = self.response.incomplete_details
-        details = {"reason": NOT_KEPT, **(details if isinstance(details, Mapping) else {}), NOT_KEPT: problems}
+        details, problems = self.response.incomplete_details, list(dict.fromkeys(problems))[:PROBLEMS]
+        details = {"reason": REASON, **(details if isinstance(details, Mapping) else {}), REASON: problems}
         status = self.response.status if self.response.status in ("failed", CANCELLED) else INCOMPLETE
         LOG.warning("A part of a streamed response is kept as text: %s", "; ".join(problems))
         self.response = self.response.model_copy(
@@ -122,13 +124,33 @@ class Ending:
         self.new.attempt.status = status
 
 
+def keepable_event(event: Any) -> tuple[Any, bytes]:
+    """An event as it is kept, and its JSON text; NOT_KEPT says in it what is not as it came.
+
+    Raises:
+        CannotParse: it is not JSON.
+    """
+    try:
+        value = bytes_as_text(body_object(event))
+        return value, dumps(value)
+    except InvalidItem as error:
+        problem, value = str(error), shallow(body_object(event))
+    except CannotParse as error:  # JSON that Python cannot read is an event
+        if isinstance(error.__cause__, JSONDecodeError):
+            raise
+        problem, value = f"{error.__cause__}: {shown(event)}", {}
+    if isinstance(value, dict):
+        value[NOT_KEPT] = problem
+    return value, dumps(value)
+
+
 def _assembled(assembler: StreamAssembler) -> Response:
     """The response as far as it has come; where it cannot be read, its body as a text."""
     try:
         return assembler.response
     except Exception as error:
         LOG.exception("A streamed response could not be read; it is kept as text.")
-        text = dumps(storable(assembler.body)[1].decode()[:KEPT]).decode()
+        text = dumps(storable(assembler.body)).decode()[:KEPT]
         failure = {"type": type(error).__name__, "message": str(error)}
         output = [Message(role="assistant", content=text)]
         return Response(format=assembler.name, status="failed", error=failure, output=output)
@@ -145,7 +167,7 @@ def _left(response: Response, error: BaseException | None, *, is_cancelled: bool
 
 def _note(item: Item, problem: Exception) -> Message:
     """A message that stands for an item which cannot be stored."""
-    text = item.text if isinstance(item, Message) else storable(item.to_object())[1].decode()
+    text = item.text if isinstance(item, Message) else dumps(storable(item.to_object())).decode()
     return Message(role="assistant", content=f"[Not kept as it came: {problem}]\n{text[:KEPT]}")
 
 
@@ -159,4 +181,4 @@ def _misfit(connection: Connection, rows: list[dict[str, Any]], *columns: str) -
 
 
 def _shortened(text: str | None) -> dict[str, str] | None:
-    return None if text is None else {NOT_KEPT: text[:KEPT]}
+    return None if text is None else {REASON: text[:KEPT]}

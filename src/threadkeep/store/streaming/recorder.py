@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import storable
-from threadkeep.domain.objects import body_object, shown
+from threadkeep.domain.objects import shown
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
@@ -26,7 +25,7 @@ from threadkeep.store.ledger import CallInfo, check_call
 from threadkeep.store.positions import AppendOptions, head_check, idempotency_key
 from threadkeep.store.responses import request_info
 from threadkeep.store.streaming import lifecycle
-from threadkeep.store.streaming.endings import Ending, StreamCall
+from threadkeep.store.streaming.endings import Ending, StreamCall, keepable_event
 from threadkeep.store.streaming.heartbeat import Heartbeat
 from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
 
@@ -118,7 +117,7 @@ class StreamWriter:
         self._get_number()
         if self.response is not None or (isinstance(event, str | bytes) and event.strip() in _DONE):
             return False
-        value, text = storable(body_object(event))
+        value, text = keepable_event(event)
         self.assembler.feed(value)
         self._events += [text, b"\n"]
         self._size += len(text) + 1
