@@ -20,6 +20,8 @@ ERRORS: list[tuple[ThreadkeepError, dict[str, Any]]] = [
     (errors.NotFound("There is no tenant 'a'.", hint="Create it with create_tenant('a')."), {}),
     (errors.InvalidOption("must be a number, not 'x'.", argument="limit", hint="Pass limit=50."), {}),
     (errors.InvalidItem("is not a list.", argument="output"), {}),
+    (errors.DamagedRow("items", "position 3", "no JSON"), {"table": "items", "row": "position 3"}),
+    (errors.PoolExhausted(), {}),
     (errors.TooLarge("The row is too large."), {}),
     (errors.FormatError("It failed."), {}),
     (errors.UnknownFormat("x", ["gemini", "messages"]), {"name": "x"}),

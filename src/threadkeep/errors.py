@@ -6,6 +6,8 @@
     ├── NotFound (LookupError)            no such conversation, tenant, item or branch, or it belongs to someone else
     ├── InvalidOption (ValueError)        an argument or setting that cannot be used
     ├── InvalidItem (ValueError)          an item or content part that cannot be stored
+    ├── DamagedRow                        a row of the database cannot be read
+    ├── PoolExhausted                     all connections of the engine's pool are in use
     ├── TooLarge                          a value over a limit of the library or the database server
     ├── FormatError
     │   ├── UnknownFormat                 no wire format has that name
@@ -35,10 +37,23 @@ All of them can be copied and pickled.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from threadkeep.domain.rendering import Loss, Repair
+
+
+_shown = Repr()
+_shown.maxstring = _shown.maxother = 80
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short, whatever its size."""
+    try:
+        return _shown.repr(value)
+    except ValueError:  # an integer of too many digits
+        return f"a very large {type(value).__name__}"
 
 
 class ThreadkeepError(Exception):
@@ -86,6 +101,27 @@ class TooLarge(ThreadkeepError):
     """A value is over a limit; nothing was written."""
 
 
+class DamagedRow(ThreadkeepError):
+    """A row of the database cannot be read: something else has changed it. `table` and `row` say which one."""
+
+    def __init__(self, table: str, row: str, reason: object) -> None:
+        self.table, self.row = table, row
+        super().__init__(
+            f"The row of threadkeep_{table} with {row} cannot be read: {reason}.",
+            hint="Something other than threadkeep has changed it; restore it from a backup.",
+        )
+
+
+class PoolExhausted(ThreadkeepError):
+    """All connections of the engine's pool were in use for as long as it waits; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "All connections of the pool are in use, and none became free in time.",
+            hint="Use fewer threads or tasks at once, or pass an engine with a larger pool_size.",
+        )
+
+
 class FormatError(ThreadkeepError):
     """Base class of the errors about wire formats."""
 
@@ -95,7 +131,7 @@ class UnknownFormat(FormatError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.name = name
-        super().__init__(f"There is no format {name!r}.", hint=f"Known formats: {', '.join(known)}.")
+        super().__init__(f"There is no format {shown(name)}.", hint=f"Known formats: {', '.join(known)}.")
 
 
 class CannotRender(FormatError):
@@ -188,8 +224,8 @@ class ResponseInProgress(Conflict):
         self.number, self.branch, self.retry_after = number, branch, retry_after
         super().__init__(
             f"Response {number} is still being streamed on branch {branch}.",
-            hint="Try again after `retry_after` seconds, or "
-            'pass on_conflict="append", which ends it where it is, or on_conflict="branch".',
+            hint="Try again after `retry_after` seconds. Unless it has the same idempotency key, "
+            'on_conflict="append" ends it where it is, and on_conflict="branch" leaves it alone.',
         )
 
 

@@ -86,7 +86,7 @@ def test_sql_is_for_the_dialect_of_the_url() -> None:
     [
         ("nonsense", 2, "not a database URL"),
         ("oracle://me@here/x", 2, "SQLite, PostgreSQL, MySQL and MariaDB"),
-        ("sqlite:////nowhere/at/all/x.db", 1, "The database says: unable to open database file"),
+        ("sqlite:////nowhere/at/all/x.db", 2, "There is no directory '/nowhere/at/all'"),
         ("postgresql://me:secret@127.0.0.1:1/x", 1, "The database says: connection failed"),
         ("mysql://me:secret@127.0.0.1:1/x", 1, "The database says: (2003"),
     ],

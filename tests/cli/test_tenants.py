@@ -37,6 +37,16 @@ def test_tenants_are_made_listed_and_deleted(shared: Cli) -> None:
     shared("ls", "--tenant", "acme", code=3)
 
 
+def test_ls_says_that_there_are_other_tenants(shared: Cli) -> None:
+    assert "--tenant" not in shared("ls").err
+    for name in ("acme", "bravo", "charlie", "delta"):
+        shared("tenants", "create", name)
+    told = "--tenant NAME shows those of 'acme', 'bravo', 'charlie' and 1 more"
+    assert told in shared("ls").err
+    assert told in shared("ls", "--json").err
+    assert "--tenant" not in shared("ls", "--tenant", "acme").err
+
+
 def test_nothing_is_deleted_without_a_yes(shared: Cli) -> None:
     shared("tenants", "create", "acme")
     assert "--yes" in shared("tenants", "delete", "acme", code=2).err
@@ -45,6 +55,8 @@ def test_nothing_is_deleted_without_a_yes(shared: Cli) -> None:
 
 def test_what_is_stored_without_a_tenant_is_of_the_default_one(shared: Cli) -> None:
     shared("ls")
+    assert names(shared) == []
+    shared("import", "-", "--format", "open_responses", input='{"model": "m", "input": "Hi"}')
     assert names(shared) == ["default"]
 
 

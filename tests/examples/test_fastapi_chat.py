@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import multiprocessing
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +19,8 @@ from starlette.requests import ClientDisconnect
 from threadkeep import Store
 
 FILE = Path(__file__).parents[2] / "examples" / "fastapi_chat.py"
-MOST_LINES = 80
+MOST_LINES = 120
+LEAVING_KEY = "left"
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -159,14 +162,17 @@ def test_others_find_nothing(chat: Any, provider: Provider) -> None:
     browsing(chat, visit)
 
 
-def test_a_retry_with_a_key_says_it_once(chat: Any, provider: Provider) -> None:
-    provider.scripts = [["Hello"], ["Hello again"]]
+def test_a_retry_makes_one_answer_and_one_bill(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Hello"]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
         url = await new_conversation(browser)
         for _ in range(2):
-            await browser.post(f"{url}/messages", json={"text": "Hi"}, headers={"Idempotency-Key": "message-1"})
-        assert texts((await browser.get(url)).json())[0::2] == ["Hi", "Hello again"]
+            response = await browser.post(f"{url}/messages", json={"text": "Hi"}, headers={"Idempotency-Key": "1"})
+            assert response.text == "Hello"
+        assert texts((await browser.get(url)).json()) == ["Hi", "Hello"]
+        [row] = (await browser.get("/usage")).json()
+        assert (row["attempts"], row["total_tokens"]) == (1, 15)
 
     browsing(chat, visit)
 
@@ -213,7 +219,7 @@ async def leave(app: Any, path: str, body: dict[str, Any], after: int, version: 
             if len(received) == after:
                 gone.set()
 
-    headers = [(b"content-type", b"application/json"), (b"x-user", b"ann")]
+    headers = [(b"content-type", b"application/json"), (b"x-user", b"ann"), (b"idempotency-key", LEAVING_KEY.encode())]
     scope = {
         "type": "http", "asgi": {"version": "3.0", "spec_version": version}, "http_version": "1.1", "method": "POST",
         "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "scheme": "http",
@@ -227,22 +233,64 @@ async def leave(app: Any, path: str, body: dict[str, Any], after: int, version: 
 
 @pytest.mark.parametrize("version", ["2.3", "2.4"])
 def test_a_browser_that_leaves_in_mid_stream(chat: Any, provider: Provider, tmp_path: Path, version: str) -> None:
-    """The answer ends there: what came is stored as `cancelled`, and the conversation goes on."""
-    provider.scripts = [[f"{number} " for number in range(1_000)], ["Welcome back."]]
+    """The answer is completed without it, and is there when the request is sent again."""
+    words = [f"{number} " for number in range(100)]
+    provider.scripts = [[*words]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
         url = await new_conversation(browser)
         provider.pause = 0.002
         seen = await leave(chat.app, f"{url}/messages", {"text": "Count"}, after=5, version=version)
-        provider.pause = 0.0
-        first, partial = texts((await browser.get(url)).json())
-        assert first == "Count"
-        assert partial.startswith(seen.decode())
-        assert len(partial.split()) < 500
-        assert (await browser.post(f"{url}/messages", json={"text": "I am back"})).text == "Welcome back."
+        assert "".join(words).startswith(seen.decode())
+        response = await retried(browser, f"{url}/messages", {"text": "Count"}, LEAVING_KEY)
+        assert response.text == "".join(words)
+        assert texts((await browser.get(url)).json()) == ["Count", "".join(words)]
 
     browsing(chat, visit)
-    assert statuses(tmp_path) == ["cancelled", "completed"]
+    assert statuses(tmp_path) == ["completed"]
+    assert len(provider.payloads) == 1
+
+
+async def retried(browser: httpx2.AsyncClient, url: str, body: Any, key: str) -> httpx2.Response:
+    """The answer to a request that is sent again for as long as the server says when to."""
+    while True:
+        response = await browser.post(url, json=body, headers={"Idempotency-Key": key})
+        if response.status_code != 409:
+            return response
+        await asyncio.sleep(int(response.headers["Retry-After"]) / 10)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_in_mid_stream(
+    chat: Any, provider: Provider, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The same request answers anew: what the killed server had stored stays on a branch that nobody is shown."""
+    with Store(f"sqlite:///{tmp_path}/chat.db", prices=[]) as store:
+        conversation = store.for_user("ann").create_conversation(model="m")
+        url, body = f"/conversations/{conversation.id}/messages", {"text": "Count"}
+
+        async def ask_forever(browser: httpx2.AsyncClient) -> None:
+            provider.scripts, provider.pause = [["word "] * 100_000], 0.01
+            await browser.post(url, json=body, headers={"Idempotency-Key": "1"})
+
+        process = multiprocessing.get_context("fork").Process(target=browsing, args=(chat, ask_forever))
+        process.start()
+        request.addfinalizer(process.kill)
+        while not store.usage(by=("status",), conversation_id=conversation.id) and not list(conversation.responses()):
+            time.sleep(0.05)
+        time.sleep(1)
+        process.kill()
+        process.join()
+        provider.scripts = [["Two."]]
+
+        async def visit(browser: httpx2.AsyncClient) -> None:
+            assert (await retried(browser, url, body, "1")).text == "Two."
+            assert (await retried(browser, url, body, "1")).text == "Two."
+            assert texts((await browser.get(url.removesuffix("/messages"))).json()) == ["Count", "Two."]
+
+        browsing(chat, visit)
+        assert len(provider.payloads) == 1
+        assert [row.status for row in conversation.responses()] == ["incomplete", "completed"]
 
 
 def test_a_second_message_meanwhile_is_refused(chat: Any, provider: Provider) -> None:
@@ -257,6 +305,7 @@ def test_a_second_message_meanwhile_is_refused(chat: Any, provider: Provider) ->
         second = await browser.post(f"{url}/messages", json={"text": "Hurry"})
         assert second.status_code == 409
         assert "still being streamed" in second.json()["detail"]
+        assert 1 <= int(second.headers["Retry-After"]) <= 5
         assert (await first).text == "slow" * 50
 
     browsing(chat, visit)

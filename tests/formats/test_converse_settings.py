@@ -171,7 +171,10 @@ def test_a_schema_is_asked_for_with_a_schema() -> None:
     [
         (CLAUDE, {"effort": "high"}, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}, ([], [])),
         (CLAUDE, {"budget_tokens": 2000}, {"thinking": {"type": "enabled", "budget_tokens": 2000}}, ([], [])),
-        (CLAUDE, {"effort": "minimal"}, None, ([], [])),
+        (CLAUDE, {"effort": "minimal"}, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}},
+         ([], ["range"])),
+        (CLAUDE, {"effort": "none", "budget_tokens": 2000}, {"thinking": {"type": "enabled", "budget_tokens": 2000}},
+         (["option"], [])),
         ("anthropic.claude-3-7-sonnet", {"budget_tokens": 1024, "effort": "low"},
          {"thinking": {"type": "enabled", "budget_tokens": 1024}}, (["option"], [])),
         ("us.amazon.nova-2-lite-v1:0", {"effort": "low"},
@@ -180,7 +183,7 @@ def test_a_schema_is_asked_for_with_a_schema() -> None:
          {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "high"}}, ([], ["range"])),
         ("openai.gpt-oss-120b-1:0", {"effort": "medium", "summary": "auto"}, {"reasoning_effort": "medium"}, ([], [])),
         ("qwen.qwen3-32b-v1:0", {"effort": "high"}, {"reasoning_config": "high"}, ([], [])),
-        ("qwen.qwen3-32b-v1:0", {"effort": "none"}, None, ([], [])),
+        ("qwen.qwen3-32b-v1:0", {"effort": "none"}, None, (["option"], [])),
         ("amazon.nova-lite-v1:0", {"effort": "high", "budget_tokens": 5}, None, (["option", "option"], [])),
     ],
 )  # fmt: skip

@@ -76,7 +76,8 @@ def test_input_and_output_are_the_total(format_name: FormatName) -> None:
             assert usage.input_tokens is not None, name
             assert usage.output_tokens is not None, name
             assert usage.input_tokens + usage.output_tokens == usage.total_tokens, name
-            assert (usage.cached_tokens or 0) <= usage.input_tokens, name
+            if format_name != "chat_completion":  # where xAI on Azure states more cached tokens than input
+                assert (usage.cached_tokens or 0) <= usage.input_tokens, name
             assert (usage.reasoning_tokens or 0) <= usage.output_tokens, name
 
 

@@ -10,7 +10,7 @@ from tests.formats.factories import answer, assistant, call, codes, output, reas
 from threadkeep.domain.content import PARTS
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.rendering import Rendered, RenderOptions
-from threadkeep.errors import LossError
+from threadkeep.errors import ItemRefused, LossError
 from threadkeep.formats import get_format
 from threadkeep.formats.gemini import parts, turns
 from threadkeep.formats.gemini.calls import NO_SIGNATURE
@@ -148,13 +148,20 @@ def test_custom_calls_are_calls_with_their_input() -> None:
         ('{"n": NaN}', ["malformed_arguments"]),
         ('{"n": 1e999}', ["malformed_arguments"]),
         ('{"n":' + "[" * 300 + "]" * 300 + "}", ["malformed_arguments"]),
-        (" ", ["empty_arguments"]),
+        ("", ["malformed_arguments"]),
+        (" ", ["malformed_arguments"]),
     ],
 )
 def test_arguments_that_are_no_object_become_an_empty_one(arguments: str, repair: list[str]) -> None:
     found = rendered(user("Go"), call("a", arguments=arguments), output("a"))
     assert found.payload["contents"][1]["parts"][0]["functionCall"]["args"] == {}
     assert codes(found)[1] == repair
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "[1]"])
+def test_arguments_that_are_no_object_are_refused_where_the_request_must_be_exact(arguments: str) -> None:
+    with pytest.raises(ItemRefused):
+        rendered(user("Go"), call("a", arguments=arguments), output("a"), options=RenderOptions(strict=True))
 
 
 def test_large_numbers_and_lone_surrogates_are_sent_as_they_are() -> None:

@@ -49,7 +49,8 @@ def head(**settings: Any) -> tuple[dict[str, Any], list[str], list[str]]:
         ({"reasoning": {"budget_tokens": 500}, "max_output_tokens": 900}, {"max_tokens": 900}, ["option"], []),
         ({"reasoning": {"budget_tokens": 0}}, {"thinking": {"type": "disabled"}, "max_tokens": 4096}, [], []),
         ({"reasoning": {"budget_tokens": -1}}, {"max_tokens": 4096}, ["option"], []),
-        ({"reasoning": {"effort": "minimal"}}, {"max_tokens": 4096}, ["option"], []),
+        ({"reasoning": {"effort": "minimal"}}, {"output_config": {"effort": "low"}, "max_tokens": 4096}, [], ["range"]),
+        ({"reasoning": {"effort": "none"}}, {"max_tokens": 4096}, ["option"], []),
         ({"reasoning": {"type": "sometimes"}}, {"max_tokens": 4096}, ["option"], []),
         ({"reasoning": {"type": "between_tools"}}, {"thinking": {"type": "between_tools"}, "max_tokens": 4096}, [], []),
         (

@@ -217,7 +217,25 @@ def test_stream_events_name_the_assembler() -> None:
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        ({"prompt_tokens": 9, "completion_tokens": 201, "total_tokens": 585}, (384, 201, 585)),
+        ({"prompt_tokens": 9, "completion_tokens": 201, "total_tokens": 585}, (9, 576, 585)),
+        (
+            {
+                "prompt_tokens": 9, "completion_tokens": 248, "total_tokens": 632,
+                "prompt_tokens_details": {"audio_tokens": 375},
+            },
+            (384, 248, 632),
+        ),
+        ({"prompt_tokens": 35, "completion_tokens": 12, "total_tokens": 109}, (35, 74, 109)),
+        *(
+            (
+                {
+                    "prompt_tokens": 249, "completion_tokens": 40, "total_tokens": 289,
+                    "prompt_tokens_details": {"cached_tokens": cached},
+                },
+                (249, 40, 289),
+            )
+            for cached in (158, 416)
+        ),
         (
             {
                 "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 18,
@@ -225,7 +243,7 @@ def test_stream_events_name_the_assembler() -> None:
             },
             (10, 8, 18),
         ),
-        ({"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8, "cached_tokens": 163}, (170, 1, 171)),
+        ({"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8, "cached_tokens": 163}, (7, 1, 8)),
         (
             {
                 "prompt_tokens": 2168, "completion_tokens": 100, "total_tokens": 2268,
@@ -238,7 +256,7 @@ def test_stream_events_name_the_assembler() -> None:
                 "prompt_tokens": 5, "completion_tokens": 1,
                 "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5,
             },
-            (100, 1, 101),
+            (5, 1, 6),
         ),
         ({"prompt_tokens": 33, "completion_tokens": 70, "total_tokens": 103, "reasoning_tokens": 739}, (33, 70, 103)),
         ({"prompt_tokens": -7, "completion_tokens": 1, "total_tokens": 8}, (None, 1, 8)),

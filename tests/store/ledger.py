@@ -92,10 +92,13 @@ def _sums(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
         known = [row[name] for row in among if row[name] is not None]
         return sum(known) if known else None
 
+    figures = [row for row in rows if None not in (row["cached_tokens"], row["input_tokens"])]
+    known = [row for row in figures if row["cached_tokens"] <= row["input_tokens"]]
     return {
         "attempts": len(rows),
         **{name: total(name, rows) for name in SUMMED},
-        "cache_known_tokens": total("input_tokens", [row for row in rows if row["cached_tokens"] is not None]),
+        "cached_tokens": total("cached_tokens", known),
+        "cache_known_tokens": total("input_tokens", known),
         "costs": sum(row["cost_nano"] is not None for row in rows),
         "latencies": sum(row["latency_ms"] is not None for row in rows),
     }

@@ -132,6 +132,14 @@ def test_what_nobody_knows_costs_null(given: dict[str, Any]) -> None:
     assert BOOK.cost(served(**given)) is None
 
 
+def test_no_more_cached_input_is_billed_than_there_was_input() -> None:
+    some, all_cached = (
+        BOOK.cost(served(figures=NormalizedUsage(input_tokens=249, cached_tokens=cached, output_tokens=40)))
+        for cached in (416, 249)
+    )
+    assert listed(some) == listed(all_cached)
+
+
 def test_the_price_is_written_down_with_its_version() -> None:
     found = BOOK.cost(served())
     assert found is not None

@@ -202,14 +202,15 @@ def test_server_state_follows_the_answers(store: Any, elsewhere: Any) -> None:
 
 
 def test_a_handle_remembers_what_was_stored_of_a_request(store: Any, conversation: Any) -> None:
-    """A request of a longer conversation cannot have shown items that come later here."""
-    longer = store.create_conversation(model=MODEL, input="One")
+    """A request of another branch cannot have shown items that come later here."""
+    conversation.user("Look it up")
+    longer = conversation.fork()
     for text in ("Two", "Three", "Four"):
         longer.user(text)
-    conversation.user("Look it up")
+    rendered = longer.render("open_responses")
     conversation.add_item({"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"})
     conversation.render("open_responses")
-    conversation.add_response(an_answer("Wait"), "open_responses", rendered=longer.render("open_responses"))
+    conversation.add_response(an_answer("Wait"), "open_responses", rendered=rendered)
     conversation.add_item({"type": "function_call", "call_id": "d", "name": "find", "arguments": "{}"})
     conversation.add_function_call_output(call_id="d", output="Found")
     fresh = store.get_conversation(conversation.id)

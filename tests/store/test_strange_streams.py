@@ -89,7 +89,8 @@ def chat_completion(text: str = '{"k":1}') -> list[Json]:
 
 def open_responses(text: str = "{}") -> list[Json]:
     events = a_stream("Hi", calls=("c",))
-    return json.loads(json.dumps(events).replace('"arguments": "{}"', '"arguments": ' + json.dumps(text)))
+    said: list[Json] = json.loads(json.dumps(events).replace('"arguments": "{}"', '"arguments": ' + json.dumps(text)))
+    return said
 
 
 STREAMS: dict[FormatName, Callable[[], list[Json]]] = {

@@ -24,6 +24,7 @@ from threadkeep import (
 )
 from threadkeep.db.tables import responses
 from threadkeep.formats import NAMES
+from threadkeep.store.streaming.recorder import LEASE_SECONDS
 
 FORMAT = "open_responses"
 WORDS = "one two three four five"
@@ -585,20 +586,41 @@ def test_a_conversation_that_is_being_deleted_too(
     assert (counts["usage_records"], counts["stream_parts"], counts["responses"]) == (1, 0, 0)
 
 
-def test_two_recorders_with_one_key_lose_nothing(conversation: Any, elsewhere: Any) -> None:
-    """A retry that came while the first attempt was still at work, on a branch of its own."""
+@pytest.mark.parametrize("on_conflict", ["raise", "append", "branch"])
+def test_a_key_has_one_recorder_at_a_time(conversation: Any, elsewhere: Any, on_conflict: str) -> None:
+    """A retry that comes while the first attempt is still at work would ask the provider twice."""
     conversation.user("Count")
-    first = left(conversation, *a_stream(WORDS), idempotency_key="key")
-    second = elsewhere.get_conversation(conversation.id).stream_response(
-        FORMAT, idempotency_key="key", on_conflict="branch"
-    )
-    with second:
+    with conversation.stream_response(FORMAT, idempotency_key="key") as first:
+        other = elsewhere.get_conversation(conversation.id)
+        with (
+            pytest.raises(ResponseInProgress) as refused,
+            other.stream_response(FORMAT, idempotency_key="key", on_conflict=on_conflict),
+        ):
+            pass
+        assert (refused.value.number, refused.value.branch) == (first.number, 0)
+        assert 0 < refused.value.retry_after <= LEASE_SECONDS
+        for event in a_stream(WORDS):
+            first.feed(event)
+    assert texts_of(conversation.transcript()) == ["Count", WORDS]
+    with other.stream_response(FORMAT, idempotency_key="key", on_conflict=on_conflict) as again:
+        assert (again.replayed, again.response.text) == (True, WORDS)
+
+
+def test_a_key_of_a_recorder_that_is_gone_is_taken_over_on_a_branch(
+    conversation: Any, elsewhere: Any, watching: Engine
+) -> None:
+    """The answer to the same request goes beside what was left of the first one."""
+    position = conversation.user("Count").position
+    rendered = conversation.render(FORMAT)
+    left(conversation, *beginning(WORDS), idempotency_key="key")
+    expire(watching)
+    other = elsewhere.get_conversation(conversation.id)
+    at = {"expected_head": position, "on_conflict": "branch"}
+    with other.stream_response(FORMAT, rendered=rendered, idempotency_key="key", **at) as recorder:
         for event in a_stream("other words"):
-            second.feed(event)
-        first.__exit__(None, None, None)
-    assert (first.response.stored, second.response.stored) == ((0, 0), (1, 1))
-    assert texts_of(conversation.on_branch(1).transcript()) == ["Count", "other words"]
-    assert streamed(conversation, idempotency_key="key").response.text == WORDS
+            recorder.feed(event)
+    assert [row.status for row in conversation.responses()] == ["incomplete", "completed"]
+    assert texts_of(conversation.on_branch(recorder.branch).transcript()) == ["Count", "other words"]
 
 
 def test_an_erased_user_leaves_no_name_behind(store: Any, tables: Tables) -> None:

@@ -20,7 +20,7 @@ from threadkeep.db.base import PREFIX
 from threadkeep.db.models import Base
 from threadkeep.db.queries.search import INDEX
 from threadkeep.db.types import MYSQL
-from threadkeep.errors import SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
+from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -68,8 +68,8 @@ def migrations_folder() -> Path:
 
 def current(engine: Engine | Connection) -> str | None:
     """The revision of a database; None when it has no tables of threadkeep."""
-    if isinstance(engine, Engine):
-        with engine.connect() as connection:
+    if not isinstance(engine, Connection):
+        with _checked(engine).connect() as connection:
             return current(connection)
     if not inspect(engine).has_table(VERSION_TABLE):
         return None
@@ -177,10 +177,24 @@ def _command(name: str, connection: Connection, revision: str) -> None:
     getattr(command, name)(config, revision)
 
 
+def _checked(engine: object) -> Engine:
+    """The engine that is to be upgraded.
+
+    Raises:
+        InvalidOption: it is none.
+    """
+    if isinstance(engine, Engine):
+        return engine
+    raise InvalidOption(
+        f"must be an Engine, not a value of type {type(engine).__name__}.", argument="engine",
+        hint="Make one with sqlalchemy.create_engine(url), also where the application uses asyncio.",
+    )  # fmt: skip
+
+
 @contextmanager
 def _upgrading(engine: Engine) -> Iterator[Connection]:
     """A connection with a transaction in which nobody else upgrades."""
-    with engine.connect() as connection:
+    with _checked(engine).connect() as connection:
         if engine.dialect.name == "sqlite":
             with _upgrading_sqlite(connection):
                 yield connection

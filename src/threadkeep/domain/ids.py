@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Final
 
-from threadkeep.errors import NotFound
+from threadkeep.errors import NotFound, shown
 
 CONVERSATION_PREFIX: Final = "conv_"
 _PUBLIC_ID: Final = re.compile(rf"{CONVERSATION_PREFIX}([0-9a-f]{{32}})")  # one id has one spelling
@@ -30,10 +30,11 @@ class KeyMaker:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._renew()
+        self.renew()
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Take another node number: in a new process, which may have inherited a lock that is held for ever."""
+        self._lock = threading.Lock()
         self._pid = os.getpid()
         self._node = 1 + secrets.randbelow((1 << _NODE_BITS) - 1)
         now = _ticks()
@@ -43,7 +44,7 @@ class KeyMaker:
         """The next key."""
         with self._lock:
             if self._pid != os.getpid():
-                self._renew()
+                self.renew()
             now, following = _ticks(), self._last + 1
             self._last = max(now, following) if now < _TICKS else following
             milliseconds, counter = divmod(self._last % _TICKS, 1 << _COUNTER_BITS)
@@ -55,6 +56,8 @@ def _ticks() -> int:
 
 
 new_key: Final = KeyMaker()
+if hasattr(os, "register_at_fork"):  # where processes can be forked
+    os.register_at_fork(after_in_child=new_key.renew)
 
 
 def new_public_id() -> bytes:
@@ -74,6 +77,7 @@ def public_id_bytes(text: object) -> bytes:
     if isinstance(text, str) and (found := _PUBLIC_ID.fullmatch(text)):
         return bytes.fromhex(found[1])
     raise NotFound(
-        f"{text!r} is not the id of a conversation: ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits).",
+        f"{shown(text)} is not the id of a conversation: "
+        f"ids look like {CONVERSATION_PREFIX}0197… (32 hexadecimal digits).",
         hint="For an id of your own use find_conversation(external_id=...).",
     )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field, SkipValidation
 
+from threadkeep.domain import foreign
 from threadkeep.domain.content import PARTS, Content, InputText, OutputText, Part, Text, content_from, typed_part
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import JsonList, TypedObject, at, by_type, mismatch, parsed_arguments, shown
@@ -41,8 +42,11 @@ class Message(TypedObject):
         self._fill({"role": role, "content": content, **extra}, "")
 
     @classmethod
-    def _prepare(cls, known: JsonObject, _extras: JsonObject, path: str, /) -> None:
+    def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
         content = known.get("content")
+        if "origin" not in known:
+            foreign.check_message(extras, path)
+            content = foreign.own_content(content, at(path, "content"))
         known["content"] = [] if content is None else content_from(content, known.get("role"), at(path, "content"))
 
     @property
@@ -127,6 +131,7 @@ class FunctionCallOutput(TypedObject):
     @classmethod
     def _prepare(cls, known: JsonObject, _extras: JsonObject, path: str, /) -> None:
         output, output_path = known.get("output"), at(path, "output")
+        output = foreign.own_content(output, output_path) if "origin" not in known else output
         if output is None or isinstance(output, str):
             return
         if isinstance(output, list | tuple):
@@ -209,7 +214,7 @@ def item_from(value: object, path: str = "item") -> Item:
         return Message.read({**value, "type": "message"}, path)
     if not isinstance(kind, str) or not kind:
         raise mismatch(InvalidItem, "the type of an item, such as 'message'", kind, at(path, "type"))
-    if kind in _ONLY_PARTS:
+    if kind in _ONLY_PARTS or (kind in foreign.TYPES and "origin" not in value):
         hint = "Put it into the content of a message."
         raise InvalidItem(f"must be an item, not a content part ({kind}).", argument=path, hint=hint)
     return ITEMS.get(kind, UnknownItem).read(value, path)
@@ -232,7 +237,7 @@ def are_items(values: Sequence[object]) -> bool:
     for value in values:
         data = value if isinstance(value, Mapping) else {}
         kind = data.get("type") if isinstance(data.get("type"), str) else None
-        if "role" in data or (kind and kind not in PARTS) or isinstance(value, Item):
+        if "role" in data or (kind and kind not in PARTS and kind not in foreign.TYPES) or isinstance(value, Item):
             has_items = True
         elif kind not in _ALSO_ITEMS:
             return False

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from threadkeep.errors import InvalidItem
+from threadkeep.errors import DamagedRow, InvalidItem, shown
 
 JsonObject = dict[str, Any]
 
@@ -71,6 +71,14 @@ def loads(text: bytes | str) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:  # also for what is not finite
         return _loads_exactly(data)
+
+
+def loads_stored(text: bytes | str, table: str, row: str) -> Any:
+    """The value of a text that threadkeep wrote; DamagedRow, which names the row, where it is no JSON any more."""
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise DamagedRow(table, row, error) from error
 
 
 def decode(text: bytes, codec: int) -> Any:
@@ -162,7 +170,7 @@ def _encode_exactly(
     for node in _nodes(value):  # the standard library writes other keys as strings, which would not come back
         for key in node if isinstance(node, dict) else ():
             if not isinstance(key, str):
-                raise InvalidItem(f"The key {key!r} of a JSON object must be a string.")
+                raise InvalidItem(f"The key {shown(key)} of a JSON object must be a string.")
     try:
         return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys).encode("ascii")
     except (TypeError, ValueError) as error:

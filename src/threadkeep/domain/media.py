@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Final
+
+from threadkeep.errors import InvalidOption, shown
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 _SCHEME: Final = "data:"
 _BASE64: Final = ";base64"
+_MEDIA_TYPE: Final = re.compile(r"[^\s,/;]+/[^\s,/;]+(?:;[^\s,]+)*")
 
 
 def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MEDIA_TYPE) -> str:
@@ -15,7 +19,12 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
 
     >>> data_url(b"hello", "text/plain")
     'data:text/plain;base64,aGVsbG8='
+
+    Raises:
+        InvalidOption: it is no media type.
     """
+    if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
+        raise InvalidOption(f"must be a media type such as image/png, not {shown(media_type)}.", argument="media_type")
     return f"{_SCHEME}{media_type}{_BASE64},{base64.b64encode(data).decode('ascii')}"
 
 

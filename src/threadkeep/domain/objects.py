@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from reprlib import Repr
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, loads, too_deep
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ThreadkeepError
+from threadkeep.errors import shown as shown  # noqa: PLC0414 - what this layer uses most
 
 E = TypeVar("E", bound=ThreadkeepError)
 ErrorClass = type[InvalidItem | InvalidOption]
@@ -30,16 +30,6 @@ _HOLDERS: Final = {
     "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot", "tool_calls"
 }  # fmt: skip
 _LAST: Final = ("origin", "native")  # fields that are written after all others
-_shown = Repr()
-_shown.maxstring = _shown.maxother = 80
-
-
-def shown(value: object) -> str:
-    """A value for an error message: short, whatever its size."""
-    try:
-        return _shown.repr(value)
-    except ValueError:  # an integer of too many digits
-        return f"a very large {type(value).__name__}"
 
 
 def mismatch(error: type[E], expected: str, value: object, path: str, hint: str | None = None) -> E:

@@ -51,7 +51,7 @@ def string(name: str, value: object) -> str:
 def identifier(name: str, value: object) -> str:
     """Text; ids are often numbers elsewhere."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return string(name, str(value) if is_number else value)
+    return string(name, shown(value) if is_number else value)
 
 
 def number(name: str, value: object) -> float:

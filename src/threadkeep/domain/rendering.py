@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, TypedDict
 
 from threadkeep.domain.context_caches import ContextCache
-from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
+from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import dialect_name
 from threadkeep.errors import InvalidOption, ItemRefused, LossError
@@ -204,6 +204,7 @@ class Rendered:
         head: position of the last item that was rendered; -1 when there was none.
         view: the options that shaped it, to be recorded with the response.
         configured: what names the stored session options and tools that it was rendered with; None for detached ones.
+        conversation_id: the conversation that it was rendered from; None for detached ones.
     """
 
     losses: list[Loss]
@@ -213,11 +214,15 @@ class Rendered:
     view: JsonObject
     source: JsonObject | bytes = field(repr=False)
     configured: tuple[bytes, bytes | None] | None = field(default=None, repr=False, compare=False)
+    conversation_id: str | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def payload(self) -> JsonObject:
         """The request as a dict, for the provider's SDK."""
-        return loads(self.source) if isinstance(self.source, bytes) else self.source
+        if isinstance(self.source, bytes):
+            payload: JsonObject = loads_stored(self.source, "items", "a position that transcript() names")
+            return payload
+        return self.source
 
     @cached_property
     def body(self) -> bytes:

@@ -75,7 +75,8 @@ class UsageRow:
             `NormalizedUsage`.
         cost_nano: in nano-USD; `costs` says of how many attempts it is known.
         latency_ms: the sum of all latencies; `latencies` says of how many attempts one is known.
-        cache_known_tokens: input of the attempts that say how much of it came from the cache.
+        cache_known_tokens: input of the attempts that say how much of it came from the cache. Attempts that report more
+            cached tokens than input count in neither figure.
     """
 
     __slots__ = ("_columns", "_values")  # keys, then sums

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
 
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments
-from threadkeep.errors import InvalidOption, ToolNotFound
+from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments, shown
+from threadkeep.errors import CannotParse, InvalidOption, ToolNotFound
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
+
+
+# where a function stands in a tool of Chat Completions, of Bedrock
+_NESTED: Final = ("function", "toolSpec")
+# what others call the parameters of a function: Anthropic, Bedrock (and MCP), Gemini
+_SCHEMAS: Final = ("input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
 
 
 class Tool(TypedObject):
@@ -61,13 +68,21 @@ class FunctionTool(Tool):
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
         if isinstance(extras.get("is_async"), bool):
             known.setdefault("async", extras.pop("is_async"))
-        nested = extras.get("function")
-        if "name" not in known and isinstance(nested, dict):  # the form of Chat Completions
-            del extras["function"]
-            for key, value in nested.items():
+        nested = next((key for key in _NESTED if isinstance(extras.get(key), dict)), None)
+        if "name" not in known and nested is not None:
+            for key, value in extras.pop(nested).items():
                 (known if key in cls._keys else extras).setdefault(key, value)
+        if known.get("parameters") is None and "origin" not in known:
+            known["parameters"] = _schema_in(extras)
         if known.get("name") == "":
             raise InvalidOption("must not be empty.", argument=at(path, "name"))
+
+
+def _schema_in(extras: JsonObject) -> Any:
+    """The schema under a name that others have for it, taken out; Bedrock puts it into an object."""
+    key = next((key for key in _SCHEMAS if isinstance(extras.get(key), dict)), None)
+    schema = None if key is None else extras.pop(key)
+    return schema["json"] if schema and schema.keys() == {"json"} else schema
 
 
 class BuiltinTool(Tool):
@@ -86,7 +101,7 @@ def tool_from(value: object, path: str = "tool") -> Tool:
         hint = "Pass a dict with a `name`, or with a `type`."
         raise mismatch(InvalidOption, "a tool definition", value, path, hint)
     kind = value.get("type")
-    if kind in (None, "function"):
+    if kind in (None, "function") or (kind == "custom" and "input_schema" in value):  # custom: Anthropic's
         return FunctionTool.read({**value, "type": "function"}, path)
     if not isinstance(kind, str) or not kind:
         raise mismatch(InvalidOption, "the type of a tool", kind, at(path, "type"))
@@ -99,7 +114,18 @@ def tools_from(values: object, path: str = "tools") -> list[Tool]:
         return list(values.definitions)
     if isinstance(values, str | bytes | Mapping | Tool) or not isinstance(values, Iterable):
         raise mismatch(InvalidOption, "a ToolRegistry or a list of tool definitions", values, path)
-    return [tool_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
+    return [tool for index, value in enumerate(values) for tool in _tools(value, f"{path}[{index}]")]
+
+
+def _tools(value: object, path: str) -> list[Tool]:
+    match value:
+        case {"functionDeclarations": _} | {"function_declarations": _}:
+            try:
+                request = get_format("gemini").parse_request({"contents": [{"parts": []}], "tools": [value]})
+            except CannotParse as error:
+                raise InvalidOption(error.message, argument=path) from error
+            return request.tool_definitions
+    return [tool_from(value, path)]
 
 
 def with_tools(tools: Sequence[JsonObject], added: Iterable[Tool]) -> list[JsonObject]:
@@ -184,7 +210,7 @@ class ToolRegistry:
             InvalidOption: the handler cannot be called.
         """
         if name not in self._definitions:
-            raise ToolNotFound(f"There is no tool {name!r}.", hint="Register it first.")
+            raise ToolNotFound(f"There is no tool {shown(name)}.", hint="Register it first.")
         if not callable(handler):
             raise mismatch(InvalidOption, "a function", handler, "handler")
         self._handlers[name] = handler
@@ -209,9 +235,9 @@ class ToolRegistry:
             ToolNotFound: there is no tool of one of these names.
         """
         for name in names:
-            if name not in self._definitions:
+            if not isinstance(name, str) or name not in self._definitions:
                 known = ", ".join(self._definitions) or "none"
-                raise ToolNotFound(f"There is no tool {name!r} in the registry. Registered tools: {known}.")
+                raise ToolNotFound(f"There is no tool {shown(name)} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions
 
     def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
@@ -226,7 +252,7 @@ class ToolRegistry:
         handler = self._handlers.get(name)
         if handler is None:
             known = ", ".join(self._handlers) or "none"
-            raise ToolNotFound(f"There is no handler for the tool {name!r}. Tools with handlers: {known}.")
+            raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
             values = parsed_arguments(arguments, f"for the tool {name!r}")
@@ -250,6 +276,14 @@ _default = [ToolRegistry()]
 def default_registry() -> ToolRegistry:
     """The registry that `register_tool` fills and that `use_tools` takes from when it is given none."""
     return _default[0]
+
+
+def source_registry(registry: object) -> ToolRegistry:
+    """The registry that tools are taken from; None stands for the default one."""
+    source = default_registry() if registry is None else registry
+    if not isinstance(source, ToolRegistry):
+        raise mismatch(InvalidOption, "a ToolRegistry", source, "registry")
+    return source
 
 
 def register_tool(
@@ -321,10 +355,7 @@ class ToolList:
             ToolNotFound: the registry has no function of one of these names; nothing was added.
             InvalidOption: it is not a registry.
         """
-        source = default_registry() if registry is None else registry
-        if not isinstance(source, ToolRegistry):
-            raise mismatch(InvalidOption, "a ToolRegistry", source, "registry")
-        result = source.chosen(names)
+        result = source_registry(registry).chosen(names)
         self._tools = with_tools(self._tools, result)
         return result
 

@@ -116,9 +116,7 @@ class AsyncStore:
         search: bool = True,
     ) -> None:
         self._run: Runner = run_in_greenlet
-        if isinstance(url, AsyncEngine):
-            engine = url.sync_engine
-        elif is_sqlite(url):
+        if is_sqlite(url):
             self._run, engine = run_in_thread, engine_for(url)
         elif isinstance(url, Engine):
             raise InvalidOption("An AsyncStore on PostgreSQL or MySQL takes a URL or an AsyncEngine, not an Engine.")

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.conversations import branches_of
 from threadkeep.domain.stored import Branch, Page
+from threadkeep.errors import InvalidOption
 from threadkeep.store import positions
 from threadkeep.store.conversations import open_conversation
 from threadkeep.store.handle import Handle
@@ -16,21 +17,24 @@ from threadkeep.store.lineage import ConversationState, get_row
 from threadkeep.store.validation import MAX_POSITION, cursor_position, page_size, whole_number
 
 
-def fork(handle: Handle, at: int | None, key: str | None) -> tuple[ConversationState, bool]:
-    """Make a branch with the items up to and including a position; returns the conversation, on that branch.
+def fork(handle: Handle, at: int | None, before: int | None, key: str | None) -> tuple[ConversationState, bool]:
+    """Make a branch with the items up to and including a position, or before it; returns it, on that branch.
 
     The second value says whether an earlier call with the same key had made it.
     """
-    ref, configs = handle.ref, handle.resources.configs
-    position = None if at is None else whole_number("at", at, MAX_POSITION)
-    key_ = IdempotencyKey.of(key, "fork", [ref.branch, position])
+    ref, configs, is_before = handle.ref, handle.resources.configs, before is not None
+    if is_before and at is not None:
+        raise InvalidOption("cannot be given together with at.", argument="before")
+    name, given = ("before", before) if is_before else ("at", at)
+    position = None if given is None else whole_number(name, given, MAX_POSITION)
+    key_ = IdempotencyKey.of(key, "fork", [ref.branch, position, *([name] if is_before else [])])
 
     def write(connection: Connection) -> tuple[ConversationState, bool]:
         def opened(number: int) -> ConversationState:
             return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
 
         now = datetime.now(UTC)
-        number = positions.fork(connection, ref, position, now)
+        number = positions.fork(connection, ref, position, now, is_before=is_before)
         idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
         keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)
         return opened(number), False

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
@@ -18,8 +17,9 @@ from sqlalchemy.exc import IntegrityError
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries import conversations as queries
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.errors import NotFound
+from threadkeep.store.forking import LOCK, Inheritable
 
 T = TypeVar("T")
 
@@ -48,19 +48,19 @@ class Config(NamedTuple):
     format_cache: dict[str, Any]
 
 
-class ConfigCache:
+class ConfigCache(Inheritable):
     """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, int, bytes], Any] = {}
-        self._lock = Lock()
+        super().__init__()
 
     def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
         """The session options of that hash; not to be changed by the caller."""
         settings: JsonObject | None = self._values.get(("config", tenant, hash_))
         if settings is None:
-            text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar_one()
-            settings = self._keep("config", tenant, hash_, loads(text))
+            text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            settings = self._keep("config", tenant, hash_, loads_stored(text, "configs", _named(hash_)))
         return settings
 
     def tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> list[JsonObject]:
@@ -69,11 +69,13 @@ class ConfigCache:
             return []
         tools: list[JsonObject] | None = self._values.get(("tools", tenant, hash_))
         if tools is None:
-            names = loads(connection.execute(queries.tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar_one())
+            text = connection.execute(queries.tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            names = loads_stored(text, "tool_sets", _named(hash_))
             hashes = [bytes.fromhex(name) for name in names]
             rows = connection.execute(queries.tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
             texts = {bytes(row.hash): row.definition for row in rows}
-            tools = self._keep("tools", tenant, hash_, [loads(texts[hash_]) for hash_ in hashes])
+            found = [loads_stored(texts.get(one, ""), "tool_definitions", _named(one)) for one in hashes]
+            tools = self._keep("tools", tenant, hash_, found)
         return tools
 
     def get(self, connection: Connection, tenant: int, config_hash: bytes, tool_set_hash: bytes | None) -> Config:
@@ -94,20 +96,27 @@ class ConfigCache:
         missing = sorted(hash_ for hash_, settings in known.items() if settings is None)
         if missing:
             for row in connection.execute(queries.configs_of(), {"tenant": tenant, "hashes": missing}):
-                known[bytes(row.hash)] = self._keep("config", tenant, bytes(row.hash), loads(row.config))
+                settings = loads_stored(row.config, "configs", _named(row.hash))
+                known[bytes(row.hash)] = self._keep("config", tenant, bytes(row.hash), settings)
         return {hash_: known[bytes(hash_)] or {} for hash_ in hashes}
 
     def clear(self) -> None:
         """Forget everything; it is read again when it is needed."""
-        with self._lock:
+        with LOCK:
             self._values.clear()
 
+    give_up = clear
+
     def _keep(self, kind: str, tenant: int, hash_: bytes, value: T) -> T:
-        with self._lock:
+        with LOCK:
             self._values[kind, tenant, hash_] = value
             if len(self._values) > CACHED:  # the oldest goes: it is read again when it is needed
                 del self._values[next(iter(self._values))]
         return value
+
+
+def _named(hash_: bytes) -> str:
+    return f"hash {bytes(hash_).hex()}"
 
 
 def settings_text(settings: Mapping[str, Any]) -> Text:

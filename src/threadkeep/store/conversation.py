@@ -16,7 +16,7 @@ from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
-from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, default_registry, tools_from
+from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
 from threadkeep.store import (
     branches,
@@ -340,13 +340,16 @@ class Conversation(ConversationAttributes):
         """What this conversation used: one UsageRow, or with `by` ("response", "model", "day" …) a list of them."""
         return usage.usage_of_conversation(self._handle, by)
 
-    def fork(self, at: int | None = None, *, idempotency_key: str | None = None) -> Self:
+    def fork(self, at: int | None = None, *, before: int | None = None, idempotency_key: str | None = None) -> Self:
         """A handle on a new branch with the items up to and including a position (default: all; -1: none).
+
+        With `before` it has the items before that position, which belongs to an item of this branch.
 
         Raises:
             NotFound: this branch has no such position.
+            InvalidOption: `at` and `before` are both given.
         """
-        conversation, is_replayed = branches.fork(self._handle, at, idempotency_key)
+        conversation, is_replayed = branches.fork(self._handle, at, before, idempotency_key)
         return self._on(conversation, replayed=is_replayed)
 
     def on_branch(self, number: int) -> Self:
@@ -431,7 +434,7 @@ class Conversation(ConversationAttributes):
         Raises:
             ToolNotFound: the registry has no such tool.
         """
-        tools = (registry or default_registry()).chosen(names)
+        tools = source_registry(registry).chosen(names)
         return updates.add_tools(self._handle, "use_tools", tools, idempotency_key)
 
     def remove_tool(self, name: str, *, idempotency_key: str | None = None) -> Tool | None:

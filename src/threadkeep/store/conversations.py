@@ -31,6 +31,7 @@ from threadkeep.store.validation import (
     conversation_cursor,
     cursor_after,
     label_texts,
+    one_of,
     optional_identifier,
     page_size,
     title_text,
@@ -82,7 +83,8 @@ def new_conversation(
     check_names(info, ConversationInfo.__annotations__)
     user_id = optional_identifier("user_id", info.get("user_id"))
     if scope.user is not None and user_id not in {None, scope.user}:
-        raise InvalidOption(f"This store is for the user {scope.user!r}; it creates no conversations for {user_id!r}.")
+        other = shown(user_id)
+        raise InvalidOption(f"This store is for the user {scope.user!r}; it creates no conversations for {other}.")
     owner = scope.user or user_id
     external_id = optional_identifier("external_id", info.get("external_id"))
     title, labels = title_text(info.get("title")), label_texts(info.get("labels"))
@@ -252,13 +254,16 @@ def state_of(
 # Listing
 
 
+def status_filter(status: object) -> str | None:
+    """The status that conversations are to have; None for any."""
+    return None if status is None else one_of("status", status, (ACTIVE, ARCHIVED))
+
+
 def list_conversations(
     transactions: Transactions, scope: Scope, configs: ConfigCache, wanted: Mapping[str, Any]
 ) -> Page[ConversationState]:
     """A page of conversations; see `Store.list_conversations`, whose arguments `wanted` has by name."""
-    status, limit = wanted["status"], page_size(wanted["limit"])
-    if not (status is None or status in (ACTIVE, ARCHIVED)):
-        raise InvalidOption(f'must be "active", "archived" or None (both), not {shown(status)}.', argument="status")
+    status, limit = status_filter(wanted["status"]), page_size(wanted["limit"])
     user, labels = optional_identifier("user_id", wanted["user_id"]), label_texts(wanted["labels"])
     after = conversation_cursor(wanted["after"])
     if scope.user is not None and user not in {None, scope.user}:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from sqlite3 import OperationalError
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -41,9 +43,11 @@ def engine_for(url: str | URL | Engine) -> Engine:
     if isinstance(url, AsyncEngine):
         raise InvalidOption("A Store takes a URL or an Engine; an AsyncEngine is for an AsyncStore.")
     if isinstance(url, Engine):
+        _check_driver(url, is_async=False)
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         return url
+    _check_folder(parsed_url(url))
     engine = _created(create_engine, url, is_async=False)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
@@ -52,7 +56,10 @@ def engine_for(url: str | URL | Engine) -> Engine:
 
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """The engine of an AsyncStore on PostgreSQL or MySQL; errors as in `engine_for`."""
-    return url if isinstance(url, AsyncEngine) else _created(create_async_engine, url, is_async=True)
+    if isinstance(url, AsyncEngine):
+        _check_driver(url.sync_engine, is_async=True)
+        return url
+    return _created(create_async_engine, url, is_async=True)
 
 
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
@@ -117,6 +124,8 @@ def parsed_url(url: Any) -> URL:
         raise InvalidOption(
             f"This is not a database URL: {reason}. Examples: sqlite:///chat.db, postgresql://user@host:5432/db."
         ) from None
+    if "\x00" in "".join(map(str, found[:-1])) or "%00" in str(found):
+        raise InvalidOption("This is not a database URL: there is a NUL character in it.")
     if "@" in (found.host or ""):  # what follows the first @ of the password would be the host, and be shown
         raise InvalidOption("This is not a database URL: there are two @ in it. Write %40 for one in a password.")
     return found
@@ -125,6 +134,12 @@ def parsed_url(url: Any) -> URL:
 def shown_url(url: Any) -> str:
     """A database URL for messages: without its password, and without parameters, which may hold one, too."""
     return parsed_url(url).set(query={}).render_as_string(hide_password=True)
+
+
+def _check_driver(engine: Engine, *, is_async: bool) -> None:
+    """Refuse an engine of a driver that threadkeep does not use, and say which URL to use."""
+    dialect = engine.dialect
+    _resolved(engine.url.set(drivername=f"{dialect.name}+{dialect.driver}"), is_async=is_async)
 
 
 def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
@@ -176,7 +191,15 @@ def _options(url: URL) -> dict[str, Any]:
 
 def is_sqlite_file(url: URL) -> bool:
     """Whether this is SQLite, in a file: connections cost next to nothing there."""
-    return url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
+    name = url.database or ":memory:"
+    return url.get_backend_name() == "sqlite" and ":memory:" not in name and url.query.get("mode") != "memory"
+
+
+def _check_folder(url: URL) -> None:
+    """Refuse the URL of a file where SQLite cannot make one."""
+    name = str(url.database)
+    if is_sqlite_file(url) and not name.startswith("file:") and not (folder := Path(name).parent).is_dir():
+        raise InvalidOption(f"There is no directory {str(folder)!r} for the database.", hint="Create it first.")
 
 
 def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
@@ -191,5 +214,9 @@ def _prepare_sqlite(connection: Any, record: object) -> None:  # noqa: ARG001 - 
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
     if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        cursor.execute("PRAGMA journal_mode=WAL")
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except OperationalError as error:  # a file that may only be read is read as it is
+            if "readonly" not in str(error):
+                raise
     cursor.close()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Lock
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.objects import json_copy
 from threadkeep.domain.options import OptionAttributes
 from threadkeep.domain.tools import Tool, tools_from
@@ -16,6 +15,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.store.config_cache import ConfigCache
+from threadkeep.store.forking import LOCK
 from threadkeep.store.history import HistoryPage, read_history
 from threadkeep.store.history_cache import CachedHistory, HistoryCache, size_of
 from threadkeep.store.item_rows import ItemRecord
@@ -97,7 +97,6 @@ class HandleCache:
         self.head = conversation.lineage.head
         self._key = (conversation.scope.tenant, conversation.row.id, conversation.branch)
         self._histories = histories  # none inside the caller's transaction, which may take items back
-        self._lock = Lock()  # held for moments: never over a statement
         history = None if histories is None else histories.find(self._key, conversation.row.revision)
         self._size = 0 if history is None else history.size
         self._entries: list[Entry] = [] if history is None else history.entries
@@ -108,12 +107,12 @@ class HandleCache:
 
     def history(self) -> tuple[ConversationState, list[Entry], int]:
         """The conversation, its items that were read, and the position below which all of them are."""
-        with self._lock:
+        with LOCK:
             return self.conversation, self._all(), self.next_position
 
     def update(self, page: HistoryPage) -> Snapshot:
         """Take in what was read; returns what a request is rendered from."""
-        with self._lock:
+        with LOCK:
             before = self.next_position
             if page.since == 0:
                 self._replace(page)
@@ -135,7 +134,7 @@ class HandleCache:
 
     def change(self, conversation: ConversationState) -> None:
         """Take in the row, options and tools as they are after a change."""
-        with self._lock:
+        with LOCK:
             self.conversation = conversation
             self._format_cache = {}
 
@@ -145,7 +144,7 @@ class HandleCache:
         """Take in items that this handle wrote itself, so that they need not be read."""
         if not records:
             return
-        with self._lock:
+        with LOCK:
             self.head = first + len(records) - 1
             is_next = first == self.next_position and first > 0
             if self._histories is not None and is_next and revision == self.conversation.row.revision:
@@ -233,7 +232,7 @@ class ConversationAttributes(OptionAttributes):
     def labels(self) -> dict[str, str]:
         """The application's own labels; never sent to a provider."""
         text = self._row.labels
-        return {} if text is None else loads(text)
+        return {} if text is None else loads_stored(text, "conversations", f"public_id {self.id}")
 
     @property
     def status(self) -> str:

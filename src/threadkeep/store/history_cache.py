@@ -12,10 +12,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
-from threading import Lock
 from typing import Any, Final
 
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.store.forking import LOCK, Inheritable
 
 DEFAULT_BYTES: Final = 32 * 1024 * 1024
 ENTRY_BYTES: Final = 300  # what an item takes beside its JSON text
@@ -44,21 +44,23 @@ def size_of(entries: Collection[Entry]) -> int:
 _payload, _rest = (itemgetter(Entry._fields.index(name)) for name in ("payload", "rest"))
 
 
-@dataclass(slots=True)
-class HistoryCache:
+@dataclass(slots=True, eq=False)
+class HistoryCache(Inheritable):
     """The histories of a store, those used last kept longest, within so many bytes of JSON text (0: none are kept)."""
 
     limit: int = DEFAULT_BYTES
     _histories: OrderedDict[BranchKey, CachedHistory] = field(default_factory=OrderedDict)
     _size: int = 0
-    _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        Inheritable.__init__(self)
 
     def find(self, key: BranchKey, revision: int) -> CachedHistory | None:
         """What is kept of a branch at that revision of its conversation."""
         history = self._histories.get(key)
         if history is None or history.revision != revision:
             return None
-        with self._lock:
+        with LOCK:
             if key in self._histories:
                 self._histories.move_to_end(key)
         return history
@@ -68,7 +70,7 @@ class HistoryCache:
         if not self.limit:
             return 0
         history.size = size + size_of(new)
-        with self._lock:
+        with LOCK:
             previous = self._histories.pop(key, None)
             self._size -= 0 if previous is None else previous.size
             if history.size <= self.limit:
@@ -81,6 +83,8 @@ class HistoryCache:
 
     def clear(self) -> None:
         """Forget all histories."""
-        with self._lock:
+        with LOCK:
             self._histories.clear()
             self._size = 0
+
+    give_up = clear

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from threadkeep.db.driver import insert_statement
 from threadkeep.db.queries.keys import append_of, new_outcome
 from threadkeep.db.tables import appends
-from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads_stored
 from threadkeep.errors import IdempotencyConflict
 from threadkeep.store.refs import ConversationRef
 from threadkeep.store.transactions import LostRace, Replay
@@ -60,7 +60,7 @@ def find_outcome(
     request_hash, text = rows[0]
     if bytes(request_hash) != key.request_hash:
         raise IdempotencyConflict(key.key)
-    outcome: JsonObject = loads(text)
+    outcome: JsonObject = loads_stored(text, "appends", f"key {key.key!r}")
     return outcome
 
 

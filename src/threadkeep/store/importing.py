@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 
 from threadkeep.domain.formats import OpenCall, get_format
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, item_from_object
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
 from threadkeep.domain.objects import body_object, dumped, shown
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import CannotParse, InvalidOption
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import paired
 from threadkeep.store import conversations, positions
@@ -45,17 +45,19 @@ def provider_json(value: Any) -> Any:
     return body_object(value) if isinstance(value, str | bytes | bytearray) else _plain(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
+    if depth > MAX_DEPTH:
+        raise CannotParse(f"The request is nested deeper than {MAX_DEPTH} levels.")
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: _plain(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_plain(inner, depth + 1) for inner in value]
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     json = dumped(value)
-    return value if json is value else _plain(json)
+    return value if json is value else _plain(json, depth)
 
 
 # Conversations

@@ -15,14 +15,15 @@ from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_it
 from threadkeep.domain.items import Item, call_output, item_from, item_from_object, items_from, message_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import DamagedRow, InvalidItem
+from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_rows import ENTRY_WIDTH, ItemRecord, author_of, decode_entries, encode_item, insert_items
 from threadkeep.store.lineage import get_lineage, get_row, position_not_found
 from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef, ConversationRef
-from threadkeep.store.validation import MAX_POSITION, cursor_position, identifier, page_size, whole_number
+from threadkeep.store.validation import MAX_POSITION, cursor_position, identifier, one_of, page_size, whole_number
 
 ALL: Final = 2**31 - 1
 
@@ -35,6 +36,7 @@ class AppendResult:
     count: int
     branch: int
     revision: int = -1
+    at: datetime | None = None
 
     @property
     def is_replayed(self) -> bool:
@@ -65,7 +67,7 @@ class NewItems(NamedTuple):
     ) -> AppendResult:
         """Write them at the positions that were reserved, and keep that, with `outcome`, under the key."""
         insert_items(connection, ref, self.records, reservation, now, turns=self.turns)
-        result = AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision)
+        result = AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
         if key is not None:
             where = {"kind": "items", "first": result.first, "count": result.count, "branch": result.branch}
             keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **{**where, **outcome})
@@ -88,7 +90,7 @@ class NewItems(NamedTuple):
         """What a caller gets of them."""
         first, branch, is_replayed = result.first, result.branch, result.is_replayed
         stored = [
-            StoredItem(ref.item_id(position), position, branch, None, item, is_replayed, author_id=author_id)
+            StoredItem(ref.item_id(position), position, branch, None, item, is_replayed, result.at, author_id)
             for position, item in enumerate(self.items, first)
         ]
         if not self.turns:
@@ -165,9 +167,7 @@ def list_items(
     handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
-    if order not in ("asc", "desc"):
-        raise InvalidOption(f'must be "asc" or "desc", not {order!r}.', argument="order")
-    is_descending, size = order == "desc", page_size(limit)
+    is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
     window = ItemWindow(cursor_position(after), cursor_position(before, "before"), size + 1, is_descending)
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
@@ -232,9 +232,16 @@ def _stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[R
             position=entry.position,
             branch=record.branch,
             turn=entry.turn,
-            item=item_from_object(entry.item()),
+            item=_item_of(entry),
             author_id=record.author_id,
             created_at=record.created_at,
         )
         for record, entry in zip(records, entries, strict=True)
     ]
+
+
+def _item_of(entry: Entry) -> Item:
+    try:
+        return item_from_object(entry.item())
+    except InvalidItem as error:
+        raise DamagedRow("items", f"position {entry.position}", error) from error

@@ -201,7 +201,7 @@ def _error_object(error: Any) -> JsonObject | None:
         return {name: value for name, value in fields.items() if value is not None}
     if isinstance(error, BaseException):
         return {"type": type(error).__name__, "message": str(error)}
-    return {"message": str(error)}
+    return {"message": error if isinstance(error, str) else shown(error)}
 
 
 def _milliseconds(value: object) -> int | None:

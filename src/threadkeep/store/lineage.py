@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries.conversations import CONVERSATION_READER, branch_of, conversation_by
 from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import ImportInfo
 from threadkeep.errors import NotFound
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
@@ -107,7 +107,8 @@ def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow) -> Lineage
 
 def lineage_from(branch: Any) -> Lineage:
     """The lineage that the row of a branch holds."""
-    return Lineage(tuple((number, end) for number, end in loads(branch.lineage)), branch.head_position)
+    parts = loads_stored(branch.lineage, "branches", f"number {branch.number}")
+    return Lineage(tuple((number, end) for number, end in parts), branch.head_position)
 
 
 def branch_not_found(ref: BranchRef) -> NotFound:

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, insert
 from threadkeep.db.dialects import returns_updates
 from threadkeep.db.queries.conversations import COUNTER_READER, branch_head, counters_of
 from threadkeep.db.queries.conversations import reservation as reservation_update
-from threadkeep.db.queries.items import position_of
+from threadkeep.db.queries.items import last_position, position_of
 from threadkeep.db.queries.streams import open_response_of
 from threadkeep.db.tables import branches
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
+from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress, shown
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
 from threadkeep.store.refs import BranchRef
@@ -69,7 +69,8 @@ def head_check(options: AppendOptions) -> HeadCheck:
             )
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
-        raise InvalidOption(f"must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}.", argument="on_conflict")
+        words = ", ".join(ON_CONFLICT)
+        raise InvalidOption(f"must be one of {words}, not {shown(on_conflict)}.", argument="on_conflict")
     return HeadCheck(expected, on_conflict)
 
 
@@ -195,8 +196,11 @@ def _find_stream(connection: Connection, ref: BranchRef) -> ResponseInProgress |
     """The response in progress on a branch, as the error that it is to other writers."""
     parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch}
     row = connection.execute(open_response_of(), parameters).one_or_none()
-    if row is None:
-        return None
+    return None if row is None else in_progress(ref, row)
+
+
+def in_progress(ref: BranchRef, row: Any) -> ResponseInProgress:
+    """The error that a response in progress is to other writers; StreamBlocksWrite if its lease is over."""
     if row.lease_until <= row.now:
         raise StreamBlocksWrite(ref, row.number, INCOMPLETE)
     return ResponseInProgress(row.number, ref.branch, (row.lease_until - row.now).total_seconds())
@@ -225,10 +229,14 @@ def _reserve_on_new_branch(
     return reservation
 
 
-def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime) -> int:
-    """Make a branch that shares the items up to a position (None: all of them); returns its number."""
+def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime, *, is_before: bool = False) -> int:
+    """Make a branch that shares the items up to a position (None: all of them), or before it; returns its number."""
     lineage = get_lineage(connection, ref, get_row(connection, ref))
-    return _reserve_on_new_branch(connection, ref, lineage, lineage.head if at is None else at, now, NOTHING).branch
+    position = lineage.head if at is None else at
+    if is_before:
+        _check_position(connection, ref, lineage, position)
+        position = _position_before(connection, ref, lineage, position)
+    return _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
 
 
 def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> None:
@@ -241,6 +249,18 @@ def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, po
             if connection.execute(position_of(), parameters).one_or_none() is not None:
                 return
     raise position_not_found(ref, position, lineage.head)
+
+
+def _position_before(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> int:
+    """The position of the item before another one, -1 for none: positions are counted over all branches."""
+    if position < 0:
+        raise position_not_found(ref, position, lineage.head)
+    for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, position - 1)):
+        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
+        found: int | None = connection.execute(last_position(), parameters).scalar()
+        if found is not None:
+            return found
+    return -1
 
 
 def _update(

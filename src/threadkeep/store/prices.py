@@ -91,8 +91,9 @@ class PriceEntry(NamedTuple):
         """What these figures cost; None where the provider did not count input or output."""
         if figures.input_tokens is None or figures.output_tokens is None:
             return None
-        cached, written = figures.cached_tokens or 0, figures.cache_write_tokens or 0
-        rest = max(figures.input_tokens - cached - written, 0)
+        cached = min(figures.cached_tokens or 0, figures.input_tokens)
+        written = min(figures.cache_write_tokens or 0, figures.input_tokens - cached)
+        rest = figures.input_tokens - cached - written
         amount = (
             rest * self.input + cached * self.cached + written * self.cache_write + figures.output_tokens * self.output
         )

@@ -14,7 +14,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete,
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED, conversation_update
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
@@ -230,7 +230,8 @@ def collect_keys(connection: Connection, tenant: int, after: str) -> str | None:
         select(table.key, table.outcome).where(*conditions, table.key > after).order_by(table.key).limit(BATCH_SIZE)
     )
     rows = connection.execute(statement).all()
-    unused = [row.key for row in rows if not _names_conversation(connection, tenant, loads(row.outcome))]
+    outcomes = [(row.key, loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows]
+    unused = [key for key, outcome in outcomes if not _names_conversation(connection, tenant, outcome)]
     if unused:
         connection.execute(delete(tables.appends).where(*conditions, table.key.in_(unused)))
     last: str | None = rows[-1].key if len(rows) == BATCH_SIZE else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from threadkeep.errors import NotFound
+from threadkeep.errors import NotFound, shown
 
 TENANT_WIDE: Final = 0  # stands for a conversation where an idempotency key belongs to the tenant
 
@@ -61,4 +61,4 @@ class BranchRef(ConversationRef):
 
 def conversation_not_found(id: object) -> NotFound:
     """The error for an id or key under which a scope has no conversation."""
-    return NotFound(f"There is no conversation {id!r} here. It was deleted, or belongs to somebody else.")
+    return NotFound(f"There is no conversation {shown(id)} here. It was deleted, or belongs to somebody else.")

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from threadkeep.db.tables import items, responses
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import item_from_object
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
 from threadkeep.formats.shared.views import UNDONE
@@ -47,6 +47,7 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     else:
         rendered = wire.render(handle.read_snapshot(), options)
     rendered.configured = handle.cache.conversation.hashes  # they may change before the answer comes
+    rendered.conversation_id = handle.ref.public_id
     return rendered
 
 
@@ -66,7 +67,7 @@ def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     rendered = get_format(format).render(snapshot, options)
     if view_then is None:
         rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
-    rendered.configured = then.hashes
+    rendered.configured, rendered.conversation_id = then.hashes, handle.ref.public_id
     return rendered
 
 
@@ -84,7 +85,7 @@ def _read_request(
     then, view = replace(conversation), None
     table = responses.c
     statement = (
-        select(table.branch, table.view, table.config_hash, table.tool_set_hash)
+        select(table.number, table.branch, table.view, table.config_hash, table.tool_set_hash)
         .where(
             table.tenant_id == ref.scope.tenant,
             table.conversation_id == ref.key,
@@ -98,7 +99,8 @@ def _read_request(
     if row is not None:
         then.settings = configs.settings(connection, ref.scope.tenant, row.config_hash)
         then.tools = configs.tools(connection, ref.scope.tenant, row.tool_set_hash)
-        then.hashes, view = ConfigHashes(row.config_hash, row.tool_set_hash), loads(row.view)
+        view = loads_stored(row.view, "responses", f"number {row.number}")
+        then.hashes = ConfigHashes(row.config_hash, row.tool_set_hash)
     page.server_state = None
     if any(then.settings.get(name) for name in SERVER_STATE):
         lineage = Lineage(conversation.lineage.parts, position)

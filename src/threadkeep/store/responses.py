@@ -50,7 +50,14 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
             argument="body",
             hint='Give the body as the provider sent it, or response.to_dict() with the format "open_responses".',
         )
-    value = bytes_as_text(dumped(body))
+    value = dumped(body)
+    if not isinstance(value, dict | list | tuple | int | float | None):
+        raise CannotParse(
+            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is no JSON.",
+            hint="Pass its JSON, such as response.json(), or the SDK's object; stream_response() takes the events of a "
+            "stream.",
+        )
+    value = bytes_as_text(value)
     return dumps(value), value
 
 
@@ -62,12 +69,16 @@ class RequestInfo(NamedTuple):
     hashes: ConfigHashes | None
 
 
-def request_info(rendered: Rendered | None, head: int) -> RequestInfo:
-    """What is known of a request; without one it is taken to have shown everything up to `head`."""
+def request_info(handle: Handle, format: str, rendered: Rendered | None) -> RequestInfo:
+    """What is known of a request; without one it is taken to have shown everything up to the handle's head."""
     if rendered is None:
-        return RequestInfo(None, head, None)
+        return RequestInfo(None, handle.cache.head, None)
     if not isinstance(rendered, Rendered):
         raise InvalidOption(f"must be what render() returned, not {shown(rendered)}.", argument="rendered")
+    found = rendered.conversation_id, rendered.view.get("format")
+    for of, one, wanted in zip(("conversation", "format"), found, (handle.ref.public_id, format), strict=True):
+        if one not in (None, wanted):
+            raise InvalidOption(f"is a request of the {of} {one}, not of {wanted}.", argument="rendered")
     hashes = None if rendered.configured is None else ConfigHashes(*rendered.configured)
     return RequestInfo(rendered.view, rendered.head, hashes)
 
@@ -136,7 +147,7 @@ def add_response(
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
     key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
-    request = request_info(rendered, handle.cache.head)
+    request = request_info(handle, format, rendered)
     try:
         response = wire.parse_response(value, headers)
     except ProviderError as error:  # its ledger row is written, then it is raised

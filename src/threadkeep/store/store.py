@@ -53,17 +53,29 @@ class StoreRoot:
     def __init__(self, engine: Engine, transactions: Transactions, *, has_tenants: bool) -> None:
         self._engine, self._transactions, self._has_tenants = engine, transactions, has_tenants
         self.is_open = False
-        self._default_tenant = 0
+        self._default_tenant = tenants.NO_TENANT
 
-    def open(self) -> int:
-        """Check the schema, or set up an empty SQLite database; returns the default tenant (0 where tenants are)."""
+    def open(self) -> None:
+        """Check the schema, or set up an empty SQLite database."""
         if not self.is_open:
             if self._transactions.read(schema.needs_set_up):
                 schema.upgrade(self._engine)
             if not self._has_tenants:
-                self._default_tenant = tenants.default_tenant(self._transactions)
+                self._default_tenant = tenants.find_default_tenant(self._transactions)
             self.is_open = True
-        return self._default_tenant
+
+    def default_tenant(self, transactions: Transactions, *, create: bool) -> int:
+        """The tenant of a store without tenants; the first call with `create` makes it, so that reads need not write.
+
+        In the caller's transaction it may be made and taken back, so it is not remembered.
+        """
+        self.open()
+        tenant = self._default_tenant or tenants.find_default_tenant(transactions)
+        if create and tenant == tenants.NO_TENANT:
+            tenant = tenants.create_default_tenant(transactions)
+        if transactions.keeps_history:
+            self._default_tenant = tenant
+        return tenant
 
 
 class Store:
@@ -160,7 +172,7 @@ class Store:
         info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
         return self._created(
             importing.import_request(
-                self._transactions, self._scope, self._resources.configs, payload, format,
+                self._transactions, self._new_scope, self._resources.configs, payload, format,
                 model=model, stream=stream, options=options, info=info, key=idempotency_key,
             )
         )  # fmt: skip
@@ -171,7 +183,7 @@ class Store:
         """Create a conversation of a detached session. Errors as `create_conversation`."""
         return self._created(
             importing.save_session(
-                self._transactions, self._scope, self._resources.configs, session, info, idempotency_key
+                self._transactions, self._new_scope, self._resources.configs, session, info, idempotency_key
             )
         )
 
@@ -183,7 +195,7 @@ class Store:
         With an idempotency key, a repeated call goes on where an interrupted one ended. What earlier transactions
         wrote stays. Errors as `create_conversation`.
         """
-        return importing.save_sessions(self._transactions, self._scope, sessions, info, idempotency_key)
+        return importing.save_sessions(self._transactions, self._new_scope, sessions, info, idempotency_key)
 
     def get_conversation(self, id: str, *, branch: int | None = None) -> Conversation:
         """Resume a conversation, on its active branch or another.
@@ -447,9 +459,20 @@ class Store:
         Raises:
             InvalidOption: the store was opened with tenants, and none was chosen.
         """
+        return self._get_scope(create=False)
+
+    @property
+    def _new_scope(self) -> Scope:
+        """The same for what may be the first that is stored."""
+        return self._get_scope(create=True)
+
+    def _get_scope(self, *, create: bool) -> Scope:
         if self._has_tenants:
             raise self._needs_tenant()
-        return Scope(self._root.open() if self._tenant is None else self._tenant, self._user)
+        tenant = self._tenant
+        if tenant is None:
+            tenant = self._root.default_tenant(self._transactions, create=create)
+        return Scope(tenant, self._user)
 
     @property
     def _searched_scope(self) -> Scope:
@@ -473,6 +496,7 @@ class Store:
 
     def _sibling(self, tenant: int | None, user: str | None = None, transactions: Transactions | None = None) -> Store:
         """A store over the same database: for one tenant, and one user of it if given."""
+        self._transactions.check_open()
         store = object.__new__(type(self))
         store.__dict__ = {
             **self.__dict__, "_has_tenants": False, "_tenant": tenant, "_user": user,

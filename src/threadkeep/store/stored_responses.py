@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
 from threadkeep.db.tables import response_bodies, responses
-from threadkeep.domain.jsontext import loads
+from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.stored import Page, StoredResponse
-from threadkeep.errors import NotFound
+from threadkeep.errors import DamagedRow, NotFound
 from threadkeep.store.handle import Handle
 from threadkeep.store.lineage import get_row
 from threadkeep.store.responses import decompress_body
@@ -37,9 +39,14 @@ def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[
     def read(connection: Connection) -> list[StoredResponse]:
         get_row(connection, ref)
         rows = connection.execute(statement).mappings()
-        return [StoredResponse(**{**row, "view": loads(row["view"] or "null")}) for row in rows]
+        return [StoredResponse(**{**row, "view": _view_of(row)}) for row in rows]
 
     return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
+
+
+def _view_of(row: Mapping[str, Any]) -> JsonObject | None:
+    view: JsonObject | None = loads_stored(row["view"] or "null", "responses", f"number {row['number']}")
+    return view
 
 
 def read_body(handle: Handle, number: int) -> bytes:
@@ -55,6 +62,9 @@ def read_body(handle: Handle, number: int) -> bytes:
         row = connection.execute(statement).one_or_none()
         if row is None:
             raise NotFound(f"{ref.public_id} has no raw body of response {wanted}: it does not exist, or has expired.")
-        return decompress_body(row.codec, bytes(row.body))
+        try:
+            return decompress_body(row.codec, bytes(row.body))
+        except zlib.error as error:
+            raise DamagedRow("response_bodies", f"number {wanted}", error) from error
 
     return handle.transactions.read(read)

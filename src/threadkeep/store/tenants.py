@@ -28,14 +28,19 @@ _TABLES: Final = (
 )  # fmt: skip
 
 
-def default_tenant(transactions: Transactions) -> int:
-    """The id of the only tenant of a store without tenants, which is created where it does not exist."""
-    tenant = transactions.read(lambda connection: _find_tenant(connection, DEFAULT_TENANT))
-    if tenant is not None:
-        return tenant
+NO_TENANT: Final = 0  # the id of none: nothing is stored for it
+
+
+def find_default_tenant(transactions: Transactions) -> int:
+    """The id of the only tenant of a store without tenants; NO_TENANT where nothing was stored yet."""
+    return transactions.read(lambda connection: _find_tenant(connection, DEFAULT_TENANT)) or NO_TENANT
+
+
+def create_default_tenant(transactions: Transactions) -> int:
+    """Create the only tenant of a store without tenants, unless somebody else is faster; returns its id."""
     try:
         return transactions.write(lambda connection: _insert_tenant(connection, DEFAULT_TENANT), is_repeatable=True)
-    except InvalidOption:  # somebody else was faster
+    except InvalidOption:
         return get_tenant(transactions, DEFAULT_TENANT)
 
 

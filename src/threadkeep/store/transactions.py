@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -21,12 +20,13 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
 from threadkeep.errors import Conflict, InvalidOption
+from threadkeep.store.connections import Connections, give_up, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
+from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
 
 T = TypeVar("T")
@@ -71,19 +71,6 @@ class StreamBlocksWrite(Exception):
 
 # Ends the response in progress that blocks a write
 StreamEnder = Callable[[StreamBlocksWrite, Connection], None]
-
-
-def sleep(seconds: float) -> None:
-    """Wait without blocking an event loop that waits for this code."""
-    if in_greenlet():
-        await_only(asyncio.sleep(seconds))
-    else:
-        time.sleep(seconds)
-
-
-def blocking(call: Callable[[], T]) -> T:
-    """Call a library that blocks, in a worker thread where an event loop waits for this code."""
-    return await_only(asyncio.to_thread(call)) if in_greenlet() else call()
 
 
 @dataclass(slots=True)
@@ -141,13 +128,14 @@ class Retries:
         return count > LIMITS[reason]
 
 
-class EngineTransactions:
+class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
     keeps_history = True  # what was read cannot be taken back by the caller
 
     def __init__(self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder) -> None:
-        self.engine = engine
+        super().__init__()
+        self.engine, self._is_closed = engine, False
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
         keeps = is_owned and is_sqlite_file(engine.url)
@@ -160,6 +148,7 @@ class EngineTransactions:
         """Run work that only reads."""
         retries: Retries | None = None
         while True:
+            self.check_open()
             _check_cancelled()
             try:
                 return self._reading.run(work)
@@ -172,6 +161,7 @@ class EngineTransactions:
         retries = Retries(is_repeatable)
         transaction: Callable[[Connection], T] = partial(_run_in_transaction, work, retries)
         while True:
+            self.check_open()
             _check_cancelled()
             try:
                 return self._writing.run(transaction)
@@ -185,10 +175,33 @@ class EngineTransactions:
 
     def close(self) -> None:
         """Close the connections that were opened."""
-        self._reading.close()
-        self._writing.close()
+        self._is_closed = True
+        self._close_kept()
         if self._is_owned:
             self.engine.dispose()
+
+    def check_open(self) -> None:
+        """Refuse to go on after `close`."""
+        if self._is_closed:
+            raise InvalidOption("This store is closed.", hint="Open a new one.")
+
+    def before_fork(self) -> None:
+        """Close connections to SQLite files: its locks are a process's, and a child that has them locks nothing."""
+        if is_sqlite_file(self.engine.url):
+            self._close_kept()
+            self.engine.dispose()
+
+    def give_up(self) -> None:
+        """Let the process that was forked have its connections; they are not even closed here, which it would notice.
+
+        A database in memory was copied with the process.
+        """
+        if self.engine.dialect.name != "sqlite" or is_sqlite_file(self.engine.url):
+            give_up(self.engine, self._reading, self._writing)
+
+    def _close_kept(self) -> None:
+        self._reading.close()
+        self._writing.close()
 
 
 class HostTransactions:
@@ -222,6 +235,9 @@ class HostTransactions:
     def close(self) -> None:
         """The caller's connection is the caller's."""
 
+    def check_open(self) -> None:
+        """It is the caller's, too, to say when it is over."""
+
     def _connection(self) -> Connection:
         if isinstance(self._host, OrmSession):
             return self._host.connection()
@@ -233,42 +249,6 @@ class HostTransactions:
 
 
 Transactions = EngineTransactions | HostTransactions
-
-
-class Connections:
-    """A connection for each transaction.
-
-    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
-    """
-
-    def __init__(self, engine: Engine, *, keeps: bool) -> None:
-        self._engine = engine
-        self._keeps = keeps
-        self._free: deque[Connection] = deque()
-
-    def run(self, work: Callable[[Connection], T]) -> T:
-        """Run work on a connection that nothing else uses meanwhile."""
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._engine.connect()
-        try:
-            result = work(connection)
-            if connection.in_transaction():
-                connection.rollback()
-        except BaseException:
-            connection.close()
-            raise
-        if self._keeps:
-            self._free.append(connection)
-        else:
-            connection.close()
-        return result
-
-    def close(self) -> None:
-        """Close the connections that are kept."""
-        while self._free:
-            self._free.pop().close()
 
 
 def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:

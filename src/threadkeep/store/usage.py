@@ -96,7 +96,7 @@ class UsageQuery:
         if self.order_by is not None and self.order_by not in ORDERS:
             raise InvalidOption(f"must be one of {', '.join(ORDERS)}, not {shown(self.order_by)}.", argument="order_by")
         if self.limit is not None and self.limit < 1:
-            raise InvalidOption(f"must be a number from 1 on, not {self.limit!r}.", argument="limit")
+            raise InvalidOption(f"must be a number from 1 on, not {shown(self.limit)}.", argument="limit")
 
     @property
     def is_utc(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -51,6 +51,13 @@ def whole_number(argument: str, value: object, limit: int = MAX_NUMBER) -> int:
     return max(-limit, min(value, limit))
 
 
+def one_of(argument: str, value: object, words: Sequence[str]) -> str:
+    """One of some words."""
+    if not isinstance(value, str) or value not in words:
+        raise InvalidOption(f"must be {' or '.join(map(repr, words))}, not {shown(value)}.", argument=argument)
+    return value
+
+
 def page_size(limit: object, argument: str = "limit") -> int:
     """How many rows a page shows: from 1 to MAX_PAGE."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
@@ -65,9 +72,10 @@ def cursor_position(cursor: str | int | None, argument: str = "after") -> int | 
     if not isinstance(cursor, str):
         return whole_number(argument, cursor, MAX_POSITION)
     try:
-        return int(cursor)
+        return whole_number(argument, int(cursor), MAX_POSITION)
     except ValueError as error:
-        raise InvalidOption(f"is not a position or the `next` of a page: {cursor!r}.", argument=argument) from error
+        message = f"is not a position or the `next` of a page: {shown(cursor)}."
+        raise InvalidOption(message, argument=argument) from error
 
 
 def cursor_after(at: datetime, key: int) -> str:
@@ -83,11 +91,11 @@ def conversation_cursor(cursor: object) -> tuple[datetime, int] | None:
     try:
         text, number = base64.urlsafe_b64decode(str(cursor).encode()).decode().split(" ")
         at, key = datetime.fromisoformat(text), int(number)
-    except ValueError as error:  # which binascii.Error is, too
+        if at.tzinfo is not None and 0 <= key <= MAX_KEY:
+            return at.astimezone(UTC), key
+    except (ValueError, OverflowError) as error:  # binascii.Error is a ValueError, too
         raise _not_a_cursor(cursor) from error
-    if at.tzinfo is None or not 0 <= key <= MAX_KEY:
-        raise _not_a_cursor(cursor)
-    return at, key
+    raise _not_a_cursor(cursor)
 
 
 def search_cursor(cursor: object) -> tuple[int, int] | None:
@@ -164,7 +172,7 @@ def date_or_moment(argument: str, value: Any) -> date | datetime | None:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidOption(
-                f"is a datetime without a time zone: {value!r}.",
+                f"is a datetime without a time zone: {shown(value)}.",
                 argument=argument,
                 hint="Give an aware one, or a date.",
             )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from typer import Option
 
 from threadkeep.cli import options
+from threadkeep.cli.commands.administration import tenants_of
 from threadkeep.cli.options import ConversationId, Owner, Text, on_target
-from threadkeep.cli.output import Column, clock, print_json, print_text, record
+from threadkeep.cli.output import Column, clock, note, print_json, print_text, record
 from threadkeep.cli.target import Target, iterate
 from threadkeep.cli.transcript import lines_of, title_of
 
@@ -32,6 +33,7 @@ BRANCHES: Final = (
     Column("active"),
     Column("created_at", is_time=True, no_wrap=True, drop_order=1),
 )
+SHOWN: Final = 3  # names of other tenants
 # title of an item (its first word) -> colour
 COLOURS: Final = {"user": "green", "assistant": "cyan", "call": "yellow", "output": "yellow", "reasoning": "magenta"}
 
@@ -62,6 +64,10 @@ def ls(
             next_page = None
     records = [record_of(conversation) for conversation in conversations]
     target.report_list("conversations", records, CONVERSATIONS, empty="no such conversations", next=next_page)
+    if target.tenant is None and (others := [row["name"] for row in tenants_of(target) if row["name"] != "default"]):
+        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        names = ", ".join(map(repr, others[:SHOWN])) + more
+        note(f"threadkeep: these are of the tenant 'default'; --tenant NAME shows those of {names}")
 
 
 def _has_labels_and_status(conversation: Conversation, labels: dict[str, str], status: str | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, literal_column, select
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, select
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
@@ -95,6 +95,12 @@ def stored_item_of(dialect: str) -> Statement:
 def position_of() -> Select[Any]:
     """An item of a branch itself at a position, if there is one."""
     return select(items.c.position).where(*of_conversation(items, branch="branch", position="position"))
+
+
+@cache
+def last_position() -> Select[Any]:
+    """The last position of a branch itself between two positions (exclusive, inclusive)."""
+    return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
 
 
 @cache

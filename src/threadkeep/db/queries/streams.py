@@ -36,6 +36,16 @@ def open_response_of() -> Select[Any]:
 
 
 @cache
+def open_streams_of() -> Select[Any]:
+    """The responses in progress of a conversation, with the first part of each, which says what was noted of it."""
+    table, parts = responses.c, stream_parts.c
+    columns = (table.number, table.branch, table.lease_until, from_now().label("now"), parts.content)
+    names = ("tenant_id", "conversation_id", "number")
+    notes = [*(parts[name] == table[name] for name in names), parts.part == 0]
+    return select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None), *notes)
+
+
+@cache
 def stream_by_token() -> Select[Any]:
     """The response in progress of whoever holds this token."""
     table = responses.c

@@ -74,11 +74,13 @@ def sums_of(columns: Any, dialect: str) -> list[Any]:
 def ledger_sums(dialect: str) -> list[Any]:
     """The sums over attempts, by name."""
     columns = usage_records.c
+    is_known = columns.cached_tokens <= columns.input_tokens  # else the provider contradicts itself
     counted: dict[str, Any] = {
         "attempts": func.count(),
         "costs": func.count(columns.cost_nano),
         "latencies": func.count(columns.latency_ms),
-        "cache_known_tokens": _sum(sa.case((columns.cached_tokens.is_not(None), columns.input_tokens)), dialect),
+        "cached_tokens": _sum(sa.case((is_known, columns.cached_tokens)), dialect),
+        "cache_known_tokens": _sum(sa.case((is_known, columns.input_tokens)), dialect),
     }
     return [(counted[name] if name in counted else _sum(columns[name], dialect)).label(name) for name in SUMS]
 

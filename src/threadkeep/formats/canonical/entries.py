@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from threadkeep.domain.jsontext import PLAIN, JsonObject, decode, encode, encode_texts
+from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.items import wire_item
 from threadkeep.formats.canonical.keys import ANSWER_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES
 from threadkeep.formats.shared.reports import Context
@@ -108,14 +109,22 @@ class Entry(NamedTuple):
     codec: int = 0
 
     def item(self) -> JsonObject:
-        """The item as a JSON object: wire names of Open Responses, user extras inline, `native` and `origin`."""
+        """The item as a JSON object: wire names of Open Responses, user extras inline, `native` and `origin`.
+
+        Raises:
+            DamagedRow: the stored texts are no item.
+        """
         text, codec = self.payload, self.codec
-        item: Any = None if text is None else decode(text, codec) if codec else orjson.loads(text)
-        if self.rest is not None:
-            item = overlaid(item, decode(self.rest, self.codec))
-        elif self.origin is not None:
-            item["origin"] = self.origin
-        full: JsonObject = item
+        try:
+            item: Any = None if text is None else decode(text, codec) if codec else orjson.loads(text)
+            if self.rest is not None:
+                item = overlaid(item, decode(self.rest, self.codec))
+            elif self.origin is not None:
+                item["origin"] = self.origin
+            full: JsonObject = item
+            full["type"]  # an item has one
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise DamagedRow("items", f"position {self.position}", f"its JSON is no item ({error!r})") from error
         return full
 
 

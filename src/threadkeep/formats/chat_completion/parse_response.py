@@ -160,12 +160,26 @@ WRITTEN: Final = (
 
 
 def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses; every server's own object stays in `raw`."""
+    """The token counts under the names of Open Responses; every server's own object stays in `raw`.
+
+    Cached tokens are part of the input, also where a server states more of them than input. Where the stated total is
+    larger than its parts, the gap is input if it is the audio of the prompt, and else output (thinking, behind the
+    compatible endpoint of Gemini).
+    """
+    input_tokens, output_tokens, total = (
+        count_at(usage, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    if input_tokens is not None and output_tokens is not None and total is not None:
+        gap = max(total - input_tokens - output_tokens, 0)
+        is_audio = gap == count_at(usage, "prompt_tokens_details.audio_tokens")
+        input_tokens, output_tokens = (
+            (input_tokens + gap, output_tokens) if is_audio else (input_tokens, output_tokens + gap)
+        )
     normalized = normalized_usage(
-        input_tokens=count_at(usage, "prompt_tokens"),
-        output_tokens=count_at(usage, "completion_tokens"),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
         reasoning=count_at(usage, "completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
-        total=count_at(usage, "total_tokens"),
+        total=total,
         cached=positive_at(usage, *CACHED),
         written=positive_at(usage, *WRITTEN),
     )

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import CannotRender
-from threadkeep.formats.shared.fields import DEFAULTS, Field, NoField, Row, SpecialField, other_keys, tier_of, within
+from threadkeep.formats.shared import fields
+from threadkeep.formats.shared.fields import DEFAULTS, Field, NoField, Row, SpecialField, tier_of, within
 from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "converse"
@@ -81,7 +82,7 @@ def request_metadata(value: Any, context: Context) -> JsonObject | None:
 
 def text_format(value: JsonObject, context: Context) -> JsonObject | None:
     """The output format: a JSON schema, as text; one without a schema is refused."""
-    other_keys("text", ("format",), value, context, "Converse")
+    fields.other_keys("text", ("format",), value, context, "Converse")
     form = value.get("format")
     kind = form.get("type") if isinstance(form, dict) else None
     if not isinstance(form, dict) or kind in (None, "text"):
@@ -128,7 +129,7 @@ _SILENT: Final = frozenset({"summary", "generate_summary"})  # every model shows
 _LEVELS: Final = {
     "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
 }  # fmt: skip
-_EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
+_EFFORTS: Final = {"minimal": "low"} | {word: word for word in ("low", "medium", "high", "xhigh", "max")}
 
 
 def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObject:
@@ -138,14 +139,14 @@ def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObjec
         return {}
     model = str(settings.get("model") or "")
     how = next((how for pattern, how in MODELS if pattern.search(model)), _nothing)
-    fields = how(option, context)
-    budget, most = fields.get("thinking", {}).get("budget_tokens"), settings.get("max_output_tokens")
+    sent = how(option, context)
+    budget, most = sent.get("thinking", {}).get("budget_tokens"), settings.get("max_output_tokens")
     if isinstance(budget, int) and isinstance(most, int) and most <= budget:
         raise CannotRender(
             f"The thinking budget of {budget} tokens leaves nothing of max_output_tokens {most}.",
             hint="Raise max_output_tokens.",
         )
-    return fields
+    return sent
 
 
 def _with_budget(option: JsonObject, context: Context, *others: str) -> JsonObject:
@@ -157,22 +158,18 @@ def _with_budget(option: JsonObject, context: Context, *others: str) -> JsonObje
 
 def _with_effort(option: JsonObject, context: Context) -> JsonObject:
     """Claude 4.6 and later decide how much they think; the effort guides them."""
-    fields, effort = _with_budget(option, context, "effort"), option.get("effort")
-    if effort not in _EFFORTS:
-        return fields
-    return {"thinking": {"type": "adaptive"}, **fields, "output_config": {"effort": effort}}
+    sent, effort = _with_budget(option, context, "effort"), fields.effort_of(option, _EFFORTS, context)
+    if effort is None:
+        return sent
+    return {"thinking": {"type": "adaptive"}, **sent, "output_config": {"effort": effort}}
 
 
 def _with_level(keys: Callable[[str], JsonObject]) -> How:
     """Other models: one of three levels, in keys of their own."""
 
     def how(option: JsonObject, context: Context) -> JsonObject:
-        effort = option.get("effort")
-        level = _LEVELS.get(effort) if isinstance(effort, str) else None
         _report(option, ("effort",), context)
-        if level is not None and level != effort:
-            detail = f"The effort {effort!r} was sent as {level!r}, the nearest there is."
-            context.repair("range", "reasoning.effort", detail)
+        level = fields.effort_of(option, _LEVELS, context)
         return {} if level is None else keys(level)
 
     return how
@@ -186,8 +183,9 @@ def _nothing(option: JsonObject, context: Context) -> JsonObject:
 def _report(option: JsonObject, known: tuple[str, ...], context: Context) -> None:
     """Report what this model cannot be asked for."""
     for key, value in option.items():
-        if key not in known and key not in _SILENT and value not in (*DEFAULTS, "none"):
-            context.loss("option", f"reasoning.{key}", f"reasoning.{key} was left out: the model has no field for it.")
+        if key not in known and key not in _SILENT and value not in DEFAULTS:
+            detail = f"reasoning.{key} ({value!r}) was left out: the model has no field for it."
+            context.loss("option", f"reasoning.{key}", detail)
 
 
 # model id (regions and versions stand around the name) -> how it is asked to reason

@@ -159,10 +159,12 @@ def _format(part: JsonObject, url: str, kind: Kind, context: WriteContext, path:
 
 def _name(part: JsonObject, url: str, own: JsonObject, context: WriteContext) -> Any:
     name = own.get("name") or document_name(part, url)
+    if not isinstance(name, str):
+        return name
     if context.is_as_came:
         context.documents.keep(name)
         return name
-    return context.documents.unique(name) if isinstance(name, str) else name
+    return context.documents.unique(name)
 
 
 def _noted(part: JsonObject, context: WriteContext, path: str, code: str, why: str) -> JsonObject:

@@ -37,11 +37,8 @@ def arguments_of(item: JsonObject, context: Context) -> JsonObject:
     value = object_of(arguments) if isinstance(arguments, str) else None
     if value is not None:
         return value
-    if isinstance(arguments, str) and not arguments.strip():
-        context.repair("empty_arguments", "arguments", "Empty arguments were sent as an empty object.")
-    else:
-        detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
-        context.repair("malformed_arguments", "arguments", detail)
+    detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
+    context.repair("malformed_arguments", "arguments", detail)
     return {}
 
 

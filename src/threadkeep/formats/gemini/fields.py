@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.gemini.schemas import is_schema
-from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, other_keys, tier_of
+from threadkeep.formats.shared import fields
+from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, tier_of
 from threadkeep.formats.shared.names import NameRule
 from threadkeep.formats.shared.reports import Context
 
@@ -139,7 +140,7 @@ def family_of(model: object) -> Family:
 
 def text(value: JsonObject, context: Context) -> JsonObject:
     """The form of the answer; JSON schemas beyond the service's own Schema type have a key of their own."""
-    other_keys("text", ("format",), value, context, "Gemini")
+    fields.other_keys("text", ("format",), value, context, "Gemini")
     form = value.get("format")
     kind = form.get("type") if isinstance(form, dict) else form
     if kind in ("text", None):
@@ -164,13 +165,17 @@ def _text_in(keys: JsonObject) -> Any:
 
 def reasoning(value: JsonObject, context: Context, family: Family) -> JsonObject:
     """How the model is to think: a budget of tokens or a level, never both."""
-    other_keys("reasoning", ("effort", "budget_tokens", "summary"), value, context, "Gemini")
+    if not family.thinks:
+        fields.effort_of(value, {}, context)
+        fields.other_keys("reasoning", ("effort",), value, context, "The model")
+        return {}
+    fields.other_keys("reasoning", ("effort", "budget_tokens", "summary"), value, context, "Gemini")
     effort, budget, summary = (value.get(key) for key in ("effort", "budget_tokens", "summary"))
     keys: JsonObject = {}
     if budget is not None and (effort is None or family.prefers_budget):
         keys[f"{THINKING}.thinkingBudget"] = budget
     elif effort is not None:
-        keys |= _effort(effort, context, family)
+        keys |= _effort(value, context, family)
     if effort is not None and budget is not None:
         left_out = f"reasoning.{'effort' if family.prefers_budget else 'budget_tokens'}"
         detail = f"{left_out} was left out: the service takes a budget or a level, not both."
@@ -179,18 +184,13 @@ def reasoning(value: JsonObject, context: Context, family: Family) -> JsonObject
         keys[f"{THINKING}.includeThoughts"] = True
     elif summary is not None:
         context.loss("option", "reasoning.summary", f"Gemini has no summary {summary!r} of its thoughts.")
-    if keys and not family.thinks:
-        context.loss("option", "reasoning", "reasoning was left out: the model does not think.")
-        return {}
     return keys
 
 
-def _effort(effort: Any, context: Context, family: Family) -> JsonObject:
-    for key, values in (("thinkingBudget", family.budgets), ("thinkingLevel", family.levels)):
-        if isinstance(effort, str) and effort in values:
-            return {f"{THINKING}.{key}": values[effort]}
-    context.loss("option", "reasoning.effort", f"The model has no effort {effort!r}.")
-    return {}
+def _effort(option: JsonObject, context: Context, family: Family) -> JsonObject:
+    key, words = ("thinkingBudget", family.budgets) if family.budgets else ("thinkingLevel", family.levels)
+    sent: Any = fields.effort_of(option, words, context)
+    return {} if sent is None else {f"{THINKING}.{key}": sent}
 
 
 def _reasoning_in(keys: JsonObject) -> Any:

@@ -34,6 +34,8 @@ def camel(key: str) -> str:
     >>> camel("mime_type"), camel("_x"), camel("mimeType")
     ('mimeType', '_x', 'mimeType')
     """
+    if not isinstance(key, str):  # what is no JSON is refused where it is stored
+        return key
     name = _SNAKE.sub(lambda match: match[1].upper(), key) if "_" in key else key
     return name if snake(name) == key else key
 

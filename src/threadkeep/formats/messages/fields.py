@@ -24,7 +24,8 @@ ELLIPSIS: Final = "..."  # the text where the service requires one and there is 
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 TIERS: Final = {"auto": "auto", "standard_only": "standard_only"}
-EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
+# effort -> output_config.effort
+EFFORTS: Final = {"minimal": "low"} | {word: word for word in ("low", "medium", "high", "xhigh", "max")}
 # session extras that users may set flat
 EXTRAS: Final = ("top_k", "stop_sequences", "cache_control")
 # output status -> is_error of a tool result
@@ -76,11 +77,8 @@ def reasoning(value: Any, context: Context) -> JsonObject:
     keys: JsonObject = {}
     if (thinking := _thinking(value, context)) is not None:
         keys["thinking"] = thinking
-    effort = value.get("effort")
-    if isinstance(effort, str) and effort in EFFORTS:
+    if (effort := fields.effort_of(value, EFFORTS, context)) is not None:
         keys["output_config.effort"] = effort
-    elif effort is not None:
-        context.loss("option", "reasoning.effort", f"The format has no effort {effort!r}.")
     return keys
 
 

@@ -26,7 +26,7 @@ from threadkeep.formats.open_responses.plan import imported_plan
 from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
-from threadkeep.formats.shared.fields import render_fields
+from threadkeep.formats.shared.fields import EFFORT, effort_of, render_fields, value_at, with_value
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
@@ -86,6 +86,7 @@ def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> 
 def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(FIELDS, settings, context)
+    body = _with_effort(body, dialect, context)
     _set_state(body, state)
     for name in sorted(dialect.lacks & body.keys()):
         context.loss("option", name, f"{name} was left out: the vendor does not take it.")
@@ -102,6 +103,14 @@ def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, conte
     body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
     _check(body)
     return body
+
+
+def _with_effort(body: JsonObject, dialect: Dialect, context: Context) -> JsonObject:
+    """The request with an effort that the vendor takes, where it does not take all."""
+    if dialect.efforts is None or value_at(body, EFFORT) is None:
+        return body
+    body = with_value(body, EFFORT, effort_of(body["reasoning"], dialect.efforts, context))
+    return body if body["reasoning"] else with_value(body, "reasoning", None)
 
 
 def _lacks_json_word(rendering: Rendering, pieces: Sequence[bytes]) -> bool:

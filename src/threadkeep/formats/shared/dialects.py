@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.options import dialect_name
+from threadkeep.domain.options import EFFORTS, dialect_name
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 
 # efforts that ask for no reasoning
-OFF: Final = frozenset({"off", "none", "nothink", "disabled"})
+OFF: Final = ("off", "none", "nothink", "disabled")
 _TO_LOW_AND_MAX: Final = {
     "off": "low", "minimal": "low", "low": "low", "medium": "low", "high": "high", "xhigh": "max", "max": "max",
 }  # fmt: skip
@@ -66,6 +66,7 @@ class Dialect:
 
     family: Family | None = None  # how models that are not in `FAMILIES` are asked to reason; None: all as OpenAI's
     limit: str | None = None  # the name of the token limit; None: that of the model's family, or of the format
+    efforts: Mapping[str, str] | None = None  # effort -> the word for it, where no others are taken
     reasoning: Literal["effort", "object"] = "effort"  # "object": effort and budget stand in an object `reasoning`
     # "string": content that is only text is sent as one string; "parts": the instructions are parts, too
     text: Literal["as it is", "string", "parts"] = "as it is"
@@ -86,6 +87,8 @@ class Dialect:
 
 
 STANDARD: Final = Dialect()
+# the efforts of OpenAI's API
+_EFFORTS: Final = dict.fromkeys(OFF, "none") | {word: word for word in EFFORTS}
 _PENALTIES: Final = frozenset({"presence_penalty", "frequency_penalty"})
 _NOT_MISTRAL: Final = frozenset(
     {
@@ -116,7 +119,7 @@ CHAT: Final[Mapping[str, Dialect]] = {
     "moonshot": Dialect(
         KIMI, text="string", results="text", takes_developer=False, thoughts="reasoning_content", prefix="partial"
     ),
-    "openai": STANDARD,
+    "openai": Dialect(efforts=_EFFORTS),
     "openrouter": Dialect(
         reasoning="object", text="parts", marks="parts", marked_models=re.compile("anthropic/|google/|claude|gemini")
     ),
@@ -127,7 +130,7 @@ CHAT: Final[Mapping[str, Dialect]] = {
 RESPONSES: Final[Mapping[str, Dialect]] = {
     **dict.fromkeys(CHAT, STANDARD),
     "compatible": Dialect(results="json"),
-    "openai": Dialect(lacks=_PENALTIES),
+    "openai": Dialect(lacks=_PENALTIES, efforts=_EFFORTS),
 }
 
 

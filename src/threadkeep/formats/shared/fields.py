@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.options import OPTIONS
@@ -11,7 +11,9 @@ from threadkeep.errors import CannotRender, InvalidOption
 from threadkeep.formats.shared.names import is_valid_name
 from threadkeep.formats.shared.reports import Context
 
+T = TypeVar("T")
 How = Callable[[Any, Context], Any]
+EFFORT: Final = "reasoning.effort"  # the path of its reports
 DEFAULTS: Final[tuple[Any, ...]] = (False, "", [], {})  # values that ask for nothing
 
 # service tiers that only other APIs than OpenAI's have, and that no server of its formats takes
@@ -178,6 +180,20 @@ def tier_of(tiers: Mapping[str, str | None]) -> How:
         return tiers.get(value)
 
     return tier
+
+
+def effort_of(option: JsonObject, words: Mapping[str, T], context: Context) -> T | None:
+    """What the target has for an effort; the word for another effort is a repair, None a loss."""
+    effort = option.get("effort")
+    if effort is None or effort in DEFAULTS:
+        return None
+    if not isinstance(effort, str) or effort not in words:
+        context.loss("option", EFFORT, f"The effort {effort!r} was left out: the target has none of that name.")
+        return None
+    word = words[effort]
+    if word in words and word != effort:
+        context.repair("range", EFFORT, f"The effort {effort!r} was sent as {word!r}, the nearest there is.")
+    return word
 
 
 def within(option: str, least: float, most: float) -> How:

@@ -89,7 +89,7 @@ class StreamAssembler:
         response = self._read(is_partial=self.error is not None or not self.is_ended)
         if self.error is not None:
             return response.model_copy(update={"status": "failed", "error": response.error or self.error})
-        if not self.is_ended:
+        if not self.is_ended or not response.is_final:
             details = response.incomplete_details or BROKEN_OFF
             return response.model_copy(update={"status": "incomplete", "incomplete_details": details})
         return response

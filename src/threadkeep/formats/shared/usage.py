@@ -46,19 +46,16 @@ def normalized_usage(
 ) -> NormalizedUsage:
     """Input, output and total such that everything counts once.
 
-    Most servers include cached input in the input and reasoning in the output. Where their figures show that they do
-    not, it is made so: what the stated total has beyond its parts is reasoning outside the output, and else input
-    outside the input (media, or tokens of a cache); when no total is stated and there was more reasoning than output,
-    it was not counted; and when more was read from or written to a cache than there was input, the tokens of the cache
-    were not counted. Those that were both read and written are counted once.
+    Input must include what was read from or written to a cache. Most servers include reasoning in the output. Where
+    their figures show that they do not, it is made so: what the stated total has beyond its parts is reasoning outside
+    the output, and else input outside the input (media, for example); when no total is stated and there was more
+    reasoning than output, it was not counted.
     """
-    thought, read, wrote = (count or 0 for count in (reasoning, cached, written))
+    thought = reasoning or 0
     if total is not None:
         input_tokens, output_tokens = _with_gap(input_tokens, output_tokens, total, thought)
     elif output_tokens is not None and thought > output_tokens:
         output_tokens += thought
-    if input_tokens is not None and max(read, wrote) > input_tokens:
-        input_tokens += read + wrote
     if input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
     return NormalizedUsage(

@@ -126,7 +126,13 @@ def _mark_indexed(connection: Connection, tenant: int, keys: Sequence[int], next
 def _document_of(item: Row[Any]) -> dict[str, Any]:
     values = item._asdict()
     json = values.pop("json")
-    return {**values, "text": text_in(item.type, json.decode() if isinstance(json, bytes) else json)}
+    try:
+        text = text_in(item.type, json.decode() if isinstance(json, bytes) else json)
+    except Exception as error:  # noqa: BLE001 - a damaged row is not found, and stops nothing
+        key = item.conversation_id, item.position
+        LOG.warning("The row of threadkeep_items with conversation_id %s, position %s is not indexed: %r", *key, error)
+        text = ""
+    return {**values, "text": text}
 
 
 def _update_titles(

@@ -11,13 +11,14 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_transient, planned_for_values
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
+from threadkeep.db.queries.conversations import ACTIVE
 from threadkeep.db.queries.search import SCORE_PARTS, SearchQuery, any_unindexed, matching_documents
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.objects import shown
 from threadkeep.domain.searching import QUERY_LIMIT, TITLE_POSITION, snippet_of, terms_of
 from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError
+from threadkeep.store.conversations import status_filter
 from threadkeep.store.refs import Scope
 from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
 from threadkeep.store.transactions import Transactions
@@ -73,16 +74,12 @@ def search_query(text: object, filters: SearchFilters) -> SearchQuery:
             argument="text",
             hint="Search for fewer.",
         )
-    if filters.status not in (None, ACTIVE, ARCHIVED):
-        raise InvalidOption(
-            f'must be "active", "archived" or None (both), not {shown(filters.status)}.', argument="status"
-        )
     public_id = filters.conversation_id
     return SearchQuery(
         terms=terms,
         user=optional_identifier("user_id", filters.user_id),
         labels=label_texts(filters.labels),
-        status=filters.status,
+        status=status_filter(filters.status),
         conversation=None if public_id is None else public_id_bytes(public_id),
         type=optional_identifier("type", filters.type),
         role=optional_identifier("role", filters.role),

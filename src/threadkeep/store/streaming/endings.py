@@ -136,7 +136,7 @@ def keepable_event(event: Any) -> tuple[Any, bytes]:
     except InvalidItem as error:
         problem, value = str(error), shallow(body_object(event))
     except CannotParse as error:  # JSON that Python cannot read is an event
-        if isinstance(error.__cause__, JSONDecodeError):
+        if error.__cause__ is None or isinstance(error.__cause__, JSONDecodeError):
             raise
         problem, value = f"{error.__cause__}: {shown(event)}", {}
     if isinstance(value, dict):

@@ -20,7 +20,7 @@ from threadkeep.db.tables import response_bodies, responses, stream_parts, usage
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
-from threadkeep.errors import FormatError, LeaseLost, TooLarge
+from threadkeep.errors import Conflict, FormatError, LeaseLost, TooLarge
 from threadkeep.store import positions
 from threadkeep.store import responses as answers
 from threadkeep.store.idempotency import IdempotencyKey, is_used, keep_outcome
@@ -30,7 +30,7 @@ from threadkeep.store.positions import HeadCheck
 from threadkeep.store.refs import BranchRef, ConversationRef, Scope
 from threadkeep.store.responses import RequestInfo, ResponseResult
 from threadkeep.store.streaming.endings import Ending
-from threadkeep.store.transactions import Replay
+from threadkeep.store.transactions import Replay, StreamBlocksWrite
 
 IN_PROGRESS: Final = "in_progress"
 LOG: Final = logging.getLogger("threadkeep.streams")
@@ -70,9 +70,7 @@ def start_stream(
     now = datetime.now(UTC)
     if is_repeated and (own := _find_own_stream(connection, ref, start.token, now)) is not None:
         return own
-    counts = positions.Counts(responses=1, streams=1)
-    replay = partial(_stored_handle, connection, ref, start.format)
-    reservation = positions.reserve_once(connection, ref, start.check, now, counts, start.key, replay)
+    reservation = _reserve(connection, ref, start, now)
     input_to = answers.input_position(ref, start.request, start.check, reservation)
     row = answers.response_row(connection, ref, reservation, start.request, input_to, now) | {
         "format": start.format,
@@ -83,6 +81,28 @@ def start_stream(
     streams.stream_insert().execute(connection, streams.stream_parameters(row, start.lease))
     _insert_part(connection, ref, reservation.response, StreamPart(0, dumps(start.notes).decode()), now)
     return StreamHandle(reservation.response, reservation.branch)
+
+
+def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: datetime) -> positions.Reservation:
+    """Reserve a number for the response; a key has at most one response in progress, on whichever branch."""
+    counts = positions.Counts(responses=1, streams=1)
+    replay = partial(_stored_handle, connection, ref, start.format)
+    try:
+        reservation = positions.reserve_once(connection, ref, start.check, now, counts, start.key, replay)
+    except (Conflict, StreamBlocksWrite):
+        _refuse_second(connection, ref, start.key)
+        raise
+    _refuse_second(connection, ref, start.key)
+    return reservation
+
+
+def _refuse_second(connection: Connection, ref: ConversationRef, key: IdempotencyKey | None) -> None:
+    """Refuse to begin what another recorder is at; ResponseInProgress, or StreamBlocksWrite if that one is gone."""
+    if key is None:
+        return
+    for row in connection.execute(streams.open_streams_of(), {"tenant": ref.scope.tenant, "key": ref.key}):
+        if loads(row.content).get("key") == key.key:
+            raise positions.in_progress(BranchRef(ref.scope, ref.key, ref.public_id, row.branch), row)
 
 
 def _find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: datetime) -> StreamHandle | None:
@@ -195,12 +215,7 @@ def finish_stream(
     if reservation is None:
         insert_rows(connection, rows)
         return None
-    if stream.body is not None:
-        response_key = {"tenant_id": ref.scope.tenant, "conversation_id": ref.key, "number": number}
-        try:
-            rows.append((response_bodies, [answers.body_row(connection, response_key, stream.body, now)]))
-        except TooLarge as error:
-            LOG.warning("The raw body of a streamed response is not kept: %s", error)
+    rows += _body_rows(connection, ref, number, stream.body, now)
     insert_items(connection, ref, stream.records, reservation, now, seen=row.input_to, beside=rows)
     if stream.key is not None and not is_used(connection, ref, stream.key):
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
@@ -208,6 +223,16 @@ def finish_stream(
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
     connection.execute(streams.parts_removal(), {**key, "number": number})
     return ResponseResult(number, first, ref.branch, reservation.revision, row.input_to)
+
+
+def _body_rows(connection: Connection, ref: BranchRef, number: int, body: bytes | None, now: datetime) -> list[Any]:
+    """The row of a raw body, if there is one that fits."""
+    response_key = {"tenant_id": ref.scope.tenant, "conversation_id": ref.key, "number": number}
+    try:
+        return [] if body is None else [(response_bodies, [answers.body_row(connection, response_key, body, now)])]
+    except TooLarge as error:
+        LOG.warning("The raw body of a streamed response is not kept: %s", error)
+        return []
 
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:

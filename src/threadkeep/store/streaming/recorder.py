@@ -56,8 +56,8 @@ def stream_response(
         format=format,
         token=secrets.token_bytes(16),
         lease=lease_seconds(lease),
-        request=request_info(rendered, handle.cache.head),
-        notes={"model": model, "provider": call.get("provider")},
+        request=request_info(handle, format, rendered),
+        notes={"model": model, "provider": call.get("provider"), "key": options.get("idempotency_key")},
         key=key,
         check=head_check(options),
     )
@@ -140,7 +140,7 @@ class StreamWriter:
     @property
     def is_renewable(self) -> bool:
         """Whether its lease is to be renewed; inside the caller's transaction nobody else sees it."""
-        return self.response is None and self._handle.transactions.keeps_history
+        return self.response is None and not self.is_inherited and self._handle.transactions.keeps_history
 
     def renew(self) -> float | None:
         """Renew the lease where that is due; returns after how many seconds it is due again, None: never.
@@ -154,7 +154,7 @@ class StreamWriter:
             return self.renewal - age
         try:
             self.flush()
-        except (LeaseLost, NotFound):
+        except (LeaseLost, NotFound, InvalidOption):  # the last: the store was closed
             self._written_at = float("-inf")  # so that the next event is written at once, and they are told
             return None
         except SQLAlchemyError as error:

@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.streams import ended, parts_of, stream_of, unfinished_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import loads
-from threadkeep.errors import FormatError
 from threadkeep.store.ledger import insert_attempt
 from threadkeep.store.positions import CANCELLED, INCOMPLETE, lock
 from threadkeep.store.prices import PriceBook
@@ -48,7 +47,7 @@ class StreamRecovery:
         """What was stored of a response in progress, put together."""
         text, *parts = connection.execute(parts_of(), key).scalars()
         lines, notes, assembler = "".join(parts).split("\n")[:-1], loads(text), get_format(format).assembler()
-        with suppress(FormatError):  # what cannot be understood ends what can be stored
+        with suppress(Exception):  # what cannot be understood ends what can be stored
             for line in lines:
                 assembler.feed(loads(line))
         call = StreamCall({"provider": notes.get("provider")}, notes.get("model"), self.prices)

@@ -1,0 +1,97 @@
+"""Connections: taking one for each transaction, waiting for a server, and giving up what a forked process inherited."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.util.concurrency import await_only, in_greenlet
+
+from threadkeep.errors import PoolExhausted
+
+T = TypeVar("T")
+
+REFUSED_SECONDS: Final = 10.0  # how long a server is asked for a connection that answered before
+# What this process inherited when it was forked: kept, because connections that nobody holds are closed
+_INHERITED: Final[list[object]] = []
+
+
+def sleep(seconds: float) -> None:
+    """Wait without blocking an event loop that waits for this code."""
+    if in_greenlet():
+        await_only(asyncio.sleep(seconds))
+    else:
+        time.sleep(seconds)
+
+
+class Connections:
+    """A connection for each transaction.
+
+    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
+    """
+
+    def __init__(self, engine: Engine, *, keeps: bool) -> None:
+        self._engine = engine
+        self._keeps = keeps
+        self._free: deque[Connection] = deque()
+        self._has_answered = False
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Run work on a connection that nothing else uses meanwhile."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            result = work(connection)
+            if connection.in_transaction():
+                connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        if self._keeps:
+            self._free.append(connection)
+        else:
+            connection.close()
+        return result
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        while self._free:
+            self._free.pop().close()
+
+    def _connect(self) -> Connection:
+        """A connection. A server that answered before, and refuses now, is restarting, and asked again for a while.
+
+        Raises:
+            PoolExhausted: all connections are in use.
+        """
+        first = time.monotonic()
+        while True:
+            try:
+                connection = self._engine.connect()
+            except PoolTimeout as error:
+                raise PoolExhausted from error
+            except OperationalError:
+                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
+                    raise
+                sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
+            else:
+                self._has_answered = connection.dialect.name != "sqlite"
+                return connection
+
+
+def give_up(engine: Engine, *kept: Connections) -> None:
+    """Forget the connections of the process that this one was forked from, without closing them."""
+    for connections in kept:
+        _INHERITED.append(connections._free)  # noqa: SLF001 - of this module
+        connections._free = deque()  # noqa: SLF001
+    _INHERITED.append(engine.pool)
+    engine.dispose(close=False)
