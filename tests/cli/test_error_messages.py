@@ -29,6 +29,11 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.InvalidOption("There is no option 'x'.", hint="Did you mean 'y'?"), "Did you mean 'y'?"),
     (errors.InvalidItem("It is a list.", hint="Pass json.dumps(value)."), ""),
     (errors.TooLarge("The row has 9 bytes.", hint="Store less."), "Store less."),
+    (
+        errors.DamagedRow("items", "position 3", "no JSON"),
+        "Something other than threadkeep has changed it; restore it from a backup.",
+    ),
+    (errors.PoolExhausted(), "Use fewer threads or tasks at once, or pass an engine with a larger pool_size."),
     (errors.FormatError("It failed."), ""),
     (errors.UnknownFormat("x", ["a", "b"]), "Known formats: a, b."),
     (errors.CannotRender("It has no model.", hint="Set it: conversation.update(model=...)."), CALLS["update(model="]),

@@ -34,6 +34,8 @@ TREE = [
     (errors.SchemaOutOfDate("x", "y"), 7),
     (errors.SchemaTooNew("x", "y"), 7),
     (errors.TooLarge("x"), 8),
+    (errors.DamagedRow("items", "position 3", "x"), 1),
+    (errors.PoolExhausted(), 1),
     (errors.ParsedJsonError("x", "y"), 1),
     (errors.MissingExtra("x", "y"), 1),
     (OperationalError("SELECT 1", {}, Exception("x")), 1),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -350,3 +353,93 @@ def test_stats(cli: Cli, used: str) -> None:
     assert "Largest conversations" in cli.on_terminal("stats")
     cli("stats", "--largest", "0", code=2)
     assert "media\t\n" in cli("stats", "--user", "ada").out  # the media of one user are not counted
+
+
+# Costs and means
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.fixture
+def priced(cli: Cli) -> Cli:
+    """Three calls on three models: two have a cost, and one of these has a latency."""
+    with cli.store() as store:
+        conversation = store.create_conversation(model="gpt-5.4")
+        for number, (model, cost, latency) in enumerate([("a", 0.25, 2500), ("a", None, None), ("b", 0.0005, None)]):
+            usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15, "cost": cost}
+            answer = {**ANSWER, "id": f"resp_{number}", "model": model, "usage": usage}
+            conversation.add_response(answer, "open_responses", latency_ms=latency)
+    return cli
+
+
+def test_json_has_costs_in_dollars(priced: Cli) -> None:
+    rows = {row["model"]: row for row in priced("usage", "--by", "model", "--json").json["usage"]}
+    assert {model: (row["cost_usd"], row["cost_nano"], row["costs"]) for model, row in rows.items()} == {
+        "a": (0.25, 250_000_000, 1),
+        "b": (0.0005, 500_000, 1),
+    }
+    with priced.store() as store:
+        [row] = store.usage()
+        assert row.to_dict()["cost_usd"] == float(row.cost_usd or 0) == 0.2505
+        assert json.loads(json.dumps(row.to_dict())) == row.to_dict()
+    assert UsageRow({}).to_dict()["cost_usd"] is UsageRow({}).mean_cost_usd is None
+
+
+def test_a_cost_that_is_partly_unknown_is_marked(priced: Cli) -> None:
+    shown = [line.split() for line in plain(priced.on_terminal("usage", "--by", "model")).splitlines()]
+    costs = {line[0]: [word for word in line if word == "≥" or "." in word] for line in shown if len(line) > 2}
+    assert (costs["a"], costs["b"], costs["total"]) == (["2.5", "≥", "0.2500"], ["0.0005"], ["2.5", "≥", "0.2505"])
+    assert "≥: the cost is known of 2 of 3 calls" in " ".join(map(" ".join, shown))
+    assert "≥" not in priced.on_terminal("usage", "--by", "model", "--model", "b")
+    assert ">= 0.2505" in plain(priced.on_terminal("usage", PYTHONIOENCODING="ascii"))
+    assert dollars(4_000, decimals=2, at_least="≥ ") == "≥ 0.00"
+
+
+@pytest.mark.parametrize(
+    ("figure", "texts"),
+    [
+        ("mean_cost_usd", ["Mean cost of a call by model", "$0.25", "Without 1 of 3 calls"]),
+        ("mean_latency_ms", ["Mean latency by model", "2.5 s", "unknown"]),
+        ("cache_hit_ratio", ["Share of the input that came from caches by model", "unknown"]),
+    ],
+)
+def test_means_can_be_drawn(priced: Cli, tmp_path: Path, figure: str, texts: list[str]) -> None:
+    for by in ("model", "day,model", "hour"):
+        path = tmp_path / f"{by}.svg"
+        priced("usage", "--by", by, "--figure", figure, "--plot", str(path))
+        ET.fromstring(path.read_text())
+    drawn = tmp_path.joinpath("model.svg").read_text()
+    assert [text for text in texts if text not in drawn] == []
+    assert priced.on_terminal("usage", "--by", "model", "--figure", figure)
+
+
+def test_means_are_not_added_up() -> None:
+    def row(day: int, model: str, **sums: int) -> UsageRow:
+        return UsageRow({"day": date(2026, 1, day), "model": model}, attempts=9, **sums)
+
+    many = [row(1, f"m{number}", latency_ms=100, latencies=10) for number in range(8)]
+    rows = [*many, row(1, "x", latency_ms=400, latencies=1), row(1, "y", latency_ms=800, latencies=2), row(2, "z")]
+    rows.append(row(3, "m0", latency_ms=30, latencies=1))
+    drawn = usage_plot.plot_of(["day", "model"], rows, "mean_latency_ms").series
+    assert drawn["m0"] == [10.0, pytest.approx(math.nan, nan_ok=True), 30.0]
+    assert drawn["others"][0] == (100 + 400 + 800) / (10 + 1 + 2)
+    assert "z" not in drawn
+    ratio = [UsageRow({"model": "m"}, attempts=3, input_tokens=9, cached_tokens=2, cache_known_tokens=8)]
+    assert usage_plot.plot_of(["model"], ratio, "cache_hit_ratio").series == {"": [0.25]}
+
+
+def test_every_label_of_a_time_is_another_one() -> None:
+    winter, summer = timezone(timedelta(hours=1)), timezone(timedelta(hours=2))
+    begin = datetime(2026, 10, 24, 22, tzinfo=UTC)
+    hours = [begin + timedelta(hours=hour) for hour in range(72)]
+    changing = [at.astimezone(summer if hour < 3 else winter) for hour, at in enumerate(hours)]
+    days = [date(2025, 12, 1) + timedelta(days=day) for day in range(800)]
+    for kind, times in (("hour", hours), ("hour", changing), ("day", days), ("week", days[::7]), ("day", days[:20])):
+        labels = usage_plot.time_labels(kind, times)
+        assert len(set(labels)) == len(times)
+        assert all(f"{at.day} {at:%b}" in label for at, label in zip(times, labels, strict=True))
+    assert usage_plot.time_labels("hour", hours)[:3] == ["22:00\n24 Oct 2026", "23:00\n24 Oct", "00:00\n25 Oct"]
+    assert usage_plot.time_labels("hour", changing)[2:4] == ["02:00+02:00\n25 Oct", "02:00+01:00\n25 Oct"]
+    assert usage_plot.time_labels("month", [date(2025, 1, 1), date(2026, 1, 1)]) == ["Jan\n2025", "Jan\n2026"]

@@ -163,7 +163,11 @@ TERMS = {
     "e-mail": [term("e-mail", "e", "mail")],
     ' - * "" \'; DROP': [term("DROP", "drop")],
     "": [],
-}
+    "w* W* w -w wor -w": [
+        term("w*", "w", is_prefix=True), term("w"), term("w", is_excluded=True), term("wor"),
+    ],
+    "Été ete été": [term("Été", "ete")],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("question", TERMS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -15,9 +16,11 @@ from threadkeep.domain.tools import (
     ToolRegistry,
     default_registry,
     register_tool,
+    removed_tools,
     reset_default_registry,
     tool_from,
     tools_from,
+    with_tools,
 )
 from threadkeep.errors import InvalidItem, InvalidOption, ToolNotFound
 
@@ -266,3 +269,35 @@ def test_two_tools_of_one_type_are_kept_as_given() -> None:
     """Replacing by name is for registering; a definition that was stored is not lost."""
     tools = [{"type": "mcp", "server_label": "a"}, {"type": "mcp", "server_label": "b"}]
     assert Session.from_dict({"tools": tools}).tools == tools
+
+
+class Watched(dict[str, Any]):
+    """A definition that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        Watched.compared += 1
+        return dict.__eq__(self, other)
+
+
+def test_one_tool_beside_many_is_not_compared_with_all_of_them() -> None:
+    before = [Watched(FunctionTool(f"t{number}").to_dict()) for number in range(300)]
+    added = FunctionTool("t299", "Another")
+    after = with_tools(before, [added])
+    assert (len(after), after[-1]) == (300, added.to_dict())
+    Watched.compared, calls = 0, 0
+
+    def note(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(note)
+    try:
+        with_tools(before, [added])
+        assert removed_tools(before, after) == [before[-1]]
+    finally:
+        sys.setprofile(None)
+    assert Watched.compared <= 1
+    assert calls < 20 * len(before)

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.factories import an_answer
+from tests.store.watching import statements_of
 from threadkeep import NotFound, Store
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.history_cache import ENTRY_BYTES, CachedHistory, HistoryCache
@@ -109,3 +110,38 @@ def test_what_is_larger_than_the_memory_is_not_remembered() -> None:
     entry = Entry(0, "message", payload=b"x" * 100)
     histories.keep((1, 1, 0), CachedHistory(0, [entry], 1, {}), 0, [entry])
     assert histories.find((1, 1, 0), 0) is None
+
+
+def test_options_that_were_read_once_do_not_stay_in_memory(database: Any) -> None:
+    """… beyond a number of bytes; what is forgotten is read again."""
+    with Store(database.url) as store:
+        configs = store._resources.configs
+        configs._limit = 1_000_000
+        ids = [
+            store.create_conversation(model="m", instructions=f"{n:x>100000}", tools=[a_tool(n)]).id for n in range(20)
+        ]
+        for _ in range(2):
+            for number, id_ in enumerate(ids):
+                conversation = store.get_conversation(id_)
+                assert conversation.instructions == f"{number:x>100000}"
+                assert conversation.tools[0]["description"] == f"{number:y>50000}"
+                kept = [size for _, size in configs._values.values()]
+                assert sum(kept) == configs._size <= 1_000_000
+                assert len(kept) <= 3 * 4
+        with statements_of(store) as statements:
+            assert store.get_conversation(ids[-1]).instructions == f"{19:x>100000}"
+        assert not [statement for statement in statements if "configs" in statement or "tool_sets" in statement]
+
+
+def a_tool(number: int) -> dict[str, Any]:
+    return {"type": "function", "name": "look_up", "description": f"{number:y>50000}"}
+
+
+def test_options_that_are_larger_than_the_memory_are_not_remembered(database: Any) -> None:
+    with Store(database.url) as store:
+        configs = store._resources.configs
+        configs._limit = 1_000
+        id_ = store.create_conversation(model="m", instructions="x" * 2_000).id
+        for _ in range(2):
+            assert store.get_conversation(id_).instructions == "x" * 2_000
+            assert configs._size <= 1_000

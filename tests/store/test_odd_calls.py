@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2 as httpx
@@ -15,6 +15,10 @@ from threadkeep import CannotParse, InvalidItem, InvalidOption, NotFound, ToolNo
 
 def a_cursor(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def iter_events() -> Iterator[dict[str, Any]]:
+    yield {}
 
 
 LAST, FIRST = a_cursor("9999-12-31T23:59:59-23:00 1"), a_cursor("0001-01-01T00:00:00+23:00 1")
@@ -32,7 +36,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
     ),
     "a raw stream": (
         CannotParse, r"generator, which is no JSON. .*stream_response\(\)",
-        lambda _, c: c.add_response((event for event in ()), "open_responses"),
+        lambda _, c: c.add_response(iter_events(), "open_responses"),
     ),
     "both ends of a fork": (InvalidOption, "before cannot be given together", lambda _, c: c.fork(0, before=0)),
     "a fork before nothing": (NotFound, "no item at position -1", lambda _, c: c.fork(before=-1)),

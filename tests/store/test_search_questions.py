@@ -116,7 +116,8 @@ LONG = {
     "words": " ".join(f"w{n}" for n in range(100)),
     "words side by side": '"' + " ".join(f"w{n}" for n in range(100)) + '"',
     "with a beginning": '"' + " ".join(f"w{n}" for n in range(99)) + ' w9*"',
-    "beginnings": " ".join(f"w{n}*" for n in range(100)),
+    "beginnings": " ".join(f"w{n}*" for n in range(10)),
+    "the same beginning": "w* " * 100,
     "the same": "w1 " * 100,
     "without others": "w0 " + " ".join(f'-"w{n} w{n}"' for n in range(49)),
     "pairs": "".join(chr(0x4E00 + n) for n in range(100)),
@@ -130,7 +131,21 @@ def test_long_questions(store: Any, name: str) -> None:
     assert len(store.search(LONG[name]).items) == 1
 
 
-def test_longer_questions_are_refused(store: Any) -> None:
-    for question in ("w " * 101, "天" * 102, '"' + "a-" * 101 + '"'):
-        with pytest.raises(InvalidOption, match="at most 100"):
-            store.search(question)
+@pytest.mark.parametrize(
+    ("question", "limit"),
+    [
+        (" ".join(f"w{n}" for n in range(101)), "101 words to search for; at most 100 "),
+        ("天" * 102, "at most 100 "),
+        ('"' + "a-" * 101 + '"', "at most 100 "),
+        (" ".join(f"w{n}*" for n in range(11)), "11 beginnings of words to search for; at most 10 "),
+        ("one " * 2_049, "8,196 bytes; at most 8,192 "),
+        ("天" * 2_731, "8,193 bytes; at most 8,192 "),
+        ("\ud800" + "x" * 10_000_000, "bytes; at most 8,192 "),
+    ],
+    ids=["words", "characters", "phrase", "beginnings", "bytes", "bytes of characters", "megabytes"],
+)
+def test_longer_questions_are_refused(store: Any, question: str, limit: str) -> None:
+    with pytest.raises(InvalidOption, match=limit) as refused:
+        store.search(question)
+    assert (refused.value.argument, refused.value.hint) == ("text", "Search for fewer.")
+    assert len(str(refused.value)) < 100

@@ -31,15 +31,15 @@ def number_of(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def dollars(nano: int | None, *, decimals: int | None = None) -> str:
-    """A cost in dollars; without `decimals` with as many as say something."""
+def dollars(nano: int | None, *, decimals: int | None = None, at_least: str = "") -> str:
+    """A cost in dollars; without `decimals` with as many as say something. `at_least` marks one that may be higher."""
     if nano is None:
         return UNKNOWN
     decimals = cost_decimals(nano) if decimals is None else decimals
     smallest = 10 ** (9 - decimals)
-    if 0 < nano < smallest // 2:
+    if 0 < nano < smallest // 2 and not at_least:
         return f"<{smallest / NANO:.{decimals}f}"
-    return f"{nano / NANO:,.{decimals}f}"
+    return f"{at_least}{nano / NANO:,.{decimals}f}"
 
 
 def cost_decimals(largest: int) -> int:

@@ -1,19 +1,24 @@
-"""Plots of usage reports: bars over time, stacked by what else the report is grouped by, or one bar for each key."""
+"""Plots of usage reports.
+
+Sums are bars over time, stacked by what else the report is grouped by, means are lines; without a time there is one bar
+for each key.
+"""
 
 from __future__ import annotations
 
 import html
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.cli.formatting import NANO, key_text, short
+from threadkeep.cli.formatting import NANO, key_text, milliseconds, short
 from threadkeep.cli.output import printable
 from threadkeep.cli.usage_table import COST, decimals_of, figure_texts, figures_of, measure_of
 from threadkeep.errors import InvalidOption, MissingExtra
@@ -39,7 +44,15 @@ TITLES: Final = {
     COST: "Cost", "attempts": "Calls", "input_tokens": "Input tokens", "cached_tokens": "Input tokens from caches",
     "cache_write_tokens": "Input tokens written to caches", "output_tokens": "Output tokens",
     "reasoning_tokens": "Reasoning tokens", "total_tokens": "Tokens", "latency_ms": "Time spent waiting",
+    "mean_latency_ms": "Mean latency", "mean_cost_usd": "Mean cost of a call",
+    "cache_hit_ratio": "Share of the input that came from caches",
 }  # fmt: skip
+# What is divided by what, also where several rows are drawn as one
+MEANS: Final = {
+    "mean_latency_ms": ("latency_ms", "latencies"),
+    "mean_cost_usd": (COST, "costs"),
+    "cache_hit_ratio": ("cached_tokens", "cache_known_tokens"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,24 @@ class Plot:
     series: dict[str, list[float]]  # the values of each series, one for each of these
     remark: str = ""  # below the bars
     unknown: frozenset[str] = frozenset()  # names of bars whose value is unknown
+
+
+@dataclass(slots=True)
+class _Total:
+    """What is drawn at one place, of one or several rows."""
+
+    amount: float = 0.0
+    weight: int = 0
+    is_known: bool = False
+
+    def add(self, value: tuple[float, int] | None) -> None:
+        if value is not None:
+            self.amount, self.weight, self.is_known = self.amount + value[0], self.weight + value[1], True
+
+    def figure(self, is_mean: bool, unknown: float = 0.0) -> float:
+        if not is_mean:
+            return self.amount
+        return self.amount / self.weight if self.weight else unknown
 
 
 def check_plot(path: Path | None, by: Sequence[str]) -> None:
@@ -93,18 +124,22 @@ def plot_of(by: Sequence[str], rows: Sequence[UsageRow], measure: str, about: st
     others = [name for name in by if name != time]
     names = zip(rows, _names(rows, others), strict=True)
     values = [(row.keys.get(time) if time else None, name, _value(row, measure)) for row, name in names]
-    totals: dict[str, float] = {}
+    totals: dict[str, _Total] = {}
     for _, name, value in values:
-        totals[name] = totals.get(name, 0) + (value or 0)
-    title, remark = _title(measure, time, others, about), _remark(rows, measure)
-    largest = sorted(totals, key=lambda name: -totals[name])
-    if time is not None:
+        totals.setdefault(name, _Total()).add(value)
+    title, remark, is_mean = _title(measure, time, others, about), _remark(rows, measure), measure in MEANS
+    if time is not None:  # of means the ones of most calls are drawn
+        ranks = {name: total.weight if is_mean else total.amount for name, total in totals.items()}
+        largest = sorted(filter(ranks.get, ranks), key=lambda name: -ranks[name])
         times = _all_times(time, sorted({at for at, _, _ in values}))
-        series = _series(values, [name for name in largest if totals[name]], times, MAX_SERIES)
-        return Plot(title, measure, time, times, series, remark)
+        series = _series(values, largest, times, MAX_SERIES)
+        shown = {name: [total.figure(is_mean, math.nan) for total in each] for name, each in series.items()}
+        return Plot(title, measure, time, times, shown, remark)
+    largest = sorted(totals, key=lambda name: -totals[name].figure(is_mean))
     bars = _series(values, largest, [None], MAX_BARS)
-    unknown = frozenset(totals) - {name for _, name, value in values if value is not None}
-    return Plot(title, measure, None, list(bars), {"": [length for (length,) in bars.values()]}, remark, unknown)
+    unknown = frozenset(name for name, total in totals.items() if not total.is_known)
+    lengths = [total.figure(is_mean) for (total,) in bars.values()]
+    return Plot(title, measure, None, list(bars), {"": lengths}, remark, unknown)
 
 
 def _title(measure: str, time: str | None, others: Sequence[str], about: str) -> str:
@@ -114,23 +149,23 @@ def _title(measure: str, time: str | None, others: Sequence[str], about: str) ->
 
 
 def _series(
-    values: Iterable[tuple[Any, str, float | None]], names: Sequence[str], times: Sequence[Any], limit: int
-) -> dict[str, list[float]]:
-    """The values of each of these series at all times; what is over the limit is one series."""
+    values: Iterable[tuple[Any, str, tuple[float, int] | None]], names: Sequence[str], times: Sequence[Any], limit: int
+) -> dict[str, list[_Total]]:
+    """The totals of each of these series at all times; what is over the limit is one series."""
     others = next((name for name in OTHERS if name not in names), OTHERS[0])
     kept = names if len(names) <= limit + 1 else [*names[:limit], others]
-    series = {name: [0.0] * len(times) for name in kept}
+    series = {name: [_Total() for _ in times] for name in kept}
     index = {at: number for number, at in enumerate(times)}
     for at, name, value in values:
-        if value:
-            series[name if name in series else others][index[at]] += value
+        if value is not None and (name in series or others in series):
+            series[name if name in series else others][index[at]].add(value)
     return series
 
 
 def _remark(rows: Sequence[UsageRow], measure: str) -> str:
     """What a plot of costs does not show."""
     attempts, costs = sum(row.attempts for row in rows), sum(row.costs for row in rows)
-    if measure != COST or attempts == costs:
+    if measure not in {COST, "mean_cost_usd"} or attempts == costs:
         return ""
     return f"Without {attempts - costs:,} of {attempts:,} calls, whose cost is unknown."
 
@@ -152,9 +187,13 @@ def _readable(key: Any) -> str:
     return _NOT_IN_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def _value(row: UsageRow, measure: str) -> float | None:
-    value = getattr(row, measure)
-    return None if value is None else value / NANO if measure == COST else float(value)
+def _value(row: UsageRow, measure: str) -> tuple[float, int] | None:
+    """What a row adds to a total, and with which weight; None where it is unknown."""
+    amount, weight = MEANS.get(measure, (measure, "attempts"))
+    if getattr(row, measure) is None:
+        return None
+    value = getattr(row, amount)
+    return value / NANO if amount == COST else float(value), getattr(row, weight)
 
 
 def _all_times(kind: str, times: Sequence[Any]) -> list[Any]:
@@ -208,20 +247,24 @@ def _draw(plot: Plot) -> Any:
 def _draw_times(axes: Any, plot: Plot) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    highest = _draw_series(axes, plot)
+    highest, labels = _draw_series(axes, plot), time_labels(plot.time, plot.axis)
     axes.grid(axis="y", color=PALE, linewidth=0.8)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _value_label(value, plot.measure, highest)))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _time_label(plot, x)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _label_at(labels, x)))
     axes.set_xlim(-0.6, len(plot.axis) - 0.4)
-    axes.set_ylim(0, highest * 1.05)
+    axes.set_ylim(0, highest * 1.05 or 1)
 
 
 def _draw_series(axes: Any, plot: Plot) -> float:
-    """Stack the bars of all series; returns how high the highest stack is."""
+    """Stack the bars of all series, or draw the lines of means; returns how high the highest one is."""
     bottom, handles, last = [0.0] * len(plot.axis), [], len(plot.series) - 1
     for number, (name, values) in enumerate(plot.series.items()):
         colour = COLOURS[-1] if name in OTHERS and number == last else COLOURS[number % (len(COLOURS) - 1)]
+        if plot.measure in MEANS:
+            handles += axes.plot(range(len(values)), values, color=colour, marker=".")
+            bottom = [max(pair) for pair in zip(bottom, values, strict=True)]  # nothing is larger than NaN
+            continue
         top = [low + value for low, value in zip(bottom, values, strict=True)]
         if len(values) > TOUCHING:
             edges = [x - 0.5 for x in range(len(values) + 1)]
@@ -253,23 +296,33 @@ def _draw_bars(axes: Any, plot: Plot) -> None:
 
 def _value_label(value: float, measure: str, largest: float) -> str:
     """A value on an axis or beside a bar."""
-    if measure == COST:
+    if measure in {COST, "mean_cost_usd"}:
         decimals = next((decimals for limit, decimals in COST_DECIMALS if largest >= limit), 6)
         return "$0" if value == 0 else f"${value:,.{decimals}f}"
+    if measure == "cache_hit_ratio":
+        return f"{value * 100:.3g}%"
+    if measure == "mean_latency_ms":
+        return milliseconds(value)
     return f"{value / 1000:,.0f} s" if measure == "latency_ms" else short(value)
 
 
-def _time_label(plot: Plot, x: float) -> str:
+def time_labels(kind: str | None, times: Sequence[Any]) -> list[str]:
+    """A label for each time of an axis, unlike those of all others."""
+    if kind == "month":
+        return [f"{at:%b}\n{at:%Y}" for at in times]
+    has_years = len({at.year for at in times}) > 1
+    years = [f"{at:%Y}" if has_years or number == 0 else "" for number, at in enumerate(times)]
+    if kind != "hour":
+        return [f"{at.day} {at:%b}\n{year}".rstrip() for at, year in zip(times, years, strict=True)]
+    has_offsets = len({at.utcoffset() for at in times}) > 1  # the clocks change in between
+    hours = [f"{at:%H:%M}{at.isoformat()[-6:] if has_offsets else ''}" for at in times]
+    return [f"{hour}\n{at.day} {at:%b} {year}".rstrip() for hour, at, year in zip(hours, times, years, strict=True)]
+
+
+def _label_at(labels: Sequence[str], x: float) -> str:
     number = round(x)
-    if abs(x - number) > 0.01 or not 0 <= number < len(plot.axis):  # noqa: PLR2004 - between two bars
-        return ""
-    at = plot.axis[number]
-    if isinstance(at, datetime):
-        is_first = number == 0 or at.hour == 0
-        return f"{at:%H:%M}\n{at.day} {at:%b}" if is_first else f"{at:%H:%M}"
-    if plot.time == "month":
-        return f"{at:%b}\n{at:%Y}"
-    return f"{at.day} {at:%b}" + (f"\n{at:%Y}" if number == 0 else "")
+    is_between = abs(x - number) > 0.01 or not 0 <= number < len(labels)  # noqa: PLR2004 - two bars
+    return "" if is_between else labels[number]
 
 
 def _label(text: str, width: int = 44) -> str:

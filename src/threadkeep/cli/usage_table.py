@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.cli import output
-from threadkeep.cli.formatting import UNKNOWN, bar, cost_decimals, dollars, key_text, milliseconds, percent, short
+from threadkeep.cli.formatting import (
+    UNKNOWN,
+    bar,
+    cost_decimals,
+    dollars,
+    key_text,
+    milliseconds,
+    number_of,
+    percent,
+    short,
+)
 from threadkeep.cli.output import Column, is_terminal, printable
 from threadkeep.errors import MissingExtra
 
@@ -30,6 +40,7 @@ COUNTS: Final = (
 DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms")
 PLAIN: Final = (*COUNTS[:-2], *DERIVED[1:])
 DAYS: Final = ("day", "week", "month")
+FORMULA_STARTS: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last ones are wide forms of the first
 MIN_BAR, MAX_BAR = 8, 40
 MAX_WIDTH: Final = 200
 
@@ -81,8 +92,18 @@ def figures_of(rows: Sequence[UsageRow]) -> list[Column]:
 
 def figure_texts(row: UsageRow, figures: Sequence[Column], decimals: int) -> list[str]:
     """The figures of a row as texts, costs with so many decimals."""
-    texts = TEXTS | {COST: partial(dollars, decimals=decimals)}
-    return [texts.get(one.key, short)(getattr(row, one.key)) for one in figures]
+    costs = {COST: partial(dollars, decimals=decimals, at_least=at_least() if is_partly_known(row) else "")}
+    return [(TEXTS | costs).get(one.key, short)(getattr(row, one.key)) for one in figures]
+
+
+def is_partly_known(row: UsageRow) -> bool:
+    """Whether its cost leaves out attempts whose cost is unknown."""
+    return row.cost_nano is not None and row.costs < row.attempts
+
+
+def at_least() -> str:
+    """The mark of such a cost."""
+    return ">= " if _is_plain() else "≥ "
 
 
 def decimals_of(rows: Sequence[UsageRow]) -> int:
@@ -114,6 +135,15 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
     output.draw_table(columns, lines, max(width, least_width), sections=starts, total=last_line)
 
 
+def note_unknown_costs(rows: Sequence[UsageRow], total: UsageRow | None) -> None:
+    """Say on stderr what the mark of costs means, where a terminal shows one."""
+    counted = rows if total is None else [total]
+    if is_terminal() and any(map(is_partly_known, counted)):
+        known, attempts = sum(row.costs for row in counted), sum(row.attempts for row in counted)
+        of_calls = f"{known:,} of {number_of(attempts, 'call')}"
+        output.note(f"threadkeep: {at_least().strip()}: the cost is known of {of_calls}")
+
+
 def _group_starts(by: Sequence[str], rows: Sequence[UsageRow]) -> frozenset[int]:
     """The rows that begin a group of those with the same first key, where each group stands in one place."""
     first_keys = [row.keys[by[0]] for row in rows] if len(by) > 1 else []
@@ -139,8 +169,12 @@ def _bars(values: Sequence[float | None], room: int) -> list[str] | None:
     largest = max((value for value in values if value), default=0)
     if not largest or room < MIN_BAR or len(values) < 2:  # noqa: PLR2004 - two can be compared
         return None
-    is_plain = not (sys.stdout.encoding or "").lower().startswith("utf")
-    return [bar(value, largest, min(room, MAX_BAR), is_plain=is_plain) for value in values]
+    return [bar(value, largest, min(room, MAX_BAR), is_plain=_is_plain()) for value in values]
+
+
+def _is_plain() -> bool:
+    """Whether stdout has no more than ASCII."""
+    return not (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 # Files
@@ -153,8 +187,16 @@ def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
     writer.writerow([*by, *COUNTS, *DERIVED])
     for row in rows:
         figures = [getattr(row, name) for name in (*COUNTS, *DERIVED)]
-        writer.writerow([*(key_text(row.keys[name]) for name in by), *figures])
+        writer.writerow([*(_csv_text(row.keys[name]) for name in by), *figures])
     return buffer.getvalue()
+
+
+def _csv_text(key: Any) -> str | None:
+    """A key that no terminal obeys and no spreadsheet calculates."""
+    text = key_text(key)
+    if not isinstance(key, str) or text is None:
+        return text
+    return f"'{printable(text)}" if text.startswith(FORMULA_STARTS) else printable(text)
 
 
 def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:

@@ -23,7 +23,7 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
     Raises:
         InvalidOption: it is no media type.
     """
-    if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
+    if not _MEDIA_TYPE.fullmatch(str(media_type)):  # what is no text looks like no type
         raise InvalidOption(f"must be a media type such as image/png, not {shown(media_type)}.", argument="media_type")
     return f"{_SCHEME}{media_type}{_BASE64},{base64.b64encode(data).decode('ascii')}"
 

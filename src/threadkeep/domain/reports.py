@@ -151,6 +151,11 @@ class UsageRow:
         return None if self.cost_nano is None else ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
 
     @property
+    def mean_cost_usd(self) -> float | None:
+        """The mean cost in US dollars of the attempts whose cost is known; None where none is."""
+        return None if self.cost_usd is None or not self.costs else float(self.cost_usd) / self.costs
+
+    @property
     def cache_hit_ratio(self) -> float | None:
         """How much of the input came from the cache, 0 to 1, where providers report it; None where none does.
 
@@ -166,8 +171,10 @@ class UsageRow:
         return None if self.latency_ms is None or not self.latencies else self.latency_ms / self.latencies
 
     def to_dict(self) -> JsonObject:
-        """Keys and figures in one dict; unknown figures are None."""
-        return {**self.keys, **{name: getattr(self, name) for name in ROW_FIGURES}}
+        """Keys and figures in one dict; unknown figures are None. For JSON, ``cost_usd`` is a float here."""
+        cost = self.cost_usd
+        figures = {name: getattr(self, name) for name in ROW_FIGURES}
+        return {**self.keys, **figures, "cost_usd": None if cost is None else float(cost)}
 
 
 _DEFAULTS: Final[dict[str, int | None]] = {
@@ -177,7 +184,8 @@ _DEFAULTS: Final[dict[str, int | None]] = {
 SUMS: Final = tuple(_DEFAULTS)
 # What a row shows besides its keys
 ROW_FIGURES: Final = (
-    "attempts", *FIGURES, "cost_nano", "costs", "cache_hit_ratio", "latency_ms", "latencies", "mean_latency_ms",
+    "attempts", *FIGURES, "cost_nano", "cost_usd", "costs", "cache_hit_ratio",
+    "latency_ms", "latencies", "mean_latency_ms",
 )  # fmt: skip
 
 

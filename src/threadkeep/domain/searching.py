@@ -20,7 +20,9 @@ from unicodedata import category, combining, normalize
 from threadkeep.domain.jsontext import JsonObject, loads
 
 TEXT_LIMIT: Final = 16_384  # characters of an item that are searched
+QUERY_BYTES: Final = 8_192  # of a query, as UTF-8
 QUERY_LIMIT: Final = 100  # words of a query
+PREFIX_LIMIT: Final = 10  # beginnings of words in a query: each is looked up as all words that begin so
 JSON_LIMIT: Final = 65_536  # characters of an item's JSON text that are read; of longer ones the beginning is searched
 TITLE: Final = "title"  # the type of the document that holds a conversation's title
 TITLE_POSITION: Final = -1
@@ -76,9 +78,16 @@ class Term:
 
 
 def terms_of(query: str) -> list[Term]:
-    """The terms of a query: words, ``"several words"``, beginnings ``wor*``, and ``-word`` for excluded ones."""
-    terms = (_term(quoted or plain, sign) for sign, quoted, plain in _TERMS.findall(query))
-    return [term for term in terms if term is not None]
+    """The terms of a query: words, ``"several words"``, beginnings ``wor*``, and ``-word`` for excluded ones.
+
+    What is said again is left out.
+    """
+    terms: dict[tuple[Any, ...], Term] = {}
+    for sign, quoted, plain in _TERMS.findall(query):
+        term = _term(quoted or plain, sign)
+        if term is not None:
+            terms.setdefault((term.words, term.is_prefix, term.is_excluded), term)
+    return list(terms.values())
 
 
 def _term(written: str, sign: str) -> Term | None:

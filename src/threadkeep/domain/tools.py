@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 from pydantic import Field, PrivateAttr
 
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, canonical
 from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments, shown
 from threadkeep.errors import CannotParse, InvalidOption, ToolNotFound
 
@@ -131,7 +131,7 @@ def _tools(value: object, path: str) -> list[Tool]:
 def with_tools(tools: Sequence[JsonObject], added: Iterable[Tool]) -> list[JsonObject]:
     """A list of tool definitions with these added; one of the same name is replaced in its place."""
     result = list(tools)
-    indexes = {tool_from(tool).key: index for index, tool in enumerate(result)}
+    indexes = {_key_of(tool): index for index, tool in enumerate(result)}
     for tool in added:
         index = indexes.setdefault(tool.key, len(result))
         result[index : index + 1] = [tool.to_dict()]
@@ -141,10 +141,21 @@ def with_tools(tools: Sequence[JsonObject], added: Iterable[Tool]) -> list[JsonO
 def without_tool(tools: Sequence[JsonObject], name: str) -> tuple[list[JsonObject], Tool | None]:
     """A list of tool definitions without the one of that name (or type), and that one; None when there is none."""
     for index, definition in enumerate(tools):
-        tool = tool_from(definition)
-        if tool.key == name:
-            return [*tools[:index], *tools[index + 1 :]], tool
+        if _key_of(definition) == name:
+            return [*tools[:index], *tools[index + 1 :]], tool_from(definition)
     return list(tools), None
+
+
+def removed_tools(before: Iterable[JsonObject], after: Iterable[JsonObject]) -> list[JsonObject]:
+    """The definitions of one list that another one does not have."""
+    kept = set(map(canonical, after))
+    return [tool for tool in before if canonical(tool) not in kept]
+
+
+def _key_of(definition: JsonObject) -> str:
+    """The `key` of the tool that a definition is of; without reading all of it, where it says its name."""
+    name = definition.get("name")
+    return name if isinstance(name, str) and name else tool_from(definition).key
 
 
 class Registration(FunctionTool):
@@ -235,7 +246,7 @@ class ToolRegistry:
             ToolNotFound: there is no tool of one of these names.
         """
         for name in names:
-            if not isinstance(name, str) or name not in self._definitions:
+            if name not in list(self._definitions):  # also what has no hash is not there
                 known = ", ".join(self._definitions) or "none"
                 raise ToolNotFound(f"There is no tool {shown(name)} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions

@@ -24,6 +24,7 @@ from threadkeep.store.forking import LOCK, Inheritable
 T = TypeVar("T")
 
 CACHED: Final = 2_000  # options and tool sets
+CACHED_BYTES: Final = 32 * 1024 * 1024  # of their JSON text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,70 +50,89 @@ class Config(NamedTuple):
 
 
 class ConfigCache(Inheritable):
-    """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale."""
+    """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale.
 
-    def __init__(self) -> None:
-        self._values: dict[tuple[str, int, bytes], Any] = {}
+    So many bytes of JSON text are kept; what was read first goes first, and is read again when it is needed.
+    """
+
+    def __init__(self, limit: int = CACHED_BYTES) -> None:
+        self._limit = limit
+        self._values: dict[tuple[str, int, bytes], tuple[Any, int]] = {}  # with the bytes that each takes
+        self._size = 0
         super().__init__()
 
     def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
         """The session options of that hash; not to be changed by the caller."""
-        settings: JsonObject | None = self._values.get(("config", tenant, hash_))
-        if settings is None:
-            text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
-            settings = self._keep("config", tenant, hash_, loads_stored(text, "configs", _named(hash_)))
-        return settings
+        return self._settings(connection, tenant, hash_)[0]
 
     def tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> list[JsonObject]:
         """The tools of that set, in order; not to be changed by the caller."""
-        if hash_ is None:
-            return []
-        tools: list[JsonObject] | None = self._values.get(("tools", tenant, hash_))
-        if tools is None:
-            text = connection.execute(queries.tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
-            names = loads_stored(text, "tool_sets", _named(hash_))
-            hashes = [bytes.fromhex(name) for name in names]
-            rows = connection.execute(queries.tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
-            texts = {bytes(row.hash): row.definition for row in rows}
-            found = [loads_stored(texts.get(one, ""), "tool_definitions", _named(one)) for one in hashes]
-            tools = self._keep("tools", tenant, hash_, found)
-        return tools
+        return self._tools(connection, tenant, hash_)[0]
 
     def get(self, connection: Connection, tenant: int, config_hash: bytes, tool_set_hash: bytes | None) -> Config:
         """The options and tools of a conversation."""
         hashes = bytes(config_hash) + bytes(tool_set_hash or b"")
-        config: Config | None = self._values.get(("both", tenant, hashes))
-        if config is None:
-            settings = self.settings(connection, tenant, config_hash)
-            config = Config(settings, self.tools(connection, tenant, tool_set_hash), {})
-            self._keep("both", tenant, hashes, config)
+        known = self._values.get(("both", tenant, hashes))
+        if known is None:
+            settings, size = self._settings(connection, tenant, config_hash)
+            tools, tools_size = self._tools(connection, tenant, tool_set_hash)
+            known = self._keep("both", tenant, hashes, Config(settings, tools, {}), size + tools_size)
+        config: Config = known[0]
         return config
 
     def settings_by_hash(self, connection: Connection, tenant: int, hashes: set[Any]) -> dict[Any, JsonObject]:
         """The session options of these hashes; those that are not known are read in one statement."""
-        known: dict[bytes, JsonObject | None] = {
-            bytes(hash_): self._values.get(("config", tenant, bytes(hash_))) for hash_ in hashes
-        }
+        known = {bytes(hash_): self._values.get(("config", tenant, bytes(hash_))) for hash_ in hashes}
         missing = sorted(hash_ for hash_, settings in known.items() if settings is None)
         if missing:
             for row in connection.execute(queries.configs_of(), {"tenant": tenant, "hashes": missing}):
-                settings = loads_stored(row.config, "configs", _named(row.hash))
-                known[bytes(row.hash)] = self._keep("config", tenant, bytes(row.hash), settings)
-        return {hash_: known[bytes(hash_)] or {} for hash_ in hashes}
+                hash_, text = bytes(row.hash), row.config
+                known[hash_] = self._keep(
+                    "config", tenant, hash_, loads_stored(text, "configs", _named(hash_)), len(text)
+                )
+        return {hash_: (known[bytes(hash_)] or ({}, 0))[0] for hash_ in hashes}
 
     def clear(self) -> None:
         """Forget everything; it is read again when it is needed."""
         with LOCK:
             self._values.clear()
+            self._size = 0
 
     give_up = clear
 
-    def _keep(self, kind: str, tenant: int, hash_: bytes, value: T) -> T:
+    def _settings(self, connection: Connection, tenant: int, hash_: bytes) -> tuple[JsonObject, int]:
+        known = self._values.get(("config", tenant, hash_))
+        if known is None:
+            text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            settings = loads_stored(text, "configs", _named(hash_))
+            known = self._keep("config", tenant, hash_, settings, len(text))
+        return known
+
+    def _tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> tuple[list[JsonObject], int]:
+        if hash_ is None:
+            return [], 0
+        known = self._values.get(("tools", tenant, hash_))
+        if known is None:
+            text = connection.execute(queries.tool_set_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
+            names = loads_stored(text, "tool_sets", _named(hash_))
+            hashes = [bytes.fromhex(name) for name in names]
+            rows = connection.execute(queries.tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
+            texts = {bytes(row.hash): row.definition for row in rows}
+            tools = [loads_stored(texts.get(one, ""), "tool_definitions", _named(one)) for one in hashes]
+            known = self._keep("tools", tenant, hash_, tools, sum(len(texts[one]) for one in hashes))
+        return known
+
+    def _keep(self, kind: str, tenant: int, hash_: bytes, value: T, size: int) -> tuple[T, int]:
         with LOCK:
-            self._values[kind, tenant, hash_] = value
-            if len(self._values) > CACHED:  # the oldest goes: it is read again when it is needed
-                del self._values[next(iter(self._values))]
-        return value
+            _, before = self._values.pop((kind, tenant, hash_), (None, 0))
+            self._size -= before
+            if size <= self._limit:
+                self._values[kind, tenant, hash_] = value, size
+                self._size += size
+            while self._size > self._limit or len(self._values) > CACHED:
+                _, oldest = self._values.pop(next(iter(self._values)))
+                self._size -= oldest
+        return value, size
 
 
 def _named(hash_: bytes) -> str:

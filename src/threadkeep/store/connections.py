@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
@@ -19,6 +21,8 @@ from threadkeep.errors import PoolExhausted
 T = TypeVar("T")
 
 REFUSED_SECONDS: Final = 10.0  # how long a server is asked for a connection that answered before
+# How PostgreSQL shows a row that it refuses
+_FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
 # What this process inherited when it was forked: kept, because connections that nobody holds are closed
 _INHERITED: Final[list[object]] = []
 
@@ -29,6 +33,23 @@ def sleep(seconds: float) -> None:
         await_only(asyncio.sleep(seconds))
     else:
         time.sleep(seconds)
+
+
+@contextmanager
+def hidden_parameters() -> Iterator[None]:
+    """Errors show no parameters of statements, which are what people wrote; also where the engine is the host's."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, StatementError):
+                cause.hide_parameters = True
+                for shown in filter(None, (cause, cause.orig)):
+                    texts = (_FAILING_ROW.sub("(…)", arg) if isinstance(arg, str) else arg for arg in shown.args)
+                    shown.args = tuple(texts)
+            cause = cause.__cause__ or cause.__context__
+        raise
 
 
 class Connections:
@@ -50,7 +71,8 @@ class Connections:
         except IndexError:
             connection = self._connect()
         try:
-            result = work(connection)
+            with hidden_parameters():
+                result = work(connection)
             if connection.in_transaction():
                 connection.rollback()
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import OperationalError
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Dialect
@@ -65,7 +65,7 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     target, extra = _resolved(url, is_async=is_async)
     try:
-        return create(target, **_options(target))
+        return create(target, hide_parameters=True, **_options(target))
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
 
@@ -105,7 +105,7 @@ def isolation_levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLeve
     return ("READ COMMITTED", "READ COMMITTED") if is_mysql(dialect) else (None, None)
 
 
-def is_sqlite(url: object) -> bool:
+def is_sqlite(url: str | URL | Engine | AsyncEngine) -> TypeGuard[str | URL | Engine]:
     """Whether an AsyncStore for it runs in worker threads."""
     if isinstance(url, Engine):
         return url.dialect.name == "sqlite"

@@ -34,15 +34,19 @@ _known: Final[WeakSet[Inheritable]] = WeakSet()
 
 
 def _before() -> None:
-    for one in list(_known):
-        one.before_fork()
-    LOCK.acquire()
+    try:
+        for one in list(_known):
+            one.before_fork()
+    finally:
+        LOCK.acquire()
 
 
 def _in_child() -> None:
-    for one in list(_known):
-        one.give_up()
-    LOCK.release()
+    try:
+        for one in list(_known):
+            one.give_up()
+    finally:
+        LOCK.release()
 
 
 if hasattr(os, "register_at_fork"):  # where processes can be forked

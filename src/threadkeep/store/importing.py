@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
@@ -29,12 +30,13 @@ from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.items import AppendResult, NewItems, read_appended
 from threadkeep.store.lineage import ConversationState
-from threadkeep.store.positions import NOTHING, AppendOptions, Counts
+from threadkeep.store.positions import NOTHING, AppendOptions, Counts, HeadCheck
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
 
 BATCH_SIZE: Final = 50  # conversations in one transaction
+TRIES: Final = 3  # how often what continues a history is found out before the conversation is locked
 
 
 def provider_json(value: Any) -> Any:
@@ -158,25 +160,65 @@ def new_items(items: Sequence[Item], turns: Sequence[int | None]) -> NewItems:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What continues a history, on which branch; `outcome` is kept of it under the idempotency key."""
+    """What continues a history, on which branch; `outcome` is kept of it under the idempotency key.
+
+    `fork_at`: it is on a branch that is forked off at that position first, with the number `new_branch`.
+    """
 
     ref: BranchRef
     new: NewItems
     outcome: JsonObject = field(default_factory=dict)
+    fork_at: int | None = None
+    new_branch: int | None = None
+
+
+class Continue(Protocol):
+    """Says what continues the history of a branch; `is_latest` as in `read_history`."""
+
+    def __call__(
+        self, connection: Connection, ref: BranchRef, entries: Sequence[Entry], /, *, is_latest: bool
+    ) -> Continuation:
+        """What is appended."""
+
+
+class PlanOutdated(Exception):
+    """Ends a transaction that was to append what was made of an earlier state of the conversation."""
+
+
+class Plan(NamedTuple):
+    """What continues a history as it was at a revision, below a position."""
+
+    found: Continuation
+    revision: int
+    next_position: int
 
 
 def append_to_history(
-    handle: Handle,
-    options: AppendOptions,
-    key: IdempotencyKey | None,
-    continue_: Callable[[Connection, BranchRef, Sequence[Entry], datetime], Continuation],
+    handle: Handle, options: AppendOptions, key: IdempotencyKey | None, continue_: Continue, *, is_planned: bool = False
 ) -> tuple[list[StoredItem], AppendResult, JsonObject]:
     """Append what `continue_` makes of the history of a branch; returns it with what is kept of it under the key.
 
-    The conversation is locked before its history is read, because what is new depends on it.
+    What is new depends on the history. `is_planned`: so it is found out before the conversation is locked, and anew if
+    something has changed by then. Otherwise, and after some tries, the conversation is locked first.
     """
-    check, (conversation, known, since) = positions.head_check(options), handle.cache.history()
-    configs = handle.resources.configs
+    check = positions.head_check(options)
+    for _ in range(TRIES if is_planned and handle.transactions.keeps_history else 0):
+        with suppress(PlanOutdated):
+            return _append(handle, check, key, continue_, _plan(handle, continue_))
+    return _append(handle, check, key, continue_)
+
+
+def _plan(handle: Handle, continue_: Continue) -> Plan:
+    handle.read_snapshot()
+    conversation, entries, next_position = handle.cache.history()
+    found = handle.transactions.read(lambda connection: continue_(connection, handle.ref, entries, is_latest=False))
+    return Plan(found, conversation.row.revision, next_position)
+
+
+def _append(
+    handle: Handle, check: HeadCheck, key: IdempotencyKey | None, continue_: Continue, plan: Plan | None = None
+) -> tuple[list[StoredItem], AppendResult, JsonObject]:
+    """Append what was planned, else what continues the history now."""
 
     def write(connection: Connection) -> tuple[list[StoredItem], AppendResult, JsonObject, NewItems]:
         def replay(outcome: JsonObject) -> tuple[list[StoredItem], AppendResult, JsonObject, NewItems]:
@@ -184,22 +226,36 @@ def append_to_history(
             return read_appended(connection, handle.ref, result), result, outcome, NewItems((), ())
 
         now = datetime.now(UTC)
-        ref = handle.ref.on(positions.reserve_once(connection, handle.ref, check, now, NOTHING, key, replay).branch)
-        if ref.branch == conversation.branch:
-            page = read_history(connection, ref, configs, conversation, since, is_latest=True)
+        locked = positions.reserve_once(connection, handle.ref, check, now, NOTHING, key, replay)
+        ref = handle.ref.on(locked.branch)
+        if plan is None:
+            found = continue_(connection, ref, _latest_history(connection, handle, ref), is_latest=True)
+        elif (ref, locked.revision, locked.first) == (handle.ref, plan.revision, plan.next_position):
+            found = plan.found
         else:
-            other = conversations.open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
-            page = read_history(connection, ref, configs, other, 0, is_latest=True)
-        found = continue_(connection, ref, [*known, *page.entries] if page.since else page.entries, now)
-        reservation = positions.reserve(
-            connection, found.ref, positions.NO_CHECK, now, Counts(items=len(found.new.items))
-        )
-        result = found.new.insert(connection, found.ref, reservation, key, now, **found.outcome)
-        return found.new.stored(found.ref, result), result, found.outcome, found.new
+            raise PlanOutdated
+        ref = found.ref
+        if found.fork_at is not None:
+            ref = ref.on(positions.fork(connection, ref, found.fork_at, now))
+            if plan is not None and ref.branch != found.new_branch:
+                raise PlanOutdated
+        reservation = positions.reserve(connection, ref, positions.NO_CHECK, now, Counts(items=len(found.new.items)))
+        result = found.new.insert(connection, ref, reservation, key, now, **found.outcome)
+        return found.new.stored(ref, result), result, found.outcome, found.new
 
     items, result, outcome, new = handle.transactions.write(write, is_repeatable=key is not None)
     new.take_in(handle, result)
     return items, result, outcome
+
+
+def _latest_history(connection: Connection, handle: Handle, ref: BranchRef) -> Sequence[Entry]:
+    """The items of a branch of a conversation that is locked."""
+    (conversation, known, since), configs = handle.cache.history(), handle.resources.configs
+    if ref.branch != conversation.branch:
+        conversation = conversations.open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+        since = 0
+    page = read_history(connection, ref, configs, conversation, since, is_latest=True)
+    return [*known, *page.entries] if page.since else page.entries
 
 
 def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -> list[StoredItem]:
@@ -208,7 +264,8 @@ def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -
     wire.parse_turns(value)  # what is not a turn is refused before anything is begun
     key = positions.idempotency_key(options, "add_input", {"turns": value, "format": format})
 
-    def continue_(_: Connection, ref: BranchRef, entries: Sequence[Entry], __: datetime) -> Continuation:
+    def continue_(_: Connection, ref: BranchRef, entries: Sequence[Entry], *, is_latest: bool) -> Continuation:
+        del is_latest
         calls = open_calls(entries)
         parsed = resolve_calls(wire.parse_turns(value, calls), entries, calls)
         items = [item for turn in parsed for item in turn]

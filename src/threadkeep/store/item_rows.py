@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from itertools import repeat
+from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, insert
 
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.driver import Row, TableRows, insert_rows
-from threadkeep.db.queries.items import blobs_of, entries_of
+from threadkeep.db.queries.items import blobs_of, entries_of, texts_at
 from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
@@ -38,6 +38,7 @@ _MEDIA: Final = re.compile(
     rb'(?:"data:[\w.+/-]{1,120}(?:;[\w.+=/-]{1,80}){0,4};base64,|"(?:data|bytes|result|b64_json|file_data)":")'
     rb"([A-Za-z0-9+/]{%d,}={0,2})(?=\")" % BLOB_BYTES
 )
+_BATCH: Final = 500  # positions in one statement
 _TEXTS: Final = ("payload", "rest")  # `MediaPiece.part` counts these
 
 ENTRY_WIDTH: Final = len(Entry._fields)
@@ -293,6 +294,19 @@ def read_entries(
         parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
         entries += decode_entries(connection, ref, statement.fetch_all(connection, parameters), is_latest=is_latest)
     return entries
+
+
+def read_texts(connection: Connection, ref: ConversationRef, positions: Iterable[int]) -> dict[int, JsonObject]:
+    """The items at some positions; without those of which media were taken out."""
+    found: dict[int, JsonObject] = {}
+    rest = iter(sorted(positions))
+    while batch := list(islice(rest, _BATCH)):
+        for row in connection.execute(texts_at(), {"tenant": ref.scope.tenant, "key": ref.key, "positions": batch}):
+            if not row.codec & SPLICED:
+                payload, over = (None if text is None else text.encode() for text in (row.payload, row.rest))
+                entry = Entry(row.position, row.type, origin=row.origin, payload=payload, rest=over, codec=row.codec)
+                found[row.position] = entry.item()
+    return found
 
 
 def decode_entries(

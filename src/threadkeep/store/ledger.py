@@ -16,6 +16,7 @@ from threadkeep.domain.formats import get_format
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.jsontext import JsonObject, dumps, storable
 from threadkeep.domain.objects import shown
+from threadkeep.domain.redaction import redact
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
 from threadkeep.errors import InvalidOption, ProviderError
@@ -194,14 +195,16 @@ def _provider(call: CallInfo) -> str | None:
 
 
 def _error_object(error: Any) -> JsonObject | None:
-    if error is None or isinstance(error, dict):
-        return error
+    """What went wrong, without the keys and passwords that messages of HTTP clients contain."""
     if isinstance(error, ProviderError):
         fields = {"code": error.code, "message": error.message, "type": error.type, "status": error.status}
-        return {name: value for name, value in fields.items() if value is not None}
-    if isinstance(error, BaseException):
-        return {"type": type(error).__name__, "message": str(error)}
-    return {"message": error if isinstance(error, str) else shown(error)}
+        error = {name: value for name, value in fields.items() if value is not None}
+    elif isinstance(error, BaseException):
+        error = {"type": type(error).__name__, "message": str(error)}
+    elif error is not None and not isinstance(error, dict):
+        error = {"message": error if isinstance(error, str) else shown(error)}
+    redacted: JsonObject | None = redact(error)
+    return redacted
 
 
 def _milliseconds(value: object) -> int | None:

@@ -72,6 +72,8 @@ class _Removal:
         self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
     ) -> None:
         self._transactions, self._tenant = transactions, tenant
+        if not (progress is None or callable(progress)):
+            raise InvalidOption(f"must be a function, not {shown(progress)}.", argument="progress")
         self._progress = progress or (lambda _what, _count: None)
         self._recovery = StreamRecovery(resources.prices)
         self.conversations = 0  # that are purged

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, RowMapping, select
 
 from threadkeep.db.tables import response_bodies, responses
 from threadkeep.domain.jsontext import JsonObject, loads_stored
@@ -44,7 +43,7 @@ def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[
     return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
 
 
-def _view_of(row: Mapping[str, Any]) -> JsonObject | None:
+def _view_of(row: RowMapping) -> JsonObject | None:
     view: JsonObject | None = loads_stored(row["view"] or "null", "responses", f"number {row['number']}")
     return view
 

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session as OrmSession
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
 from threadkeep.errors import Conflict, InvalidOption
-from threadkeep.store.connections import Connections, give_up, sleep
+from threadkeep.store.connections import Connections, give_up, hidden_parameters, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
@@ -217,7 +217,8 @@ class HostTransactions:
         connection = self._connection()
         if not connection.in_transaction():
             connection.begin()
-        return work(connection)
+        with hidden_parameters():
+            return work(connection)
 
     def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
         """Run work whole or not at all, in a savepoint."""
@@ -225,7 +226,8 @@ class HostTransactions:
         retries = Retries(is_repeatable=False)
         while True:
             try:
-                return _run_in_savepoint(self._connection(), work)
+                with hidden_parameters():
+                    return _run_in_savepoint(self._connection(), work)
             except LostRace as race:
                 retries.count(race)
             except StreamBlocksWrite as blocked:

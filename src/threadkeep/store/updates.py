@@ -16,7 +16,7 @@ from threadkeep.db.queries.conversations import CONVERSATION_READER, conversatio
 from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import json_output_text, settings_with, thinking
-from threadkeep.domain.tools import Tool, tools_from, with_tools, without_tool
+from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
 from threadkeep.errors import InvalidOption
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.conversations import ConversationInfo, label_rows, labels_text, raise_if_taken, state_of
@@ -150,7 +150,7 @@ def _write_change(
     if change.tools is not None:
         before = configs.tools(connection, tenant, row.tool_set_hash)
         after = change.tools(before)
-        removed = [tool for tool in before if tool not in after]
+        removed = removed_tools(before, after)
         texts = ToolTexts.of(after)
         if texts is not None:
             store_tools(connection, tenant, [texts], now)

@@ -88,8 +88,10 @@ def conversation_cursor(cursor: object) -> tuple[datetime, int] | None:
     """When the last conversation of a page was active, and its key."""
     if cursor is None:
         return None
+    if not isinstance(cursor, str):
+        raise _not_a_cursor(cursor)
     try:
-        text, number = base64.urlsafe_b64decode(str(cursor).encode()).decode().split(" ")
+        text, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
         at, key = datetime.fromisoformat(text), int(number)
         if at.tzinfo is not None and 0 <= key <= MAX_KEY:
             return at.astimezone(UTC), key
@@ -102,8 +104,10 @@ def search_cursor(cursor: object) -> tuple[int, int] | None:
     """The score and key of the last result of a page."""
     if cursor is None:
         return None
+    if not isinstance(cursor, str):
+        raise _not_a_cursor(cursor)
     try:
-        score, key = map(int, str(cursor).split("."))
+        score, key = map(int, cursor.split("."))
     except ValueError as error:
         raise _not_a_cursor(cursor) from error
     if not (0 <= score <= MAX_KEY and 0 <= key <= MAX_KEY):

@@ -124,7 +124,7 @@ def _print_head(conversation: Conversation) -> None:
     print_text(conversation.id, is_bold=True)
     for name, value in facts.items():
         if value is not None:
-            print_text("\n".join(f"  {line}" for line in f"{name}: {value}".splitlines()), is_dim=True)
+            print_text("  " + "\n      ".join(f"{name}: {value}".splitlines()), is_dim=True)
 
 
 def print_items(conversation: Conversation) -> None:
@@ -141,7 +141,7 @@ def print_items(conversation: Conversation) -> None:
 def print_item(stored: StoredItem, response: StoredResponse | None = None) -> None:
     """Print an item, with what is known of the response that begins with it."""
     item = stored.item.to_dict()
-    title = title_of(item)
+    title = " ".join(title_of(item).split())  # a name with a line break would look like more than one item
     facts: list[str | None] = [f"#{stored.position} {title}"]
     if stored.author_id is not None:
         facts.append(f"by {stored.author_id}")

@@ -17,7 +17,7 @@ from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import Column, is_terminal, note, print_json
 from threadkeep.cli.target import Target
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
-from threadkeep.cli.usage_table import csv_text, print_usage, write_parquet
+from threadkeep.cli.usage_table import csv_text, note_unknown_costs, print_usage, write_parquet
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def usage(
     _write(plot, write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
     if is_table:
         print_usage(columns, rows, total, figure=measure)
+        note_unknown_costs(rows, total)
         if not any(row.attempts for row in rows):
             note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
     elif target.is_json:

@@ -77,6 +77,21 @@ def entries_of(dialect: str, *, latest: bool = False) -> Statement:
 
 
 @cache
+def texts_at() -> Select[Any]:
+    """The JSON texts of items at some positions, with what is needed to read them."""
+    table = items.c
+    where = [*of_conversation(items), table.position.in_(bindparam("positions", expanding=True))]
+    return select(table.position, table.type, table.origin, table.payload, table.rest, table.codec).where(*where)
+
+
+@cache
+def first_positions() -> Select[Any]:
+    """Where each branch's own items begin after a position."""
+    where = [*of_conversation(items), items.c.position > bindparam("after")]
+    return select(items.c.branch, func.min(items.c.position).label("first")).where(*where).group_by(items.c.branch)
+
+
+@cache
 def stored_items_of(dialect: str, *, descending: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
     order = items.c.position.desc() if descending else items.c.position

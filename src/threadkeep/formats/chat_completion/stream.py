@@ -31,6 +31,7 @@ from threadkeep.domain.response import Response
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_response
 from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.growing import GrowingList, growing
 from threadkeep.formats.shared.streams import StreamAssembler
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
@@ -135,11 +136,10 @@ def _set(holder: JsonObject, key: str, value: Any) -> None:
 def _grow(holder: JsonObject, key: str, value: Any) -> None:
     known = holder.get(key)
     if isinstance(known, list) and isinstance(value, list):
-        holder[key] = known + json_copy(value, key)
+        known.extend(json_copy(value, key))
     elif isinstance(known, dict) and isinstance(value, dict):
-        holder[key] = dict(known)
         for name, inner in value.items():
-            _grow(holder[key], name, inner)
+            _grow(known, name, inner)
     elif value is not None:
         holder[key] = json_copy(value, key)
 
@@ -175,7 +175,7 @@ def _add(holder: JsonObject, key: str, value: Any) -> None:
     if isinstance(known, str) and isinstance(value, str):
         holder[key] = _text(key, known, value)
     elif isinstance(known, list) and isinstance(value, list):
-        _add_elements(known, value)
+        _add_elements(growing(holder, key), value)
     elif isinstance(known, dict) and isinstance(value, dict):
         _add_object(known, value)
     else:
@@ -195,26 +195,26 @@ def _text(key: str, known: str, value: str) -> str:
     return known if value == known else known + value
 
 
-def _add_elements(known: list[Any], added: list[Any]) -> None:
+def _add_elements(known: GrowingList, added: list[Any]) -> None:
     for element in added:
         if not isinstance(element, dict):
             known.append(json_copy(element, "list"))
         elif (partner := _partner(known, element)) is not None:
-            _add_object(partner, element)
-        elif element not in known:
-            known.append(json_copy(element, "list"))
+            _add_object(known[partner], element)
+            known.note(partner)
+        elif not known.holds(new := json_copy(element, "list")):
+            known.append(new)
 
 
-def _partner(known: list[Any], element: JsonObject) -> JsonObject | None:
-    """The element that this one goes on with."""
+def _partner(known: GrowingList, element: JsonObject) -> int | None:
+    """Where the element is that this one goes on with."""
     index, kind = element.get("index"), element.get("type")
     if type(index) is int:
-        others = [element for element in known if isinstance(element, dict) and element.get("index") == index]
+        place = known.find("index", index)
     else:
         is_one_piece = isinstance(kind, str) and kind in _ONE_PIECE
-        others = [element for element in known[-1:] if isinstance(element, dict) and is_one_piece]
-    partner = others[-1] if others else None
-    return None if partner is None or _is_apart(partner, element) else partner
+        place = len(known) - 1 if known and is_one_piece and isinstance(known[-1], dict) else None
+    return None if place is None or _is_apart(known[place], element) else place
 
 
 def _is_apart(known: JsonObject, new: JsonObject) -> bool:
@@ -259,25 +259,25 @@ def _joined_base64(left: str, right: str) -> str:
 
 
 def _add_calls(message: JsonObject, pieces: list[Any]) -> None:
-    if not isinstance(message.get("tool_calls"), list):
-        message["tool_calls"] = []
-    calls = message["tool_calls"]
+    calls = growing(message, "tool_calls")
     for piece in pieces:
-        call = _call_of(calls, piece) if isinstance(piece, dict) else None
-        if call is None:
+        place = _call_of(calls, piece) if isinstance(piece, dict) else None
+        if place is None:
             calls.append(json_copy(piece, "tool_calls"))
         else:
-            _add_object(call, piece)
+            _add_object(calls[place], piece)
+            calls.note(place)
 
 
-def _call_of(calls: list[Any], piece: JsonObject) -> JsonObject | None:
-    """The call that a piece belongs to; None when it begins one."""
-    candidates = [call for call in calls if isinstance(call, dict)]
+def _call_of(calls: GrowingList, piece: JsonObject) -> int | None:
+    """Where the call is that a piece belongs to; None when it begins one."""
     index, call_id = piece.get("index"), piece.get("id")
     if type(index) is int:
-        candidates = [call for call in candidates if call.get("index") == index]
+        place = calls.find("index", index)
     elif call_id:
-        candidates = [call for call in candidates if call.get("id") == call_id]
-    elif candidates and value_at(piece, "function.name") and value_at(candidates[-1], "function.name"):
-        return None
-    return None if not candidates or _differ(candidates[-1], piece, "id") else candidates[-1]
+        place = calls.find("id", call_id)
+    else:
+        place = next((place for place in range(len(calls) - 1, -1, -1) if isinstance(calls[place], dict)), None)
+        if place is not None and value_at(piece, "function.name") and value_at(calls[place], "function.name"):
+            return None
+    return None if place is None or _differ(calls[place], piece, "id") else place

@@ -151,8 +151,9 @@ def _joined(left: str, right: str) -> str:
 
 
 def _grow_citations(block: JsonObject, piece: Any) -> None:
-    before = block.get("citations")
-    block["citations"] = [*before, piece] if isinstance(before, list) else [piece]
+    if not isinstance(block.get("citations"), list):
+        block["citations"] = []
+    block["citations"].append(piece)
 
 
 def _whole(block: JsonObject) -> JsonObject:

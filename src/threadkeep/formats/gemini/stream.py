@@ -20,6 +20,7 @@ from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
 from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.growing import GrowingList
 from threadkeep.formats.shared.streams import StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
@@ -115,12 +116,15 @@ def _is_plain(part: Any) -> bool:
 def gathered(before: Any, now: Any, *, is_piece: bool = False) -> Any:
     """A value that grows: lists get what is new, objects key by key, everything else is the latest."""
     if isinstance(before, dict) and isinstance(now, dict):
-        grown = {key: gathered(before.get(key), value, is_piece=key in _PIECES) for key, value in now.items()}
-        return {**before, **grown}
+        inner = {key: gathered(before.get(key), value, is_piece=key in _PIECES) for key, value in now.items()}
+        return {**before, **inner}
     if isinstance(before, list) and isinstance(now, list):
-        if is_piece:
-            return before + now
-        return now if now[: len(before)] == before else before + [element for element in now if element not in before]
+        if not is_piece and now[: len(before)] == before:
+            return now
+        grown = before if isinstance(before, GrowingList) else GrowingList(before)
+        for element in [element for element in now if is_piece or not grown.holds(element)]:
+            grown.append(element)
+        return grown
     return now
 
 

@@ -98,8 +98,9 @@ class EventAssembler(StreamAssembler):
             if key == "partial_json":
                 self._inputs[index] = self._inputs.get(index, "") + str(value)
             elif key == "citation":
-                before = block.get("citations")
-                block["citations"] = [*before, value] if isinstance(before, list) else [value]
+                if not isinstance(block.get("citations"), list):
+                    block["citations"] = []
+                block["citations"].append(value)
             elif key != "type" and value is not None:
                 before = block.get(key)
                 is_piece = isinstance(before, str) and isinstance(value, str) and key not in _WHOLE

@@ -36,20 +36,23 @@ class Output:
 
     def __init__(self) -> None:
         self._streamed: list[StreamedItem] = []
-        self._growing: tuple[Any, Any, list[str]] | None = None  # the text that grew last: holder, key, pieces
+        self._by_id: dict[Any, StreamedItem] = {}
+        self._by_place: dict[Any, StreamedItem] = {}  # the newest ones
+        self._last_place = -1
+        self._growing: dict[tuple[int, Any], tuple[Any, Any, list[str]]] = {}  # texts: holder, key, pieces
         self._spots: dict[tuple[int, int], tuple[list[Any], int]] = {}  # id of a list and stated place -> where it is
 
     @property
     def items(self) -> list[JsonObject]:
         """The items, in order."""
-        self.settle()
+        for text in [*self._growing]:
+            self._settle(*text)
         return [streamed.item for streamed in sorted(self._streamed, key=lambda streamed: streamed.place)]
 
     def find(self, item_id: Any, index: Any) -> StreamedItem | None:
         """The item of that id, else the newest one at that place."""
-        by_id = (streamed for streamed in self._streamed if item_id is not None and streamed.item.get("id") == item_id)
-        by_place = (streamed for streamed in reversed(self._streamed) if index is not None and streamed.place == index)
-        return next(by_id, None) or next(by_place, None)
+        by_id = self._by_id.get(item_id) if isinstance(item_id, str | int) else None
+        return by_id or (self._by_place.get(index) if isinstance(index, int | float) else None)
 
     def item(self, event: JsonObject, kind: str) -> JsonObject:
         """The item that an event is about; a new one of that type where there is none."""
@@ -65,26 +68,36 @@ class Output:
 
     def take(self, event: JsonObject, *, is_done: bool) -> None:
         """Take in an item that is announced, or whole; what a whole one leaves out stays as it was streamed."""
-        self.settle()
         item = copied(event["item"])
         known = self.find(item.get("id"), event.get("output_index"))
         if known is None or (known.is_done and known.item.get("id") != item.get("id")):
             self._add(event, item).is_done = is_done
             return
         before = known.item
+        for key in before:
+            self._settle(id(before), key)
         known.item = before | {key: value for key, value in item.items() if value not in _EMPTY or key not in before}
         known.is_done = is_done
+        if before.get("id") != known.item.get("id"):
+            self._by_id = {key: one for key, one in self._by_id.items() if one is not known}
+            self._note_id(known)
 
     def _add(self, event: JsonObject, item: JsonObject) -> StreamedItem:
         index = event.get("output_index")
-        last = max((streamed.place for streamed in self._streamed), default=-1)
-        streamed = StreamedItem(index if isinstance(index, int) else last + 1, item)
+        streamed = StreamedItem(index if isinstance(index, int) else self._last_place + 1, item)
         self._streamed.append(streamed)
+        self._by_place[streamed.place] = streamed
+        self._last_place = max(self._last_place, streamed.place)
+        self._note_id(streamed)
         return streamed
+
+    def _note_id(self, streamed: StreamedItem) -> None:
+        item_id = streamed.item.get("id")
+        if isinstance(item_id, str | int):
+            self._by_id.setdefault(item_id, streamed)
 
     def put(self, elements: list[Any], stated: Any, element: Any) -> None:
         """Put an element at its place of a list."""
-        self.settle()
         spot = self.spot(elements, stated)
         elements[spot : spot + 1] = [copied(element)]
 
@@ -106,25 +119,24 @@ class Output:
     def say(self, holder: Any, key: Any, text: Any) -> None:
         """Set a text, whatever had come of it before."""
         if isinstance(text, str):
-            self.settle()
+            self._growing.pop((id(holder), key), None)
             holder[key] = text
 
     def grow(self, holder: Any, key: Any, delta: Any) -> None:
-        """Add to a text; the pieces of one text are joined when another one goes on."""
+        """Add to a text; its pieces are joined when it is asked for."""
         if not isinstance(delta, str):
             return
-        if self._growing is None or self._growing[0] is not holder or self._growing[1] != key:
-            self.settle()
-            self._growing = (holder, key, [])
+        if (id(holder), key) not in self._growing:
+            self._growing[id(holder), key] = (holder, key, [])
             if isinstance(holder, dict):
                 holder.setdefault(key, "")  # the key stands where its text began, whenever the pieces are joined
-        self._growing[2].append(delta)
+        self._growing[id(holder), key][2].append(delta)
 
-    def settle(self) -> None:
-        """Join the pieces of the text that grew last."""
-        if self._growing is not None:
-            holder, key, pieces = self._growing
-            self._growing = None
+    def _settle(self, holder_id: int, key: Any) -> None:
+        """Join the pieces of a text, if it has any."""
+        growing = self._growing.pop((holder_id, key), None)
+        if growing is not None:
+            holder, _, pieces = growing
             before = holder.get(key) if isinstance(holder, dict) else holder[key]
             holder[key] = "".join([before if isinstance(before, str) else "", *pieces])
 

@@ -10,7 +10,7 @@ Source: OpenAI's API reference, "Responses", streaming events; the Open Response
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
@@ -77,7 +77,8 @@ class ResponsesAssembler(StreamAssembler):
         body = {"object": "response", "status": "in_progress", **self._response}
         items, last = self._output.items, body.pop("output", None)
         if isinstance(last, list) and all(isinstance(item, dict) for item in last):
-            body["output"] = [as_streamed(item, items) for item in last] if self.is_ended else last
+            by_id = {str(item.get("id")): item for item in reversed(items)}
+            body["output"] = [as_streamed(item, by_id) for item in last] if self.is_ended else last
         elif last is not None:
             body["unread_output"] = last  # so that the items of other events can be read
         if items and not (self.is_ended and body.get("output")):
@@ -109,14 +110,14 @@ class ResponsesAssembler(StreamAssembler):
                     self._response = {**self._response, "status": ENDINGS[step]}
 
 
-def as_streamed(item: Any, items: Sequence[JsonObject]) -> Any:
+def as_streamed(item: Any, items: Mapping[str, JsonObject]) -> Any:
     """An item of the last event with the opaque reasoning of its own event.
 
     The last event encrypts reasoning anew; clients send back what the item's own event said.
     """
     if not isinstance(item, dict) or item.get("id") is None or "encrypted_content" not in item:
         return item
-    content = next((one.get("encrypted_content") for one in items if one.get("id") == item["id"]), None)
+    content = items.get(str(item["id"]), {}).get("encrypted_content")
     return {**item, "encrypted_content": content} if isinstance(content, str) and content else item
 
 
@@ -146,7 +147,9 @@ def text(output: Output, event: JsonObject, about: str, step: str) -> None:
         output.say(holder, row.key, event.get(row.key))
     logprobs = event.get("logprobs")
     if isinstance(logprobs, list) and logprobs:
-        holder["logprobs"] = [*(list_in(holder, "logprobs") if step == "delta" else ()), *copied(logprobs)]
+        if step != "delta":
+            holder["logprobs"] = []
+        list_in(holder, "logprobs").extend(copied(logprobs))
 
 
 def annotation(output: Output, event: JsonObject, _about: str, _step: str) -> None:
@@ -176,7 +179,6 @@ def command_output(output: Output, event: JsonObject, _about: str, step: str) ->
     """What a command wrote, or a piece of it."""
     outputs = list_in(output.item(event, "shell_call_output"), "output")
     if step == "done" and isinstance(event.get("output"), list):
-        output.settle()
         spot = output.spot(outputs, event.get("command_index"))
         outputs[spot : spot + 1] = copied(event["output"])
     elif isinstance(event.get("delta"), dict):

@@ -11,7 +11,8 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
-from threadkeep.store.history_sync.matching import Utterance, align, align_from, utterances_of, without_leading_system
+from threadkeep.store.history_sync.alignment import align, align_from
+from threadkeep.store.history_sync.matching import TEXT, Utterance, utterances_of, without_leading_system
 from threadkeep.store.importing import new_items
 from threadkeep.store.items import NewItems
 
@@ -37,6 +38,15 @@ class ClientHistory:
         self.has_conversation = session.conversation is not None
         self._items, self._turns = session.items, session.turns
         self._objects = [item.to_object() for item in session.items]
+        self._calls = _calls_of_outputs(self._objects)
+        self._references = any(item["type"] == "item_reference" for item in self._objects)
+        self._utterances = without_leading_system(utterances_of(self._objects))
+        self._keys = {said.key for said in self._utterances}
+        texts: dict[str, list[str]] = {}
+        for said in self._utterances:
+            if said.kind == TEXT:
+                texts.setdefault(said.speaker, []).append(said.value)
+        self._texts = {speaker: "".join(some) for speaker, some in texts.items()}
 
     def compare(
         self, entries: Sequence[Entry], cut_off: Collection[int], *, may_begin_later: bool = True
@@ -47,7 +57,9 @@ class ClientHistory:
         """
         stored = [entry.item() for entry in entries]
         indexes = {index for index, entry in enumerate(entries) if entry.position in cut_off}
-        client = without_leading_system(utterances_of(self._resolve_references(stored)))
+        client = self._utterances
+        if self._references:
+            client = without_leading_system(utterances_of(self._resolve_references(stored)))
         stored_utterances = utterances_of(stored, indexes)
         alignment = align(stored_utterances, client) if may_begin_later else align_from(stored_utterances, client, 0)
         rest = self._without_echoes(alignment.rest, client)
@@ -56,6 +68,15 @@ class ClientHistory:
         matched = {said.item for said in client} - {said.item for said in alignment.rest}
         call_ids = {index: stored[call].get("call_id") for index, call in alignment.calls.items()}
         return HistoryDelta(alignment.kept, len(matched), alignment.is_all, self._new_items(rest, call_ids))
+
+    def may_say(self, item: JsonObject) -> bool:
+        """Whether it may have a stored item; False where it cannot."""
+        return self._references or all(
+            said.is_optional
+            or said.key in self._keys
+            or (said.kind == TEXT and said.value in self._texts.get(said.speaker, ""))
+            for said in utterances_of([item])
+        )
 
     def _without_echoes(self, rest: Sequence[Utterance], client: Sequence[Utterance]) -> list[Utterance]:
         """The rest without marks and opaque blocks of turns that are stored: they are other spellings of these."""
@@ -85,13 +106,22 @@ class ClientHistory:
         item = self._objects[index]
         if item["type"] in OUTPUTS:
             own_id = item.get("call_id")
-            call = next((before for before in range(index - 1, -1, -1) if self._is_call(before, own_id)), -1)
+            call = self._calls.get(index, -1)
             call_id = call_ids.get(call, own_id)
             return self._items[index] if call_id == own_id else item_from_object({**item, "call_id": call_id})
         if not part or not isinstance(item.get("content"), list):
             return self._items[index]
         return item_from_object({**item, "content": item["content"][part:]})
 
-    def _is_call(self, index: int, call_id: Any) -> bool:
-        item = self._objects[index]
-        return item["type"] in CALLS and item.get("call_id") == call_id
+
+def _calls_of_outputs(items: Sequence[JsonObject]) -> dict[int, int]:
+    """Where the calls are that outputs answer, by the indexes of both: the last ones before them."""
+    found: dict[int, int] = {}
+    calls: dict[str, int] = {}
+    for index, item in enumerate(items):
+        call_id = str(item.get("call_id"))
+        if item["type"] in OUTPUTS and call_id in calls:
+            found[index] = calls[call_id]
+        elif item["type"] in CALLS:
+            calls[call_id] = index
+    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
+from threadkeep.db.queries.items import first_positions
 from threadkeep.db.tables import branches, responses
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.stored import SyncResult
@@ -16,10 +16,15 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.history import is_held
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
 from threadkeep.store.importing import Continuation, append_to_history, provider_json
-from threadkeep.store.item_rows import read_entries
+from threadkeep.store.item_rows import read_entries, read_texts
 from threadkeep.store.lineage import Lineage, get_row, lineage_from
-from threadkeep.store.positions import AppendOptions, fork, idempotency_key
+from threadkeep.store.positions import AppendOptions, idempotency_key
 from threadkeep.store.refs import BranchRef
+
+# How many branches are looked at of which a client may have the end, but not the beginning; the newest ones
+CUT_HISTORIES: Final = 10
+
+Parts = Sequence[tuple[int, int, int]]
 
 
 def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptions) -> SyncResult:
@@ -29,52 +34,97 @@ def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptio
     key = idempotency_key(options, "sync_request", {"payload": value, "format": format})
     initial_id = handle.cache.conversation.settings.get("previous_response_id")
 
-    def continue_(connection: Connection, ref: BranchRef, entries: Sequence[Entry], now: datetime) -> Continuation:
+    def continue_(connection: Connection, ref: BranchRef, entries: Sequence[Entry], *, is_latest: bool) -> Continuation:
         start = _start(connection, ref, client, entries, initial_id)
-        ref, delta, branched_at = _compare(connection, ref, client, entries, start, now)
-        return Continuation(ref, delta.new, {"kind": "sync", "matched": delta.matched, "branched_at": branched_at})
+        return _compare(connection, ref, client, entries, start, is_latest=is_latest)
 
-    items, result, outcome = append_to_history(handle, options, key, continue_)
+    items, result, outcome = append_to_history(handle, options, key, continue_, is_planned=True)
     matched, branched_at = outcome["matched"], outcome["branched_at"]
     return SyncResult(matched, len(items), branched_at, result.branch, items, replayed=result.is_replayed)
 
 
 def _compare(
-    connection: Connection, ref: BranchRef, client: ClientHistory, entries: Sequence[Entry], start: int, now: datetime
-) -> tuple[BranchRef, HistoryDelta, int | None]:
-    """On which branch a client's history goes on, what is new there, and where that branch was forked off just now.
+    connection: Connection,
+    ref: BranchRef,
+    client: ClientHistory,
+    entries: Sequence[Entry],
+    start: int,
+    *,
+    is_latest: bool,
+) -> Continuation:
+    """On which branch a client's history goes on, and what is new there.
 
     A history that differs goes on on a branch that it has all of, else on a new one from where it differs.
     """
     cut_off = _read_cut_off(connection, ref)
     delta = client.compare(entries[start:], cut_off, may_begin_later=not start)
     if delta.is_all:
-        return ref, delta, None
+        return _continuation(ref, delta)
     if client.has_conversation:  # the provider holds the history: all that is sent is new
-        return ref, client.compare((), cut_off, may_begin_later=False), None
+        return _continuation(ref, client.compare((), cut_off, may_begin_later=False))
     kept = entries[: start + delta.kept]
     position = kept[-1].position if kept else -1
-    for number, following in _other_branches(connection, ref, position):
+    lineages = _read_lineages(connection, ref)
+    shared = lineages[ref.branch].ranges(ref.branch, -1, position)
+    others = {
+        number: lineage.ranges(number, position, lineage.head)
+        for number, lineage in lineages.items()
+        if number != ref.branch and lineage.ranges(number, -1, position) == shared
+    }
+    for number in _possible_branches(connection, ref, client, others, position, cut_off):
+        following = read_entries(connection, ref, others[number], is_latest=is_latest)
         other = client.compare([*kept, *following], cut_off)
         if other.is_all:
-            return ref.on(number), other, None
-    return ref.on(fork(connection, ref, position, now)), delta, position
+            return _continuation(ref.on(number), other)
+    return _continuation(ref, delta, position, max(lineages) + 1)
 
 
-def _other_branches(connection: Connection, ref: BranchRef, position: int) -> Iterator[tuple[int, list[Entry]]]:
-    """The other branches that share the items up to a position, newest first, with the items that follow there."""
+def _continuation(
+    ref: BranchRef, delta: HistoryDelta, fork_at: int | None = None, new_branch: int | None = None
+) -> Continuation:
+    outcome = {"kind": "sync", "matched": delta.matched, "branched_at": fork_at}
+    return Continuation(ref, delta.new, outcome, fork_at, new_branch)
+
+
+def _read_lineages(connection: Connection, ref: BranchRef) -> dict[int, Lineage]:
+    """What the branches are made of, newest first."""
     statement = (
         select(branches.c.number, branches.c.lineage, branches.c.head_position)
         .where(branches.c.tenant_id == ref.scope.tenant, branches.c.conversation_id == ref.key)
         .order_by(branches.c.number.desc())
     )
     lineages = {row.number: lineage_from(row) for row in connection.execute(statement)}
-    lineages[0] = Lineage((), get_row(connection, ref).head_position)
-    shared = lineages[ref.branch].ranges(ref.branch, -1, position)
-    for number, lineage in lineages.items():
-        if number != ref.branch and lineage.ranges(number, -1, position) == shared:
-            parts = lineage.ranges(number, position, lineage.head)
-            yield number, read_entries(connection, ref, parts, is_latest=True)
+    return {**lineages, 0: Lineage((), get_row(connection, ref).head_position)}
+
+
+def _possible_branches(
+    connection: Connection,
+    ref: BranchRef,
+    client: ClientHistory,
+    others: Mapping[int, Parts],
+    position: int,
+    cut_off: Collection[int],
+) -> Iterator[int]:
+    """The branches that a client may have all of, by their first and last items after a position.
+
+    It must have the last one. Without the first one it can only have the end of the branch: of such branches, some are
+    looked at.
+    """
+    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": position}
+    firsts = {row.branch: row.first for row in connection.execute(first_positions(), parameters)}
+    ends = {number: (firsts.get(parts[0][0]), parts[-1][2]) for number, parts in others.items() if parts}
+    positions = {end for pair in ends.values() for end in pair if end is not None} - set(cut_off)
+    is_said: dict[int | None, bool] = {
+        at: client.may_say(item) for at, item in read_texts(connection, ref, positions).items()
+    }
+    left = CUT_HISTORIES
+    for number in others:
+        first, last = ends.get(number, (None, None))
+        if not is_said.get(last, True):
+            continue
+        left -= not is_said.get(first, True)
+        if is_said.get(first, True) or left >= 0:
+            yield number
 
 
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:

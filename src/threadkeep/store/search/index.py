@@ -19,6 +19,7 @@ from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries import search as queries
 from threadkeep.db.tables import search_documents
 from threadkeep.domain.ids import new_key
+from threadkeep.domain.redaction import redact
 from threadkeep.domain.searching import TITLE, TITLE_POSITION, bounded, text_in
 from threadkeep.errors import InvalidOption, SchemaError
 from threadkeep.store.refs import Scope
@@ -54,8 +55,8 @@ class IndexTrigger:
 
 
 def reason_of(error: Exception) -> str:
-    """What a driver says, without the statement and its values."""
-    return str(getattr(error, "orig", None) or error)
+    """What a driver says, without the statement, its values, and passwords."""
+    return str(redact(str(getattr(error, "orig", None) or error)))
 
 
 def log_index_failure(error: Exception) -> None:

@@ -15,7 +15,15 @@ from threadkeep.db.queries.conversations import ACTIVE
 from threadkeep.db.queries.search import SCORE_PARTS, SearchQuery, any_unindexed, matching_documents
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.objects import shown
-from threadkeep.domain.searching import QUERY_LIMIT, TITLE_POSITION, snippet_of, terms_of
+from threadkeep.domain.searching import (
+    PREFIX_LIMIT,
+    QUERY_BYTES,
+    QUERY_LIMIT,
+    TITLE_POSITION,
+    Term,
+    snippet_of,
+    terms_of,
+)
 from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError
 from threadkeep.store.conversations import status_filter
@@ -64,16 +72,9 @@ def search(transactions: Transactions, scope: Scope, text: object, filters: Sear
 
 def search_query(text: object, filters: SearchFilters) -> SearchQuery:
     """The query of a text and filters."""
-    terms = terms_of(text) if isinstance(text, str) else []
+    terms = _checked_terms(text if isinstance(text, str) else "")
     if all(term.is_excluded for term in terms):
         raise InvalidOption(f"has no word to search for: {shown(text)}.", argument="text")
-    count = sum(len(term.words) for term in terms)
-    if count > QUERY_LIMIT:
-        raise InvalidOption(
-            f"has {count:,} words to search for; at most {QUERY_LIMIT} are allowed.",
-            argument="text",
-            hint="Search for fewer.",
-        )
     public_id = filters.conversation_id
     return SearchQuery(
         terms=terms,
@@ -88,6 +89,23 @@ def search_query(text: object, filters: SearchFilters) -> SearchQuery:
         after=search_cursor(filters.after),
         limit=page_size(filters.limit),
     )
+
+
+def _checked_terms(text: str) -> list[Term]:
+    """The terms of a text; the cost of a search grows with what it asks for, so that is limited."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    terms = terms_of(text) if size <= QUERY_BYTES else []
+    words, prefixes = sum(len(term.words) for term in terms), sum(term.is_prefix for term in terms)
+    for count, limit, what in (
+        (size, QUERY_BYTES, "bytes"),
+        (words, QUERY_LIMIT, "words to search for"),
+        (prefixes, PREFIX_LIMIT, "beginnings of words to search for"),
+    ):
+        if count > limit:
+            raise InvalidOption(
+                f"has {count:,} {what}; at most {limit:,} are allowed.", argument="text", hint="Search for fewer."
+            )
+    return terms
 
 
 def _moment(argument: str, value: date | None) -> datetime | None:

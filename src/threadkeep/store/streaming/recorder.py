@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.objects import shown
+from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
@@ -158,7 +159,8 @@ class StreamWriter:
             self._written_at = float("-inf")  # so that the next event is written at once, and they are told
             return None
         except SQLAlchemyError as error:
-            LOG.warning("The lease of a streamed response was not renewed: %s", getattr(error, "orig", None) or error)
+            reason = redact(str(getattr(error, "orig", None) or error))
+            LOG.warning("The lease of a streamed response was not renewed: %s", reason)
         return self.renewal
 
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:

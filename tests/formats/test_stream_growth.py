@@ -1,0 +1,149 @@
+"""What it takes to put a stream together grows with the stream, and not faster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from threadkeep.domain.formats import get_format
+
+
+def _chunk(**delta: Any) -> dict[str, Any]:
+    return {"object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": delta}]}
+
+
+def response_items(count: int) -> Iterator[dict[str, Any]]:
+    yield {"type": "response.created", "response": {"object": "response", "model": "m", "status": "in_progress"}}
+    items = [{"id": f"r{n}", "type": "reasoning", "summary": [], "encrypted_content": f"e{n}"} for n in range(count)]
+    for place, item in enumerate(items):
+        yield {"type": "response.output_item.added", "output_index": place, "item": {**item, "encrypted_content": ""}}
+        yield {"type": "response.reasoning_summary_text.delta", "item_id": item["id"], "summary_index": 0, "delta": "x"}
+        yield {"type": "response.output_item.done", "output_index": place, "item": item}
+    last = [{**item, "encrypted_content": "other"} for item in items]
+    yield {"type": "response.completed", "response": {"object": "response", "status": "completed", "output": last}}
+
+
+def response_items_without_ids(count: int) -> Iterator[dict[str, Any]]:
+    for place in range(count):
+        item = {"type": "function_call", "name": "look_up", "call_id": f"c{place}", "arguments": ""}
+        yield {"type": "response.output_item.added", "output_index": place, "item": item}
+        yield {"type": "response.function_call_arguments.delta", "output_index": place, "delta": "{}"}
+
+
+def interleaved_texts(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        for place in (0, 1):
+            yield {"type": "response.output_text.delta", "output_index": place, "content_index": 0, "delta": f"{n} "}
+
+
+def calls(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        function = {"name": "look_up", "arguments": ""}
+        yield _chunk(tool_calls=[{"index": n, "id": f"c{n}", "type": "function", "function": function}])
+    for n in range(count):
+        yield _chunk(tool_calls=[{"index": n, "function": {"arguments": "{}"}}])
+
+
+def calls_without_index(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        function = {"name": "look_up", "arguments": ""}
+        yield _chunk(tool_calls=[{"id": f"c{n}", "type": "function", "function": function}])
+    for n in range(count):
+        yield _chunk(tool_calls=[{"id": f"c{n}", "function": {"arguments": "{}"}}])
+
+
+def reasoning_details(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        yield _chunk(reasoning_details=[{"type": "reasoning.encrypted", "index": n, "data": f"d{n}"}])
+        yield _chunk(reasoning_details=[{"type": "reasoning.encrypted", "index": n, "id": f"i{n}"}])
+
+
+def sources(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        chunk = {"web": {"uri": f"https://example.org/{n}", "title": "A page"}}
+        content = {"role": "model", "parts": [{"text": "x"}]}
+        yield {"candidates": [{"content": content, "groundingMetadata": {"groundingChunks": [chunk]}}]}
+
+
+STREAMS: list[tuple[str, Callable[[int], Iterator[dict[str, Any]]]]] = [
+    ("open_responses", response_items),
+    ("open_responses", response_items_without_ids),
+    ("open_responses", interleaved_texts),
+    ("chat_completion", calls),
+    ("chat_completion", calls_without_index),
+    ("chat_completion", reasoning_details),
+    ("gemini", sources),
+]
+
+
+def work(name: str, events: list[dict[str, Any]]) -> int:
+    """How many functions are called until the response is whole."""
+    count = 0
+
+    def note(*_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    assembler = get_format(name).assembler()
+    sys.setprofile(note)
+    try:
+        for event in events:
+            assembler.feed(event)
+        assert assembler.response.output
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize(("name", "stream"), STREAMS, ids=[stream.__name__ for _, stream in STREAMS])
+def test_twice_as_long_takes_twice_as_much(name: str, stream: Callable[[int], Iterator[dict[str, Any]]]) -> None:
+    work(name, list(stream(2)))  # what is prepared once
+    once, twice = (work(name, list(stream(count))) for count in (300, 600))
+    assert twice < 2.1 * once
+
+
+def likely(n: int) -> dict[str, Any]:
+    return {"token": f"t{n}", "logprob": -0.5}
+
+
+def test_likelihoods_are_not_copied_with_each_piece() -> None:
+    """… and what was handed out before does not change."""
+    chat = get_format("chat_completion").assembler()
+
+    def say(n: int) -> None:
+        chunk = _chunk(content="a")
+        chunk["choices"][0]["logprobs"] = {"content": [likely(n)]}
+        chat.feed(chunk)
+
+    say(0)
+    say(1)
+    kept = chat.body["choices"][0]["logprobs"]["content"]
+    before, shown = chat.partial, chat.partial.to_dict()
+    say(2)
+    assert chat.body["choices"][0]["logprobs"]["content"] is kept
+    assert kept == [likely(0), likely(1), likely(2)]
+    assert before.to_dict() == shown != chat.partial.to_dict()
+
+
+def test_likelihoods_of_an_item_are_not_copied_with_each_piece() -> None:
+    assembler = get_format("open_responses").assembler()
+
+    def say(n: int) -> None:
+        event = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a"}
+        assembler.feed({**event, "logprobs": [likely(n)]})
+
+    say(0)
+    kept = assembler.body["output"][0]["content"][0]["logprobs"]
+    before, shown = assembler.partial, assembler.partial.to_dict()
+    say(1)
+    assert assembler.body["output"][0]["content"][0]["logprobs"] is kept == [likely(0), likely(1)]
+    assert before.to_dict() == shown != assembler.partial.to_dict()
+
+
+def test_events_of_the_caller_stay_as_they_are() -> None:
+    events = list(sources(3))
+    work("gemini", events)
+    assert events == list(sources(3))
