@@ -91,6 +91,26 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert DOCS not in page.parents or DOCS in target.resolve().parents, f"the site does not have {link[0]}"
 
 
+# Promises
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    """… in the table of what holds under which fault."""
+    table = re.search(
+        r"^## What is promised .*?(?=^## )", (DOCS / "production.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert table is not None
+    tests = set(
+        chain.from_iterable(re.findall(r"def (test_\w+)", file.read_text()) for file in ROOT.rglob("tests/**/*.py"))
+    )
+    rows = [row for row in table[0].splitlines() if row.startswith("| ")][2:]
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row.split("|")[3])
+        assert named, row
+        assert set(named) <= tests, row
+
+
 # Reference
 
 NAMES = [name for page in REFERENCE.values() for name in DIRECTIVE.findall(page)]

@@ -19,7 +19,7 @@ from tests.databases import Database
 from tests.factories import a_stream, an_answer, texts_of
 from tests.store.watching import Tables, engine_of
 from threadkeep import IdempotencyConflict, Store
-from threadkeep.store import responses
+from threadkeep.store import ledger, responses
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -82,7 +82,8 @@ def test_connections_that_were_lost_are_made_anew(database: Database, store: Any
 def killed_in(database: Database, name: str) -> Iterator[list[str]]:
     """End the connections just before a step of storing an answer. Nobody listens to the engine's events here."""
     done: list[str] = []
-    step = getattr(responses, name)
+    module = next(module for module in (responses, ledger) if hasattr(module, name))
+    step = getattr(module, name)
 
     def kill(*arguments: Any, **options: Any) -> Any:
         if not done:
@@ -91,7 +92,7 @@ def killed_in(database: Database, name: str) -> Iterator[list[str]]:
         return step(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(responses, name, kill)
+        patch.setattr(module, name, kill)
         yield done
 
 

@@ -17,17 +17,6 @@ def a_cursor(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def a_gemini_piece(depth: int) -> dict[str, Any]:
-    piece = {"jsonPath": "$" + ".a" * depth, "stringValue": "x"}
-    call = {"name": "f", "partialArgs": [piece], "willContinue": True}
-    return {"candidates": [{"content": {"role": "model", "parts": [{"functionCall": call}]}}]}
-
-
-def feed(conversation: Any, format: str, event: Any) -> None:
-    with conversation.stream_response(format) as recorder:
-        recorder.feed(event)
-
-
 def iter_events() -> Iterator[dict[str, Any]]:
     yield {}
 
@@ -41,7 +30,6 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
     "a list as order": (InvalidOption, "order must be 'asc' or 'desc', not", lambda _, c: c.items(order=[])),
     "a list of tools": (ToolNotFound, "no tool .* in the registry", lambda _, c: c.use_tools([])),
     "no registry": (InvalidOption, "registry must be a ToolRegistry", lambda _, c: c.use_tools(registry=3)),
-    "a deep path": (CannotParse, "deeper than 200", lambda _, c: feed(c, "gemini", a_gemini_piece(2_000))),
     "a response of HTTP": (
         CannotParse, r"Response, which is not JSON. Pass its JSON, such as response.json\(\)",
         lambda _, c: c.add_response(httpx.Response(200, json=an_answer("Hi")), "open_responses"),

@@ -21,7 +21,6 @@ from threadkeep import (
     LeaseLost,
     NotFound,
     ResponseInProgress,
-    TooLarge,
 )
 from threadkeep.db.tables import responses
 from threadkeep.formats import NAMES
@@ -298,20 +297,6 @@ def test_a_partial_renders_in_every_format(conversation: Any) -> None:
         assert {repair.code for repair in conversation.render(wire).repairs} >= {"missing_output"}
     conversation.add_item(an_output("c"))
     assert conversation.render("chat_completion").payload["messages"][-1]["role"] == "tool"
-
-
-def test_what_cannot_be_stored_is_an_attempt_all_the_same(conversation: Any, tables: Tables) -> None:
-    events = a_stream("x", id="resp_1")
-    events[-1]["response"]["output"][0]["type"] = "x" * 300
-    recorder = conversation.stream_response(FORMAT)
-    recorder.__enter__()
-    for event in events:
-        recorder.feed(event)
-    with pytest.raises(ValueError, match="type"):
-        recorder.__exit__(None, None, None)
-    assert [row["status"] for row in tables.rows("usage_records", "id")] == ["failed"]
-    assert conversation.responses().items[0].status == "failed"
-    conversation.user("goes on")
 
 
 def test_items_are_one_range_also_between_other_branches(conversation: Any) -> None:
@@ -693,27 +678,6 @@ def test_server_state_goes_on_from_what_the_provider_has(store: Any, watching: E
             conversation.user("And?")
         assert conversation.render(FORMAT).payload["previous_response_id"] == "resp_1"
     assert len(conversation.render(FORMAT).payload["input"]) == 4
-
-
-def test_too_much_for_the_server_is_an_attempt(
-    conversation: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorder = left(conversation, *a_stream("x" * 300_000)[:3])
-    monkeypatch.setattr("threadkeep.db.dialects.MAX_VALUE", 1_000)
-    with pytest.raises(TooLarge):
-        recorder.__exit__(None, None, None)
-    assert [row["status"] for row in tables.rows("usage_records", "id")] == ["failed"]
-
-
-def test_what_the_next_writer_cannot_store_does_not_stop_it(
-    conversation: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch, tables: Tables
-) -> None:
-    left(conversation, *a_stream("x" * 300_000)[:3])
-    expire(watching)
-    monkeypatch.setattr("threadkeep.db.dialects.MAX_VALUE", 1_000)
-    assert conversation.user("Hi").position == 0
-    assert [row.status for row in conversation.responses()] == ["failed"]
-    assert len(tables.rows("usage_records", "id")) == 1
 
 
 def test_a_stream_of_another_format_is_told_and_ends(store: Any) -> None:

@@ -23,7 +23,9 @@ JsonObject = dict[str, Any]
 PLAIN: Final = 0  # orjson reads it back unchanged
 EXACT: Final = 1  # only the standard library reads it back unchanged
 
-MAX_DEPTH: Final = 200  # orjson writes at most 254 levels; a request wraps stored values in a few more
+MAX_DEPTH: Final = 200  # of what is stored …
+REQUEST_DEPTH: Final = 250  # … and of requests, which wrap stored values in a few more; orjson writes at most 254
+SHALLOW: Final = 100  # levels that are left of what is nested more deeply than that; an item wraps them in a few more
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # Every digit as 0 and everything else as a blank: finds long numbers faster than a regular expression.
@@ -31,20 +33,20 @@ _DIGITS_AS_0: Final = bytes(ord("0") if byte in b"0123456789" else ord(" ") for 
 _LONG_NUMBER: Final = b"0" * 19
 
 
-def encode(value: object) -> tuple[bytes, int]:
+def encode(value: object, limit: int = MAX_DEPTH) -> tuple[bytes, int]:
     """The JSON text of a value and its codec, PLAIN or EXACT.
 
-    InvalidItem where it contains something that has no JSON form, or is nested deeper than MAX_DEPTH.
+    InvalidItem where it contains something that has no JSON form, or is nested deeper than `limit`.
     """
     try:
         text = orjson.dumps(value, option=_OPTIONS)
     except TypeError as error:
-        return _encode_exactly(value, error), EXACT
+        return _encode_exactly(value, error, limit), EXACT
     # orjson writes numbers that are not finite as null; reading back and comparing is faster than a walk
     if b"null" in text and orjson.loads(text) != value and _has_unwritable_float(value):
-        return _encode_exactly(value, None), EXACT
-    if len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH:
-        check_depth(value)
+        return _encode_exactly(value, None, limit), EXACT
+    if len(text) > 2 * limit and text.count(b"[") + text.count(b"{") > limit:
+        check_depth(value, limit)
     return text, PLAIN
 
 
@@ -56,9 +58,9 @@ def encode_texts(value: object) -> tuple[bytes, int]:
         return _encode_exactly(value, error), EXACT
 
 
-def dumps(value: object) -> bytes:
+def dumps(value: object, limit: int = MAX_DEPTH) -> bytes:
     """The JSON text of a value, see `encode`."""
-    return encode(value)[0]
+    return encode(value, limit)[0]
 
 
 def loads(text: bytes | str) -> Any:
@@ -114,12 +116,39 @@ def _bytes_as_text(value: Any) -> Any:
     return value
 
 
-def check_depth(value: object) -> None:
-    """Refuse values nested deeper than MAX_DEPTH, without recursion."""
+def storable(value: Any) -> Any:
+    """A value that has a JSON text: the value itself, or a shallow copy."""
+    try:
+        dumps(value)
+    except InvalidItem:
+        return shallow(value)
+    return value
+
+
+def shallow(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """A copy of a value that has no JSON text, for it is nested too deeply or not JSON: texts stand for such parts."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, dict | list | tuple) and len(above) < SHALLOW and id(value) not in above:
+        inner = (*above, id(value))
+        if isinstance(value, dict):
+            return {str(key): shallow(element, inner) for key, element in value.items()}
+        return [shallow(element, inner) for element in value]
+    if value is None or isinstance(value, str | float):
+        return value
+    try:
+        text = json.dumps(value, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return f"({type(value).__name__} that cannot be written)"
+    return value if isinstance(value, int) else text
+
+
+def check_depth(value: object, limit: int = MAX_DEPTH) -> None:
+    """Refuse values nested deeper than `limit`, without recursion."""
     level, depth = _children([value]), 0
     while level:
         depth += 1
-        if depth > MAX_DEPTH:
+        if depth > limit:
             raise too_deep("The JSON")
         children = [child for node in level for child in _children(node)]
         level = list({id(child): child for child in children}.values())  # once each: a list may contain itself twice
@@ -135,8 +164,10 @@ def _children(node: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[Any]:
     return [value for value in values if isinstance(value, dict | list | tuple)]
 
 
-def _encode_exactly(value: object, cause: Exception | None, *, sort_keys: bool = False) -> bytes:
-    check_depth(value)
+def _encode_exactly(
+    value: object, cause: Exception | None, limit: int = MAX_DEPTH, *, sort_keys: bool = False
+) -> bytes:
+    check_depth(value, limit)
     for node in _nodes(value):  # the standard library writes other keys as strings, which would not come back
         for key in node if isinstance(node, dict) else ():
             if not isinstance(key, str):

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, TypedDict
 
 from threadkeep.domain.context_caches import ContextCache
-from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
+from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import dialect_name
 from threadkeep.errors import InvalidOption, ItemRefused, LossError
@@ -227,7 +227,7 @@ class Rendered:
     @cached_property
     def body(self) -> bytes:
         """The request as JSON (UTF-8)."""
-        return self.source if isinstance(self.source, bytes) else dumps(self.source)
+        return self.source if isinstance(self.source, bytes) else dumps(self.source, REQUEST_DEPTH)
 
     def strictly(self, format_name: str) -> Rendered:
         """Return this request; raise LossError if something was lost or had to be repaired."""

@@ -64,6 +64,12 @@ def find_outcome(
     return outcome
 
 
+def is_used(connection: Connection, ref: ConversationRef, key: IdempotencyKey) -> bool:
+    """Whether anything was written under a key."""
+    parameters = {"tenant": ref.scope.tenant, "conversation": ref.key, "name": key.key}
+    return bool(append_of().fetch_all(connection, parameters))
+
+
 def keep_outcome(
     connection: Connection, tenant: int, conversation: int, key: IdempotencyKey | None, now: datetime, **outcome: Any
 ) -> None:

@@ -14,7 +14,7 @@ from threadkeep.db.driver import insert_statement
 from threadkeep.db.tables import usage_records
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.ids import new_key
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject, dumps, storable
 from threadkeep.domain.objects import shown
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.response import Response
@@ -222,4 +222,4 @@ def _figure(value: int | None) -> int | None:
 
 def json_text(value: Any) -> str | None:
     """Return the JSON text of a value that may be unknown."""
-    return None if value is None else dumps(value).decode()
+    return None if value is None else dumps(storable(value)).decode()

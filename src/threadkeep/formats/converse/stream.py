@@ -14,11 +14,11 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, bytes_as_text, loads
+from threadkeep.domain.jsontext import JsonObject, bytes_as_text
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.parse_response import EVENTS, parse_response, response_of
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.streams import StreamAssembler, input_of
 
 PADDING: Final = "p"
 _FROM_END: Final = ("stopReason", "additionalModelResponseFields")
@@ -171,10 +171,7 @@ def _input(text: Any) -> Any:
     """The input of a call; one that was broken off stays text."""
     if not isinstance(text, str):
         return {} if text is None else text
-    try:
-        return loads(text) if text.strip() else {}
-    except ValueError:
-        return text
+    return input_of(text) if text.strip() else {}
 
 
 # key of a delta -> how a block grows by it

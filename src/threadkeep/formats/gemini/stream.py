@@ -15,8 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
-from threadkeep.errors import CannotParse
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
@@ -131,6 +130,7 @@ def gathered(before: Any, now: Any, *, is_piece: bool = False) -> Any:
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _VALUES: Final = ("stringValue", "numberValue", "boolValue")
+_DEEPEST: Final = 100  # steps of a path; what is left of a longer one is one name
 _LONGEST: Final = 10_000  # elements that a path may make a list have
 
 
@@ -168,8 +168,8 @@ def _with_pieces(part: JsonObject) -> JsonObject:
     for piece in pieces if isinstance(pieces, list) else ():
         if isinstance(piece, dict):
             path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
-            if len(path) > MAX_DEPTH:
-                raise CannotParse(f"The arguments of a call are nested deeper than {MAX_DEPTH} levels.")
+            if len(path) > _DEEPEST:
+                path[_DEEPEST:] = [".".join(path[_DEEPEST:])]
             call["args"] = placed(call["args"], path, piece)
     return {**part, "functionCall": call}
 

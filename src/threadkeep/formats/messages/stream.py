@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from threadkeep.domain.items import Reasoning
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
 from threadkeep.domain.response import Response
 from threadkeep.formats.messages.fields import NAME
 from threadkeep.formats.messages.parse_response import parse_response
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.streams import StreamAssembler, input_of
 
 # keys of message_delta that are not the message's
 _APART: Final = frozenset({"type", "delta", "usage"})
@@ -63,10 +63,7 @@ class EventAssembler(StreamAssembler):
         text = self._inputs.get(index)
         if not text:
             return self._blocks[index]
-        try:
-            return {**self._blocks[index], "input": loads(text)}
-        except ValueError:
-            return {**self._blocks[index], "input": text}
+        return {**self._blocks[index], "input": input_of(text)}
 
     def add(self, event: JsonObject) -> None:
         """Take in an event."""

@@ -75,11 +75,13 @@ class ResponsesAssembler(StreamAssembler):
     def body(self) -> JsonObject:
         """The response object as far as it has come; not to be changed."""
         body = {"object": "response", "status": "in_progress", **self._response}
-        items, last = self._output.items, body.get("output") if self.is_ended else None
-        if isinstance(last, list) and last:
+        items, last = self._output.items, body.pop("output", None)
+        if isinstance(last, list) and all(isinstance(item, dict) for item in last):
             by_id = {str(item.get("id")): item for item in reversed(items)}
-            body["output"] = [as_streamed(item, by_id) for item in last]
-        elif items:
+            body["output"] = [as_streamed(item, by_id) for item in last] if self.is_ended else last
+        elif last is not None:
+            body["unread_output"] = last  # so that the items of other events can be read
+        if items and not (self.is_ended and body.get("output")):
             body["output"] = items
         return body
 

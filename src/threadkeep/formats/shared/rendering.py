@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from threadkeep.domain.jsontext import PLAIN, JsonObject, dumps, encode
+from threadkeep.domain.jsontext import PLAIN, REQUEST_DEPTH, JsonObject, dumps, encode
 from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import Entry, entry_of
@@ -183,7 +183,7 @@ class PlainRendered(Rendered):
         try:
             return orjson.dumps(self.source)
         except TypeError:  # arguments are stored as text, and may hold longer integers once they are read
-            return dumps(self.source)
+            return dumps(self.source, REQUEST_DEPTH)
 
     def __repr__(self) -> str:
         return super().__repr__().replace(type(self).__qualname__, Rendered.__qualname__, 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, loads, shallow
 from threadkeep.domain.objects import body_object, event_text
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
 
+NOT_KEPT: Final = "threadkeep:not_kept"  # key of an event of which something is kept as text, or not at all: why
+_DEEP: Final = MAX_DEPTH - 10  # a body has a few levels above the input of a call
+
 Parse = Callable[[Any, Mapping[str, str] | None], Response]
 
 
@@ -28,8 +31,10 @@ class StreamAssembler:
     """Puts the events of a stream together. Subclasses say how an event changes the body."""
 
     def __init__(self, name: str, parse: Parse, headers: Mapping[str, str] | None = None) -> None:
-        self._name, self._parse, self._headers = name, parse, headers
+        self.name, self._parse, self._headers = name, parse, headers
         self._signs = get_format(name).signs
+        self.has_events = False
+        self.problems: list[str] = []  # why events were not taken in as they came
         self.is_ended = False  # whether the provider said that the response is whole
         self.error: Any = None  # the provider's error object, where an event stated one
 
@@ -56,45 +61,62 @@ class StreamAssembler:
             return
         body = event if isinstance(event, dict) else body_object(event)
         if not isinstance(body, dict):
-            problem = f"The {self._name} event is {shortened(body)}, not a JSON object."
+            problem = f"A {self.name} event is {shortened(body)}, not a JSON object."
             raise CannotParse(problem, hint="Feed the events one at a time.")
         if not _is_event_of(body, self._signs):
             others = [name for name in format_names() if _is_event_of(body, get_format(name).signs)]
             if others:  # otherwise the whole response would be passed over in silence
                 raise CannotParse(
-                    f"The event is not of the format {self._name} but of {' or '.join(others)}: {shortened(body)}",
+                    f"The event is not of the format {self.name} but of {' or '.join(others)}: {shortened(body)}",
                     hint=f"Name the format {' or '.join(map(repr, others))}.",
                 )
+        if NOT_KEPT in body:
+            body = dict(body)
+            self.problems.append(str(body.pop(NOT_KEPT)))
         if (error := self.error_in(body)) is not None:
             self.error = error
         try:
             self.add(body)
         except InvalidItem as error:
-            raise CannotParse(f"The {self._name} event cannot be kept: {error}") from error
+            raise CannotParse(f"The {self.name} event cannot be kept: {error}") from error
+        self.has_events = True
 
     @property
     def partial(self) -> Response:
         """The response as far as it has come, of status in_progress."""
-        return self._read().model_copy(update={"status": "in_progress"})
+        return self._read(is_partial=True).model_copy(update={"status": "in_progress"})
 
     @property
     def response(self) -> Response:
         """The whole response; one whose stream broke off is incomplete, one that ended in an error failed."""
-        response = self._read()
+        response = self._read(is_partial=self.error is not None or not self.is_ended)
         if self.error is not None:
             return response.model_copy(update={"status": "failed", "error": response.error or self.error})
-        if not self.is_ended:
+        if not self.is_ended or not response.is_final:
             details = response.incomplete_details or BROKEN_OFF
             return response.model_copy(update={"status": "incomplete", "incomplete_details": details})
         return response
 
-    def _read(self) -> Response:
+    def _read(self, *, is_partial: bool) -> Response:
         try:
             return self._parse(self.body, self._headers)
         except FormatError as error:
-            if isinstance(error.__cause__, InvalidItem | InvalidOption):  # what has come cannot be stored
-                raise
-            return Response(format=self._name)  # nothing has come yet that could be read
+            if not isinstance(error.__cause__, InvalidItem | InvalidOption):
+                if not is_partial:
+                    raise
+                return Response(format=self.name)  # nothing has come yet that could be read
+        return self._parse(shallow(self.body), self._headers)  # something is nested too deeply
+
+
+def input_of(text: str) -> Any:
+    """The input of a call, which came as text; the text where it is not JSON (yet), or too deep for a body of JSON."""
+    try:
+        value = loads(text)
+        if text.count("[") + text.count("{") > _DEEP:
+            check_depth(value, _DEEP)
+    except ValueError:  # InvalidItem, too
+        return text
+    return value
 
 
 def _is_event_of(event: JsonObject, signs: Signs) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.dialects import insert_missing
 from threadkeep.db.driver import insert_rows
 from threadkeep.db.queries import streams
 from threadkeep.db.queries.conversations import owner_of
@@ -20,22 +20,20 @@ from threadkeep.db.tables import response_bodies, responses, stream_parts, usage
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
-from threadkeep.errors import Conflict, FormatError, LeaseLost
-from threadkeep.formats.shared.streams import BROKEN_OFF
+from threadkeep.errors import Conflict, FormatError, LeaseLost, TooLarge
 from threadkeep.store import positions
 from threadkeep.store import responses as answers
-from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
+from threadkeep.store.idempotency import IdempotencyKey, is_used, keep_outcome
 from threadkeep.store.item_rows import insert_items
-from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, attempt_row
-from threadkeep.store.positions import CANCELLED, INCOMPLETE, HeadCheck
-from threadkeep.store.prices import PriceBook
+from threadkeep.store.ledger import attempt_row
+from threadkeep.store.positions import HeadCheck
 from threadkeep.store.refs import BranchRef, ConversationRef, Scope
-from threadkeep.store.responses import NewResponse, RequestInfo, ResponseResult
+from threadkeep.store.responses import RequestInfo, ResponseResult
+from threadkeep.store.streaming.endings import Ending
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
 
 IN_PROGRESS: Final = "in_progress"
-LEAVING: Final = (asyncio.CancelledError, GeneratorExit)  # how a task or generator is told to stop: not a failure
-_COLUMNS: Final = ("provider_data", "error", "incomplete_details", "provider_response_id", "model", "finish_reason")
+LOG: Final = logging.getLogger("threadkeep.streams")
 
 
 # Starting
@@ -180,50 +178,8 @@ def _insert_part(connection: Connection, ref: ConversationRef, number: int, part
 # Ending
 
 
-class StreamCall(NamedTuple):
-    """The call of a stream: what is known about it, the requested model, and the prices of the store."""
-
-    info: CallInfo
-    model: str | None
-    prices: PriceBook
-
-
-def final_response(response: Response, error: BaseException | None, *, is_cancelled: bool) -> Response:
-    """Return the response of a stream that ended with an exception, `cancel`, or normally."""
-    is_left = is_cancelled or (isinstance(error, LEAVING) and response.status == INCOMPLETE)
-    if not is_left or response.status == "failed":
-        return response
-    details = None if response.incomplete_details == BROKEN_OFF else response.incomplete_details
-    return response.model_copy(update={"status": CANCELLED, "incomplete_details": details})
-
-
-def finalize(
-    response: Response,
-    body: bytes | None,
-    call: StreamCall,
-    error: BaseException | None = None,
-    key: IdempotencyKey | None = None,
-) -> NewResponse:
-    """Return a response as it is about to be stored, if its items can be; `error` is why its recorder was left."""
-    return NewResponse.of(response, body, _attempt(response, call, error), key)
-
-
-def finalize_without_items(response: Response, call: StreamCall, error: BaseException) -> NewResponse:
-    """A response whose items cannot be stored: only what is known of the attempt."""
-    failed = response.model_copy(update={"status": "failed", "provider_data": None})
-    columns = answers.response_columns(failed, str(failed.format))
-    return NewResponse((), None, _attempt(failed, call, error), columns)
-
-
-def _attempt(response: Response, call: StreamCall, error: BaseException | None) -> Attempt:
-    reason: Any = response.error
-    if reason is None and not isinstance(error, LEAVING):
-        reason = error
-    return attempt_of(response, str(response.format), call.info, call.prices, call.model, reason)
-
-
 def finish_stream(
-    connection: Connection, ref: BranchRef, number: int, token: bytes, stream: NewResponse, *, keeps_token: bool = True
+    connection: Connection, ref: BranchRef, number: int, token: bytes, ending: Ending, *, keeps_token: bool = True
 ) -> ResponseResult | None:
     """Write the items of a response as one range, with its body and ledger row, and remove the batches of events.
 
@@ -235,7 +191,8 @@ def finish_stream(
         LeaseLost: another writer has ended the response; nothing was written.
         NotFound: the conversation is gone; the ledger row was written when its rows were removed.
     """
-    now = datetime.now(UTC)
+    ending.fit(connection)
+    now, stream = datetime.now(UTC), ending.new
     key = {"tenant": ref.scope.tenant, "key": ref.key}
     ref = BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
     counts = positions.Counts(items=len(stream.records), streams=-1)
@@ -249,7 +206,6 @@ def finish_stream(
     values = {**stream.columns, "from_position": first, "to_position": last, "lease_until": None, "open_branch": None}
     if not keeps_token:
         values["lease_token"] = None
-    check_sizes(connection, [{name: values.get(name) for name in _COLUMNS}], "a response", _COLUMNS)
     if not connection.execute(streams.ended().values(**values), {**key, "response": number, "token": token}).rowcount:
         raise ref.not_found()  # its rows are being removed, and that wrote the ledger row
     attempt = attempt_row(
@@ -261,16 +217,24 @@ def finish_stream(
     if reservation is None:
         insert_rows(connection, rows)
         return None
-    if stream.body is not None:
-        response_key = {"tenant_id": ref.scope.tenant, "conversation_id": ref.key, "number": number}
-        rows.append((response_bodies, [answers.body_row(connection, response_key, stream.body, now)]))
+    rows += _body_rows(connection, ref, number, stream.body, now)
     insert_items(connection, ref, stream.records, reservation, now, seen=row.input_to, beside=rows)
-    if stream.key is not None and find_outcome(connection, ref.scope.tenant, ref.key, stream.key) is None:
+    if stream.key is not None and not is_used(connection, ref, stream.key):
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
-    # else another recorder with the key, which was at work at the same time, was faster: what arrived here stays, too
+    # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
     connection.execute(streams.parts_removal(), {**key, "number": number})
     return ResponseResult(number, first, ref.branch, reservation.revision, row.input_to)
+
+
+def _body_rows(connection: Connection, ref: BranchRef, number: int, body: bytes | None, now: datetime) -> list[Any]:
+    """The row of a raw body, if there is one that fits."""
+    response_key = {"tenant_id": ref.scope.tenant, "conversation_id": ref.key, "number": number}
+    try:
+        return [] if body is None else [(response_bodies, [answers.body_row(connection, response_key, body, now)])]
+    except TooLarge as error:
+        LOG.warning("The raw body of a streamed response is not kept: %s", error)
+        return []
 
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:

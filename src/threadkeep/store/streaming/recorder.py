@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import bytes_as_text, dumps
-from threadkeep.domain.objects import body_object, event_text, shown
+from threadkeep.domain.objects import event_text, shown
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import InvalidItem, InvalidOption, LeaseLost, NotFound, TooLarge
+from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.store.handle import Handle
 from threadkeep.store.ledger import CallInfo, check_call
 from threadkeep.store.positions import AppendOptions, head_check, idempotency_key
-from threadkeep.store.responses import NewResponse, request_info
+from threadkeep.store.responses import request_info
 from threadkeep.store.streaming import lifecycle
+from threadkeep.store.streaming.endings import Ending, StreamCall, keepable_event
 from threadkeep.store.streaming.heartbeat import Heartbeat
-from threadkeep.store.streaming.lifecycle import StreamCall, StreamPart, StreamStart
+from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
 
 if TYPE_CHECKING:
     from threadkeep.formats.shared.streams import StreamAssembler
@@ -98,7 +98,6 @@ class StreamWriter:
         self._unsent: list[StreamPart] = []
         self._size = self._parts = 0
         self._process = 0
-        self._has_events = False
         self._started_at = self._written_at = monotonic()
 
     def start(self) -> None:
@@ -118,12 +117,10 @@ class StreamWriter:
         self._get_number()
         if self.response is not None or (event := event_text(event)) == b"":
             return False
-        value = bytes_as_text(body_object(event))
+        value, text = keepable_event(event)
         self.assembler.feed(value)
-        text = dumps(value) + b"\n"
-        self._events.append(text)
-        self._size += len(text)
-        self._has_events = True
+        self._events += [text, b"\n"]
+        self._size += len(text) + 1
         return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
 
     def flush(self) -> None:
@@ -169,34 +166,25 @@ class StreamWriter:
         """Store the response as it has arrived, unless that is already done; `error` is why the recorder was left.
 
         Raises:
-            InvalidItem, TooLarge: it cannot be stored; its ledger row was written.
             LeaseLost: another writer has ended the response; nothing was written.
             NotFound: the conversation was deleted; the ledger row was written.
         """
         if self.response is not None:
             return
         self._get_number()
-        response = lifecycle.final_response(self.assembler.response, error, is_cancelled=is_cancelled)
-        body = dumps(self.assembler.body) if self._has_events else None
         call = self._call._replace(info=self._measured())
-        try:
-            self._store(response, lifecycle.finalize(response, body, call, error=error, key=self._start.key))
-        except (InvalidItem, TooLarge) as failure:
-            response = self.assembler.response
-            self._store(response, lifecycle.finalize_without_items(response, call, failure))
-            raise
-
-    def _store(self, response: Response, stream: NewResponse) -> None:
+        ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled)
         handle, number, token = self._handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
         result = handle.transactions.write(
-            lambda connection: lifecycle.finish_stream(connection, ref, number, token, stream), is_repeatable=True
+            lambda connection: lifecycle.finish_stream(connection, ref, number, token, ending), is_repeatable=True
         )
-        self._end(response)
+        self._end(ending.response)
         if result is None:
             raise ref.not_found()
         if ref.branch == handle.ref.branch:
-            handle.cache.append(stream.records, result.first, result.revision, turn=result.first, seen=result.input_to)
+            records = ending.new.records
+            handle.cache.append(records, result.first, result.revision, turn=result.first, seen=result.input_to)
         handle.after_write()
 
     def _end(self, response: Response) -> None:

@@ -11,14 +11,13 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.streams import ended, parts_of, stream_of, unfinished_of
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import dumps, loads
-from threadkeep.errors import FormatError, InvalidItem, TooLarge
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.domain.jsontext import loads
 from threadkeep.store.ledger import insert_attempt
 from threadkeep.store.positions import CANCELLED, INCOMPLETE, lock
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.streaming import lifecycle
+from threadkeep.store.streaming.endings import Ending, StreamCall
 from threadkeep.store.transactions import StreamBlocksWrite
 
 
@@ -39,27 +38,20 @@ class StreamRecovery:
             return
         if blocked.status == INCOMPLETE and row.lease_until > row.now:
             return
-        (assembler, body, call), token = self.read(connection, key, row.format), bytes(row.lease_token)
-        try:
-            response = lifecycle.final_response(assembler.response, None, is_cancelled=blocked.status == CANCELLED)
-            stream = lifecycle.finalize(response, body, call)
-            with connection.begin_nested():
-                lifecycle.finish_stream(connection, ref, number, token, stream, keeps_token=False)
-        except (InvalidItem, TooLarge) as error:  # no writer is to wait for its end for ever
-            stream = lifecycle.finalize_without_items(assembler.response, call, error)
-            lifecycle.finish_stream(connection, ref, number, token, stream, keeps_token=False)
+        ending = self.read(connection, key, row.format, is_cancelled=blocked.status == CANCELLED)
+        lifecycle.finish_stream(connection, ref, number, bytes(row.lease_token), ending, keeps_token=False)
 
     def read(
-        self, connection: Connection, key: Mapping[str, int], format: str
-    ) -> tuple[StreamAssembler, bytes | None, lifecycle.StreamCall]:
-        """Return what was stored of a response in progress, combined, its raw body, and the details of the call."""
+        self, connection: Connection, key: Mapping[str, int], format: str, *, is_cancelled: bool = False
+    ) -> Ending:
+        """Return what was stored of a response in progress, combined."""
         text, *parts = connection.execute(parts_of(), key).scalars()
         lines, notes, assembler = "".join(parts).split("\n")[:-1], loads(text), get_format(format).assembler()
-        with suppress(FormatError):  # what cannot be understood ends what can be stored
+        with suppress(Exception):  # what cannot be understood ends what can be stored
             for line in lines:
                 assembler.feed(loads(line))
-        call = lifecycle.StreamCall({"provider": notes.get("provider")}, notes.get("model"), self.prices)
-        return assembler, dumps(assembler.body) if lines else None, call
+        call = StreamCall({"provider": notes.get("provider")}, notes.get("model"), self.prices)
+        return Ending.of(assembler, call, is_cancelled=is_cancelled)
 
 
 def account_unfinished(connection: Connection, tenant: int, key: int, recovery: StreamRecovery) -> None:
@@ -67,13 +59,10 @@ def account_unfinished(connection: Connection, tenant: int, key: int, recovery: 
     now, ref = datetime.now(UTC), ConversationRef(Scope(tenant), key, "")
     for row in connection.execute(unfinished_of(), {"tenant": tenant, "key": key}).all():
         response_key = {"tenant": tenant, "key": key, "number": row.number}
-        assembler, body, call = recovery.read(connection, response_key, row.format)
-        try:
-            stream = lifecycle.finalize(assembler.response, body, call)
-        except InvalidItem as error:
-            stream = lifecycle.finalize_without_items(assembler.response, call, error)
+        ending = recovery.read(connection, response_key, row.format)
+        ending.fit(connection)
         insert_attempt(
-            connection, ref, stream.attempt, now,
+            connection, ref, ending.new.attempt, now,
             user_id=lifecycle.find_owner(connection, ref), response=row.number, tool_set_hash=row.tool_set_hash,
         )  # fmt: skip
         values = {"open_branch": None, "lease_token": None, "lease_until": None}
