@@ -7,10 +7,10 @@ from typing import Any
 from alembic import context
 from sqlalchemy import Connection, create_engine
 
-from threadkeep.db.models import Base
 from threadkeep.db.schema import VERSION_TABLE
+from threadkeep.db.tables import METADATA
 
-TABLES = frozenset(Base.metadata.tables)
+TABLES = frozenset(METADATA.tables)
 
 
 def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ARG001 - Alembic's hook
@@ -20,7 +20,7 @@ def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: AR
 
 def options(dialect: str) -> dict[str, Any]:
     return {
-        "target_metadata": Base.metadata,
+        "target_metadata": METADATA,
         "version_table": VERSION_TABLE,
         "include_name": include_name,
         "render_as_batch": dialect == "sqlite",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from threadkeep.db.models import Base
+from threadkeep.db.tables import METADATA
 
 PAGE = Path(__file__).parent.parent.joinpath("docs/data-model.md").read_text()
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
-TABLES = Base.metadata.tables
+TABLES = METADATA.tables
 
 
 def test_every_table_has_a_section() -> None:

@@ -130,7 +130,7 @@ class QuotaExceeded(errors.Conflict):
         (
             errors.MissingExtra("plot", "--plot"),
             "--plot needs an optional dependency.",
-            "`pip install threadkeep[plot]`",
+            '`pip install "threadkeep[plot]"`',
         ),
     ],
     ids=itertools.count(),

@@ -1,7 +1,6 @@
-"""What each format can say, as a page of the documentation.
+"""Generates the page Compatibility of the documentation; ``make docs`` writes it.
 
-Options come from the field tables; what becomes of items and parts is found out by rendering one of each. So the page
-says what the code does. ``make docs`` writes it.
+Options come from the field tables. For items and parts, one of each is rendered, so the page shows what the code does.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 _INTRODUCTION: Final = """# Compatibility
 
-What each wire format can say of a session, and what is reported where it cannot. `make docs` prints this page from the
-tables that the code works with; [Formats](formats.md) explains the rules behind it.
+What each wire format supports, and what is reported if it does not support something. `make docs` generates this page
+from the tables used by the code; [Formats](formats.md) explains the rules.
 
-What came in from the wire of a format goes back to that format as it came, also where this page says that it is left
-out: unknown items, parts, keys and tools are kept. This page is about what you build yourself, and about what goes from
-one format to another.
+This page applies to content that you create yourself, and to content that is converted from one format to another.
+Content received in a format is sent back in that format unchanged, even where this page says `left out`: unknown items,
+parts, keys and tools are kept.
 """
 _CELLS: Final = """## What the cells mean
 
-`sent` means that it is in the request, a code behind it that it was repaired; `left out` that it is not; `a note` that
-a text stands in its place. The codes are those of [losses](#losses) and [repairs](#repairs).
+`sent` means that it is included in the request; a code after it names a repair. `left out` means that it is omitted,
+and `a note` that it is replaced with text. The codes are those of [losses](#losses) and [repairs](#repairs).
 """
 _PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
 _VIDEO: Final = "data:video/mp4;base64,AAAAGGZ0eXA="
@@ -40,10 +39,10 @@ _CALL: Final[JsonObject] = {"type": "function_call", "call_id": "call_1", "name"
 _OUTPUT: Final[JsonObject] = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
 _TEXT: Final[JsonObject] = {"type": "input_text", "text": "Hi"}
 _THOUGHT: Final[JsonObject] = {"type": "reasoning", "encrypted_content": "b3BhcXVl", "summary": []}
-_NOTE: Final = b"not included"  # in the note that stands for a part
-_LESS: Final = frozenset({"annotations", "native", "option", "status"})  # losses of something that is sent otherwise
+_NOTE: Final = b"not included"  # in the note that replaces a part
+_LESS: Final = frozenset({"annotations", "native", "option", "status"})  # losses of details; the rest is sent
 
-# what it is -> a part
+# description -> a part
 PARTS: Final[dict[str, JsonObject]] = {
     "`input_text`": _TEXT,
     "`output_text`": {"type": "output_text", "text": "Hello"},
@@ -51,13 +50,13 @@ PARTS: Final[dict[str, JsonObject]] = {
     "`reasoning_text`": {"type": "reasoning_text", "text": "Hm"},
     "`summary_text`": {"type": "summary_text", "text": "Hm"},
     "`refusal`": {"type": "refusal", "refusal": "No."},
-    "`input_image`, address": {"type": "input_image", "image_url": "https://img.example.org/a.png"},
+    "`input_image`, URL": {"type": "input_image", "image_url": "https://img.example.org/a.png"},
     "`input_image`, data URL": {"type": "input_image", "image_url": _PICTURE},
     "`input_image`, file id": {"type": "input_image", "file_id": "file_1"},
-    "`input_file`, address": {"type": "input_file", "file_url": "https://docs.example.org/a.pdf"},
+    "`input_file`, URL": {"type": "input_file", "file_url": "https://docs.example.org/a.pdf"},
     "`input_file`, data URL": {"type": "input_file", "file_data": _PDF, "filename": "a.pdf"},
     "`input_file`, file id": {"type": "input_file", "file_id": "file_1"},
-    "`input_video`, address": {"type": "input_video", "video_url": "https://video.example.org/a.mp4"},
+    "`input_video`, URL": {"type": "input_video", "video_url": "https://video.example.org/a.mp4"},
     "`input_video`, data URL": {"type": "input_video", "video_url": _VIDEO},
     "`provider_item` of another format": {"type": "provider_item", "format": "another", "payload": {}},
 }
@@ -70,25 +69,25 @@ def _message(role: str, *parts: JsonObject) -> JsonObject:
 _USER: Final = _message("user", _TEXT)
 _ANSWER: Final = _message("assistant", {"type": "output_text", "text": "Hello"})
 
-# where a part stands -> the items before it, the item that holds it (with its list of parts), and the items behind
+# where a part is -> the items before it, the item that contains it (with its list of parts), and the items after it
 PLACES: Final[dict[str, tuple[list[JsonObject], tuple[JsonObject, str], list[JsonObject]]]] = {
     "a user message": ([], (_USER, "content"), []),
     "an assistant message": ([_USER], (_ANSWER, "content"), [_USER]),
     "a system message": ([], (_message("system", _TEXT), "content"), [_USER]),
     "a tool output": ([_USER, _CALL], ({**_OUTPUT, "output": [_TEXT]}, "output"), []),
 }
-# what it is -> items, which are rendered between a question and an answer
+# description -> items, which are rendered between a question and an answer
 ITEMS: Final[dict[str, list[JsonObject]]] = {
-    "`message` of the user": [_USER],
-    "`message` of the assistant": [_ANSWER],
-    "`message` of role `system`": [_message("system", _TEXT)],
-    "`message` of role `developer`": [_message("developer", _TEXT)],
-    "`message` of an unknown role": [_message("critic", _TEXT)],
+    "user `message`": [_USER],
+    "assistant `message`": [_ANSWER],
+    "`message` with role `system`": [_message("system", _TEXT)],
+    "`message` with role `developer`": [_message("developer", _TEXT)],
+    "`message` with an unknown role": [_message("critic", _TEXT)],
     "`function_call` with its output": [_CALL, _OUTPUT],
-    "`function_call` without output": [_CALL],
-    "`function_call_output` without call": [_OUTPUT],
-    "`function_call_output` of status `failed`": [_CALL, {**_OUTPUT, "status": "failed"}],
-    "`reasoning` with a text and `encrypted_content`": [
+    "`function_call` without its output": [_CALL],
+    "`function_call_output` without its call": [_OUTPUT],
+    "`function_call_output` with status `failed`": [_CALL, {**_OUTPUT, "status": "failed"}],
+    "`reasoning` with text and `encrypted_content`": [
         {**_THOUGHT, "content": [{"type": "reasoning_text", "text": "Hm"}]}
     ],
     "`reasoning` with `encrypted_content`": [_THOUGHT],
@@ -102,7 +101,7 @@ ITEMS: Final[dict[str, list[JsonObject]]] = {
     "any other item": [{"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}],
     "`provider_item` of another format": [{"type": "provider_item", "format": "another", "payload": {}}],
 }
-# what it is -> a tool definition
+# description -> a tool definition
 TOOLS: Final[dict[str, JsonObject]] = {
     "`function`": _TOOL,
     "`function` with `strict`": {**_TOOL, "strict": True},
@@ -112,22 +111,22 @@ TOOLS: Final[dict[str, JsonObject]] = {
 
 
 def page() -> str:
-    """The page, in Markdown."""
+    """Return the page in Markdown."""
     return "\n".join(
         [
             _INTRODUCTION,
             "## Options\n",
             *(_options(name) for name in NAMES),
             _CELLS,
-            "## Items\n\nEach was rendered between a question and an answer.\n",
+            "## Items\n\nEach item is rendered between a question and an answer.\n",
             _table("Item", {what: [_item(items, name) for name in NAMES] for what, items in ITEMS.items()}),
             "## Parts\n",
             *(_parts(place) for place in PLACES),
             "## Tools\n",
             _table("Tool", {what: [_tool(tool, name) for name in NAMES] for what, tool in TOOLS.items()}),
-            "## Losses\n\nWhat is missing from a request, by the `code` of the loss.\n",
+            "## Losses\n\nWhat is missing from a request, by `code` of the loss.\n",
             _list("Code", "What is missing", LOSSES.items()),
-            "## Repairs\n\nWhat was repaired so that the provider takes the request, by the `code` of the repair.\n",
+            "## Repairs\n\nWhat was repaired so that the provider accepts the request, by `code` of the repair.\n",
             _list("Code", "What was done", REPAIRS.items()).rstrip("\n"),
             "",
         ]
@@ -141,16 +140,16 @@ def _options(name: FormatName) -> str:
 
 
 def _target(row: Row) -> str:
-    """Where an option goes."""
+    """Return where an option is sent."""
     match row:
         case Field(target=target, how=how):
-            return f"`{target}`" + ("" if how is None else ", in the words of the format")
+            return f"`{target}`" + ("" if how is None else ", converted to the format's values")
         case FieldGroup(targets=targets):
             return ", ".join(f"`{target}`" for target in targets)
         case SpecialField(what=what):
             return what
         case NoField(reason=reason, silent=silent):
-            quiet = f" (no loss where it is {', '.join(f'`{value}`' for value in silent)})" if silent else ""
+            quiet = f" (no loss if it is {', '.join(f'`{value}`' for value in silent)})" if silent else ""
             return f"left out: {reason}{quiet}"
 
 
@@ -172,7 +171,7 @@ def _tool(tool: JsonObject, name: FormatName) -> str:
 
 
 def _outcome(items: Sequence[JsonObject], tools: Sequence[JsonObject], name: FormatName) -> str:
-    """What becomes of items and tools in a format."""
+    """Return what happens to items and tools in a format."""
     session = Session(model="any", tools=tools)
     for item in items:
         session.add_item(item)
@@ -193,13 +192,13 @@ def _codes(reports: Iterable[Any]) -> list[str]:
 
 
 def _table(title: str, rows: dict[str, list[str]]) -> str:
-    """A table with a column for each format."""
+    """Return a table with a column for each format."""
     head = [title, *(f"`{name}`" for name in NAMES)]
     return _lines(head, ([what, *cells] for what, cells in rows.items()))
 
 
 def _list(title: str, meaning: str, rows: Iterable[tuple[str, str]]) -> str:
-    """A table of words and what they mean."""
+    """Return a table of words and their meanings."""
     return _lines([title, meaning], ([f"`{word}`", text] for word, text in rows))
 
 

@@ -1,4 +1,4 @@
-"""Lets Griffe, which reads the docstrings for the site, understand two habits of ours."""
+"""Teaches Griffe, which reads the docstrings for the site, two of our conventions."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _shown.maxstring = _shown.maxother = 80
 
 
 def shown(value: object) -> str:
-    """A value for an error message: short, whatever its size."""
+    """Return a value for an error message, shortened whatever its size."""
     try:
         return _shown.repr(value)
     except ValueError:  # an integer of too many digits
@@ -65,14 +65,16 @@ def did_you_mean(names: Iterable[object]) -> str:
 
 
 class ThreadkeepError(Exception):
-    """Base class of everything that threadkeep raises on purpose.
+    """Base class of all errors that threadkeep raises on purpose.
 
     Attributes:
-        message: what happened, and where; without `argument` in front and without `hint`.
-        argument: the name of the argument or option that it is about, which the text begins with; None for none.
-        hint: what to do about it, as sentences for people who write Python; None where the message says it all.
+        message: what happened, and where; without the leading `argument` and without `hint`.
+        argument: the name of the argument or option that the error is about, which begins its text; None if there is
+            none.
+        hint: what to do about it, as sentences for Python users; None if the message is enough.
 
-    The text of the error is all three. Other surfaces, such as the command line, word `argument` and `hint` their way.
+    The text of the error consists of all three. Other interfaces, such as the command line, word `argument` and `hint`
+    in their own way.
     """
 
     message: str
@@ -82,19 +84,19 @@ class ThreadkeepError(Exception):
         super().__init__(" ".join(part for part in (argument, message, hint) if part))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For copies and pickles, which would otherwise call `__init__` with the text alone."""
+        """Support copying and pickling, which would otherwise call `__init__` with the text alone."""
         return _rebuild, (type(self), self.args), vars(self)
 
 
 def _rebuild(kind: type[ThreadkeepError], args: tuple[Any, ...]) -> ThreadkeepError:
-    """An error with its text; the attributes are set by the caller."""
+    """Return an error with its text; the caller sets its attributes."""
     error = kind.__new__(kind, *args)
     super(ThreadkeepError, error).__init__(*args)
     return error
 
 
 class NotFound(ThreadkeepError, LookupError):
-    """There is nothing of that name, or it belongs to another tenant or user."""
+    """Something does not exist, or belongs to another tenant or user."""
 
 
 class InvalidOption(ThreadkeepError, ValueError):
@@ -106,11 +108,11 @@ class InvalidItem(ThreadkeepError, ValueError):
 
 
 class TooLarge(ThreadkeepError):
-    """A value is over a limit; nothing was written."""
+    """A value exceeds a limit; nothing was written."""
 
 
 class DamagedRow(ThreadkeepError):
-    """A row of the database cannot be read: something else has changed it. `table` and `row` say which one."""
+    """A row of the database cannot be read because something else has changed it. `table` and `row` identify it."""
 
     def __init__(self, table: str, row: str, reason: object) -> None:
         self.table, self.row = table, row
@@ -121,7 +123,7 @@ class DamagedRow(ThreadkeepError):
 
 
 class PoolExhausted(ThreadkeepError):
-    """All connections of the engine's pool were in use for as long as it waits; nothing was done."""
+    """No connection of the engine's pool became free in time; nothing was done."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -131,7 +133,7 @@ class PoolExhausted(ThreadkeepError):
 
 
 class FormatError(ThreadkeepError):
-    """Base class of the errors about wire formats."""
+    """Base class of errors about wire formats."""
 
 
 _LONGEST_NAME = 80
@@ -143,7 +145,7 @@ _FORMATS_OF = {
 
 
 class UnknownFormat(FormatError):
-    """No wire format has that `name`."""
+    """There is no wire format with that `name`."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.name = name
@@ -161,7 +163,7 @@ class CannotRender(FormatError):
 
 
 class LossError(CannotRender):
-    """Strict rendering refused to lose or change something; `losses` and `repairs` say what."""
+    """Strict rendering would have lost or changed something; `losses` and `repairs` list what."""
 
     def __init__(self, format_name: str, losses: Sequence[Loss], repairs: Sequence[Repair] = ()) -> None:
         self.losses, self.repairs = list(losses), list(repairs)
@@ -174,7 +176,7 @@ class LossError(CannotRender):
 
 
 class ItemRefused(LossError, InvalidItem):
-    """Strict rendering met an item that cannot be sent as it is, such as an image with two sources."""
+    """Strict rendering found an item that cannot be sent as it is, such as an image with two sources."""
 
 
 class CannotParse(FormatError):
@@ -182,7 +184,7 @@ class CannotParse(FormatError):
 
 
 class StreamChunk(CannotParse, CannotRender):
-    """The body is one event of a stream, which only an assembler can read; `kind` is the type of the event."""
+    """The body is a single event of a stream, which only an assembler can read; `kind` is the type of the event."""
 
     def __init__(self, format_name: str, kind: str) -> None:
         self.kind = kind
@@ -194,10 +196,10 @@ class StreamChunk(CannotParse, CannotRender):
 
 
 class ProviderError(CannotParse):
-    """The provider answered with an error instead of a response.
+    """The provider returned an error instead of a response.
 
-    `code`, `message` and `type` are the provider's own words, None where it has none; `status` is the HTTP status where
-    the body states it.
+    `code`, `message` and `type` are the provider's own values, or None; `status` is the HTTP status if the body
+    contains it.
     """
 
     message: str | None  # type: ignore[assignment]  # the provider's: None says that it gave none
@@ -215,7 +217,7 @@ class Conflict(ThreadkeepError):
 
 
 class HeadConflict(Conflict):
-    """The branch does not end where the caller expected; `head` is the position where it ends (-1 when empty)."""
+    """The branch does not end where the caller expected; `head` is the position where it ends (-1 if empty)."""
 
     def __init__(self, expected: int, head: int) -> None:
         self.expected, self.head = expected, head
@@ -226,7 +228,7 @@ class HeadConflict(Conflict):
 
 
 class IdempotencyConflict(Conflict):
-    """An idempotency `key` was used again with other content; nothing was written."""
+    """An idempotency `key` was used again with different content; nothing was written."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -236,10 +238,10 @@ class IdempotencyConflict(Conflict):
 
 
 class ResponseInProgress(Conflict):
-    """The `branch` has a streamed response in progress; `number` is the number of that response.
+    """The `branch` has a streamed response in progress; `number` is its number.
 
-    `retry_after`: for how many seconds its lease still runs. A recorder that lives renews it; after one that died, the
-    next writer takes over then.
+    `retry_after` is the number of seconds until its lease expires. A running recorder renews its lease; if the recorder
+    has died, the next writer takes over after that time.
     """
 
     def __init__(self, number: int, branch: int, retry_after: float = 0.0) -> None:
@@ -264,11 +266,11 @@ class LeaseLost(Conflict):
 
 
 class ToolNotFound(ThreadkeepError):
-    """No tool, or no handler, has that name."""
+    """There is no tool, or no handler, with that name."""
 
 
 class ParsedJsonError(ThreadkeepError, ValueError):
-    """The text of a response is not JSON; `text` is that text, None when there is none."""
+    """The text of a response is not JSON; `text` is that text, or None if there is none."""
 
     def __init__(self, text: str | None, reason: str) -> None:
         self.text = text
@@ -280,7 +282,7 @@ class ParsedJsonError(ThreadkeepError, ValueError):
 
 
 class SchemaError(ThreadkeepError):
-    """Base class of the errors about the database schema."""
+    """Base class of errors about the database schema."""
 
 
 def _upgrade_hint(url: str | None) -> str:
@@ -289,7 +291,7 @@ def _upgrade_hint(url: str | None) -> str:
 
 
 class SchemaMissing(SchemaError):
-    """The database has no tables of threadkeep; `wanted` is the revision that this version needs."""
+    """The database has no threadkeep tables; `wanted` is the revision that this version needs."""
 
     def __init__(self, wanted: str, url: str | None = None) -> None:
         self.found, self.wanted = None, wanted
@@ -298,7 +300,7 @@ class SchemaMissing(SchemaError):
 
 
 class SchemaOutOfDate(SchemaError):
-    """The tables are those of an older release: `found` is their revision, `wanted` the one that this version needs."""
+    """The tables belong to an older release: `found` is their revision, `wanted` the one that this version needs."""
 
     def __init__(self, found: str, wanted: str, url: str | None = None) -> None:
         self.found, self.wanted = found, wanted
@@ -307,7 +309,7 @@ class SchemaOutOfDate(SchemaError):
 
 
 class SchemaTooNew(SchemaError):
-    """The tables are those of a newer release: `found` is their revision, `wanted` the newest that this one knows."""
+    """The tables belong to a newer release: `found` is their revision, `wanted` the newest one this version knows."""
 
     def __init__(self, found: str, wanted: str) -> None:
         self.found, self.wanted = found, wanted
@@ -323,5 +325,5 @@ class MissingExtra(ThreadkeepError, ImportError):
     def __init__(self, extra: str, needed_for: str) -> None:
         self.extra = extra
         super().__init__(
-            f"{needed_for} needs an optional dependency.", hint=f"Install it with `pip install threadkeep[{extra}]`."
+            f"{needed_for} needs an optional dependency.", hint=f'Install it with `pip install "threadkeep[{extra}]"`.'
         )

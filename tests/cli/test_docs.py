@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -16,6 +16,8 @@ from tests.cli.bodies import ANSWER, EVENTS, REQUEST, SESSION
 from tests.cli.runs import Cli
 from threadkeep.cli import app
 from threadkeep.cli.failures import EXIT_CODES
+from threadkeep.domain.reports import UsageKey
+from threadkeep.formats import NAMES
 
 PAGE = Path(__file__).parent.parent.parent.joinpath("docs/cli.md").read_text()
 
@@ -63,6 +65,21 @@ def test_every_command_and_option_stands_in_the_page(name: str) -> None:
     shared = {"--url", "--tenant", "--json", "--help"}
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts if option.startswith("--")}
     assert {option for option in options - shared if f"`{option}" not in text} == set()
+
+
+@pytest.mark.parametrize("group", [(), ("db",), ("tenants",)])
+def test_no_summary_is_cut_off_in_the_list_of_commands(group: tuple[str, ...], cli: Cli) -> None:
+    listed = cli(*group, "--help").out.partition("Commands:\n")[2]
+    assert listed
+    assert "..." not in listed
+
+
+def test_the_help_lists_formats_and_columns(cli: Cli) -> None:
+    def words(*args: str) -> set[str]:
+        return set(re.findall(r"\w+", cli(*args, "--help").out))
+
+    assert set(NAMES) <= words("render") & words("append") & words("import")
+    assert set(get_args(UsageKey)) <= words("usage")
 
 
 def test_the_shared_options_stand_in_the_page() -> None:

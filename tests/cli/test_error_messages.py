@@ -52,7 +52,7 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.SchemaMissing("v2"), "Run `threadkeep --url <your URL> db upgrade`."),
     (errors.SchemaOutOfDate("v1", "v2", "sqlite:///a.db"), "Run `threadkeep --url sqlite:///a.db db upgrade`."),
     (errors.SchemaTooNew("v3", "v2"), "Install the newer release of threadkeep that upgraded it."),
-    (errors.MissingExtra("plot", "--plot"), "Install it with `pip install threadkeep[plot]`."),
+    (errors.MissingExtra("plot", "--plot"), 'Install it with `pip install "threadkeep[plot]"`.'),
 ]
 
 

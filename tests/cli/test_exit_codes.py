@@ -77,7 +77,8 @@ def test_nothing_to_send_cannot_be_rendered(cli: Cli) -> None:
     ("args", "code", "message"),
     [
         ([], 2, "Usage: threadkeep"),
-        (["nope"], 2, "No such command 'nope'"),
+        (["nope"], 2, "No such command 'nope'. Try: threadkeep --help"),
+        (["lss"], 2, "No such command 'lss'. Did you mean 'ls'? Try: threadkeep --help"),
         (["db"], 2, "Missing command"),
         (["render"], 2, "Missing argument 'ID'. Try: threadkeep render --help"),
         (["render", "x"], 2, "Missing option '--format'"),

@@ -41,7 +41,7 @@ def test_ls_says_that_there_are_other_tenants(shared: Cli) -> None:
     assert "--tenant" not in shared("ls").err
     for name in ("acme", "bravo", "charlie", "delta"):
         shared("tenants", "create", name)
-    told = "--tenant NAME shows those of 'acme', 'bravo', 'charlie' and 1 more"
+    told = "use --tenant NAME for 'acme', 'bravo', 'charlie' and 1 more"
     assert told in shared("ls").err
     assert told in shared("ls", "--json").err
     assert "--tenant" not in shared("ls", "--tenant", "acme").err

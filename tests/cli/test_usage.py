@@ -319,14 +319,14 @@ def test_days_are_summed_up(cli: Cli, used: str) -> None:
     with cli.store() as store:
         attempt_at(store.get_conversation(used), datetime.now(UTC) - timedelta(days=3), figures={"input_tokens": 1})
     before = cli("usage", "--by", "day").out
-    assert cli("db", "reconcile").out in {"2 days summed up, 0 repaired.\n", "3 days summed up, 0 repaired.\n"}
+    assert cli("db", "reconcile").out in {"2 days rolled up, 0 repaired.\n", "3 days rolled up, 0 repaired.\n"}
     assert cli("db", "reconcile", "--tenant", "default", "--json").json == {"filled": 0, "repaired": 0}
     assert cli("usage", "--by", "day").out == before
     cli("db", "reconcile", "--tenant", "missing", code=3)
 
 
 def test_nothing_is_summed_up_where_nothing_is(cli: Cli) -> None:
-    assert cli("db", "reconcile").out == "0 days summed up, 0 repaired.\n"
+    assert cli("db", "reconcile").out == "0 days rolled up, 0 repaired.\n"
 
 
 def test_numbers_of_things() -> None:

@@ -212,7 +212,7 @@ def test_a_stream_without_events_fails(cli: Cli, stored: str, text: str) -> None
 def test_a_whole_answer_is_no_stream(cli: Cli, stored: str) -> None:
     result = cli("append", stored, "-", "-f", "open_responses", "--stream", input=json.dumps(ANSWER))
     assert result.rows[0]["status"] == "incomplete"
-    assert "nothing in it was an answer in open_responses" in result.err
+    assert "nothing in it was a response in open_responses" in result.err
 
 
 @pytest.mark.parametrize("line", ["{}", "data: {}"])

@@ -11,15 +11,15 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.databases import Database
 from threadkeep.db import tables
-from threadkeep.db.base import Base
 from threadkeep.db.schema import VERSION_TABLE
+from threadkeep.db.tables import METADATA
 from threadkeep.db.types import Identifier, UtcDateTime
 
 WITHOUT_TENANT = {tables.tenants.name, VERSION_TABLE}
 FULL_TEXT = "threadkeep_search_index"  # SQLite's own tables for it begin like this
 WORDS = "threadkeep_search_documents_words_idx"  # full text of all tenants; what it finds is looked up by tenant
 WITHOUT_PARENT = {tables.usage_records.name}
-TABLES = sorted(set(Base.metadata.tables) - WITHOUT_TENANT)
+TABLES = sorted(set(METADATA.tables) - WITHOUT_TENANT)
 NOW = datetime.now(UTC)
 SOME: dict[type, Any] = {
     Identifier: "x", Text: "x", UtcDateTime: NOW, Date: NOW.date(), LargeBinary: b"x" * 16,
@@ -45,7 +45,7 @@ def test_every_key_holds_the_tenant(database: Database) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_key_is_made_by_the_application(name: str) -> None:
-    table = Base.metadata.tables[name]
+    table = METADATA.tables[name]
     assert table.primary_key.columns.keys()[0] == "tenant_id"
     assert not any(column.autoincrement is True or column.server_default for column in table.columns)
     assert all(key.ondelete for key in table.foreign_key_constraints)
@@ -54,7 +54,7 @@ def test_every_key_is_made_by_the_application(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(TABLES) - WITHOUT_PARENT))
 def test_every_table_leads_to_the_tenant(name: str) -> None:
     """By its own foreign key, or by that of its parent: nothing is left when a tenant goes."""
-    pending, seen = [Base.metadata.tables[name]], set()
+    pending, seen = [METADATA.tables[name]], set()
     while pending:
         table = pending.pop()
         seen.add(table.name)
@@ -113,7 +113,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_row_cannot_point_at_another_tenant(connection: Connection, name: str) -> None:
-    table = Base.metadata.tables[name]
+    table = METADATA.tables[name]
     for tenant in (1, 2):
         filled(connection, tenant)
     connection.execute(insert(tables.configs), row(tables.configs, tenant_id=1, hash=b"1" * 32))
@@ -129,13 +129,13 @@ def test_a_row_cannot_point_at_another_tenant(connection: Connection, name: str)
 def test_every_reference_inside_a_tenant_is_tried() -> None:
     pointing = {
         name for name in TABLES
-        if any(key.referred_table is not tables.tenants for key in Base.metadata.tables[name].foreign_key_constraints)
+        if any(key.referred_table is not tables.tenants for key in METADATA.tables[name].foreign_key_constraints)
     }  # fmt: skip
     assert pointing == set(FOREIGN)
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLES) - set(FOREIGN) - WITHOUT_PARENT))
 def test_a_row_needs_its_tenant(connection: Connection, name: str) -> None:
-    table = Base.metadata.tables[name]
+    table = METADATA.tables[name]
     with pytest.raises(IntegrityError):
         connection.execute(insert(table), row(table, tenant_id=404))

@@ -13,14 +13,14 @@ from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.dialects.postgresql import psycopg
 
 from threadkeep.db.driver import Statement, insert_statement
-from threadkeep.db.queries import conversations, items, keys, tool_calls
+from threadkeep.db.queries import conversations, items, tool_calls
 from threadkeep.db.tables import items as items_table
 
 MODULES: list[Any] = [sqlite, psycopg, pymysql]
 DIALECTS = [module.dialect() for module in MODULES]
 BUILDERS = [
     builder
-    for module in (conversations, items, keys, tool_calls)
+    for module in (conversations, items, tool_calls)
     for _, builder in inspect.getmembers(module, callable)
     if builder.__module__ == module.__name__ and hasattr(builder, "cache_info")
 ]

@@ -287,6 +287,12 @@ def test_a_message_has_its_text_and_role() -> None:
         message_of("user", None)  # type: ignore[arg-type]
 
 
+def test_a_repr_shows_what_is_set() -> None:
+    message = Message("user", "Hi", author_id="anna", tags=None)
+    content = "content=[InputText(type='input_text', text='Hi')]"
+    assert repr(message) == f"Message(type='message', role='user', {content}, author_id='anna')"
+
+
 def test_stored_json_has_no_trace_of_python() -> None:
     """Tuples are lists, and the JSON of an item is what `to_object` holds."""
     item = item_from({"role": "user", "content": ({"text": "a"},), "tags": ("x", ("y",))})

@@ -172,6 +172,10 @@ def test_the_output_is_a_list_of_items() -> None:
         assert not isinstance(caught.value, ValidationError)
 
 
+def test_a_repr_shows_what_is_set() -> None:
+    assert repr(Response(status="failed", store=False)) == "Response(status='failed', store=False, replayed=False)"
+
+
 def test_a_response_is_a_value() -> None:
     with pytest.raises(ValidationError):
         Response().status = "failed"  # type: ignore[misc]

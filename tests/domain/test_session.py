@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import OBJECTS, same
 from threadkeep.domain import formats
 from threadkeep.domain.content import InputText
+from threadkeep.domain.formats import Format
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Message
 from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidItem, InvalidOption, UnknownFormat
-from threadkeep.formats.base import Format, Signs
+from threadkeep.formats.base import Signs
 from threadkeep.formats.canonical.snapshots import Snapshot
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "session_roundtrip.jsonl"
@@ -366,3 +367,9 @@ def test_bodies_are_parsed_by_the_format(echo: Any) -> None:
 def test_values_of_rendering_options_are_checked(echo: Any, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match=f"^{next(iter(options))} must be "):
         Session(model="m", input="Hi").render(echo, **options)
+
+
+def test_the_repr_of_a_request_names_the_public_class() -> None:
+    rendered = Session(model="m", input="Hi").render("chat_completion")
+    view = {"format": "chat_completion"}
+    assert repr(rendered) == f"Rendered(losses=[], repairs=[], stable=1, head=0, view={view!r})"

@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from threadkeep.db.queries.usage import COLUMNS
-from threadkeep.db.queries.usage_times import TIMES
+from threadkeep.db.queries.usage import COLUMNS, TIMES
 from threadkeep.domain.reports import SUMS, UsageFilters, UsageKey, UsageRow, UsageSum
 from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
 

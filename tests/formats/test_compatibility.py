@@ -35,6 +35,6 @@ def test_every_type_and_every_code_stands_on_the_page() -> None:
 def test_cells_tell_sent_things_from_lost_ones() -> None:
     rows = [line.split(" | ") for line in compatibility_page.page().splitlines()]
     cells = {row[0]: row[1:] for row in rows if len(row) == len(NAMES) + 1}
-    assert cells["| `message` of the user"] == ["sent"] * (len(NAMES) - 1) + ["sent |"]
+    assert cells["| user `message`"] == ["sent"] * (len(NAMES) - 1) + ["sent |"]
     assert all("provider_item" in cell for cell in cells["| `provider_item` of another format"])
-    assert all("missing_output" in cell for cell in cells["| `function_call` without output"])
+    assert all("missing_output" in cell for cell in cells["| `function_call` without its output"])

@@ -14,8 +14,8 @@ from tests.migrations.hosts import definitions
 from tests.migrations.upgrading import bodies, counts, folder_with
 from tests.store.watching import engine_of
 from threadkeep import SchemaError, SchemaOutOfDate, Store, schema
-from threadkeep.db.base import Base
 from threadkeep.db.schema import HEAD, REVISIONS
+from threadkeep.db.tables import METADATA
 
 NEXT = "v0_1_1_a"
 ITEMS = "threadkeep_items"
@@ -93,7 +93,7 @@ def keys(engine: Engine) -> dict[str, Any]:
                 for key in seen.get_foreign_keys(name)
             ),
         )
-        for name in Base.metadata.tables
+        for name in METADATA.tables
     }
 
 

@@ -19,11 +19,11 @@ from tests.migrations.upgrading import upgrade_in_process
 from tests.processes import forked
 from tests.store.watching import engine_of
 from threadkeep import AsyncStore, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
-from threadkeep.db.base import Base
 from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
+from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 
-TABLES = set(Base.metadata.tables)
+TABLES = set(METADATA.tables)
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_the_revisions_build_what_the_models_say(engine: Engine) -> None:
     schema.upgrade(engine)
     with engine.connect() as connection:
         options = {
-            "version_table": VERSION_TABLE, "compare_type": True, "target_metadata": Base.metadata,
+            "version_table": VERSION_TABLE, "compare_type": True, "target_metadata": METADATA,
             "include_name": lambda name, kind, _: name in TABLES if kind == "table" else True,
         }  # fmt: skip
-        assert compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata) == []
-    tables = Base.metadata.tables.values()
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
+    tables = METADATA.tables.values()
     expected = {str(index.name) for table in tables for index in table.indexes}
     expected |= {str(constraint.name) for table in tables for constraint in table.constraints}
     if engine.dialect.name in MYSQL:  # every primary key is named PRIMARY
@@ -86,7 +86,7 @@ def test_a_difference_would_be_seen(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE threadkeep_items ADD COLUMN mood integer"))
     with engine.connect() as connection:
-        assert len(compare_metadata(MigrationContext.configure(connection), Base.metadata)) >= 1
+        assert len(compare_metadata(MigrationContext.configure(connection), METADATA)) >= 1
 
 
 def test_upgrading_again_changes_nothing(engine: Engine) -> None:

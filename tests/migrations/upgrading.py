@@ -13,8 +13,8 @@ from sqlalchemy import Engine, create_engine, event, func, inspect, make_url, se
 from tests.databases import DRIVERS
 from tests.factories import a_message, a_picture, an_answer, an_output, noise
 from threadkeep import Store, schema
-from threadkeep.db.base import Base
 from threadkeep.db.schema import migrations_folder
+from threadkeep.db.tables import METADATA
 from threadkeep.formats import FormatName
 
 FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
@@ -102,7 +102,7 @@ def counts(engine: Engine) -> dict[str, int]:
     with engine.connect() as connection:
         return {
             name: connection.execute(select(func.count()).select_from(table)).scalar_one()
-            for name, table in Base.metadata.tables.items()
+            for name, table in METADATA.tables.items()
             if name in there
         }
 

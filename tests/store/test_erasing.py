@@ -24,8 +24,8 @@ from tests.factories import (
 )
 from tests.store.sweeps import Interrupted, meanwhile
 from threadkeep import InvalidOption, NotFound, ProviderError, Store
-from threadkeep.db.base import PREFIX, Base
-from threadkeep.db.tables import conversations
+from threadkeep.db.base import PREFIX
+from threadkeep.db.tables import METADATA, conversations
 from threadkeep.db.types import EscapedText, Identifier
 from threadkeep.store.retention import scrub
 from threadkeep.store.streaming.recorder import BATCH_BYTES
@@ -122,7 +122,7 @@ def test_something_is_planted_wherever_there_is_text(store: Any, tables: Any) ->
     plant(store, f"{word} user", word)
     list(store.search(word))  # which brings the index up to date
     without: dict[str, set[str]] = {}
-    for table in Base.metadata.tables.values():
+    for table in METADATA.tables.values():
         name = table.name.removeprefix(PREFIX)
         rows = [] if name == "tenants" else tables.rows(name)
         for column in table.columns:

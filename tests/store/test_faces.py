@@ -52,6 +52,16 @@ def test_annotations_differ_by_the_face_only(sync: type, awaited: type) -> None:
             }
 
 
+def test_signatures_and_names_are_those_of_the_awaited_face() -> None:
+    def told(method: Any) -> tuple[str, str]:
+        return method.__qualname__, inspect.signature(method).return_annotation
+
+    assert told(AsyncStore.create_conversation) == ("AsyncStore.create_conversation", "AsyncConversation")
+    assert told(AsyncStore.list_conversations) == ("AsyncStore.list_conversations", "Page[AsyncConversation]")
+    assert told(AsyncConversation.user) == ("AsyncConversation.user", "StoredItem")
+    assert told(AsyncConversation.stream_response)[1] == "AsyncRecorder"
+
+
 @pytest.mark.parametrize(("sync", "awaited"), PAIRS)
 def test_attributes_are_plain(sync: type, awaited: type) -> None:
     twins = public(awaited)

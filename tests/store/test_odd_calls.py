@@ -43,11 +43,11 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
     "no registry": (InvalidOption, "registry must be a ToolRegistry", lambda _, c: c.use_tools(registry=3)),
     "a deep path": (CannotParse, "deeper than 200", lambda _, c: feed(c, "gemini", a_gemini_piece(2_000))),
     "a response of HTTP": (
-        CannotParse, r"Response, which is no JSON. Pass its JSON, such as response.json\(\)",
+        CannotParse, r"Response, which is not JSON. Pass its JSON, such as response.json\(\)",
         lambda _, c: c.add_response(httpx.Response(200, json=an_answer("Hi")), "open_responses"),
     ),
     "a raw stream": (
-        CannotParse, r"generator, which is no JSON. .*stream_response\(\)",
+        CannotParse, r"generator, which is not JSON. .*stream_response\(\)",
         lambda _, c: c.add_response(iter_events(), "open_responses"),
     ),
     "both ends of a fork": (InvalidOption, "before cannot be given together", lambda _, c: c.fork(0, before=0)),

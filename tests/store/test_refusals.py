@@ -31,7 +31,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     ),
     "a list of headers": (
         lambda _, conversation: conversation.add_response({"output": []}, "open_responses", headers=["x"]),
-        "headers must be a mapping",
+        "headers must be a dict",
     ),
     "a position below none": (lambda _, conversation: conversation.render("open_responses", upto=-2), "not -2"),
     "another API's word for the history": (

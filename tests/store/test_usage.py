@@ -16,9 +16,9 @@ from tests.factories import a_completion, an_answer
 from tests.store.ledger import attempt_at, expected, same
 from tests.store.watching import Tables, engine_of, statements_of
 from threadkeep import InvalidOption, ReconciliationReport, Store, UsageRow
-from threadkeep.db.base import PREFIX, Base
+from threadkeep.db.base import PREFIX
 from threadkeep.db.queries.usage import StatementKey, report_statement
-from threadkeep.db.tables import usage_records
+from threadkeep.db.tables import METADATA, usage_records
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
 DAY = timedelta(days=1)
@@ -247,7 +247,7 @@ def test_a_sum_that_is_there_twice_is_mended(
 ) -> None:
     store.fill_usage_days()
     honest = store.usage(by=("day", "model")), store.usage(by=("day", "status"))
-    kept = Base.metadata.tables[PREFIX + table]
+    kept = METADATA.tables[PREFIX + table]
     with watching.begin() as connection:
         connection.execute(insert(kept), {**tables.rows(table, "day")[0], "number": 99})
     assert (store.usage(by=("day", "model")), store.usage(by=("day", "status"))) != honest

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, bindparam, event, func, literal_column, select, union_all
 
-from threadkeep.db.base import PREFIX, Base
+from threadkeep.db.base import PREFIX
+from threadkeep.db.tables import METADATA
 
 
 def _count(table: Table) -> Any:
@@ -17,7 +18,7 @@ def _count(table: Table) -> Any:
     return select(literal_column(f"'{name}'"), func.count()).select_from(table).where(column == bindparam("tenant"))
 
 
-COUNTS = union_all(*map(_count, Base.metadata.tables.values()))
+COUNTS = union_all(*map(_count, METADATA.tables.values()))
 
 
 class Tables:
@@ -32,7 +33,7 @@ class Tables:
 
     def rows(self, name: str, *order: str) -> list[dict[str, Any]]:
         """The rows of a table, in order of its columns."""
-        table = Base.metadata.tables[PREFIX + name]
+        table = METADATA.tables[PREFIX + name]
         statement = (
             select(table).where(table.c.tenant_id == self._tenant).order_by(*(table.c[column] for column in order))
         )

@@ -1,4 +1,4 @@
-"""The program: its commands, the options before them, and how errors become one line on stderr and an exit code."""
+"""The command-line program: its commands and global options, and how errors become a line on stderr and exit code."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from threadkeep.cli.output import printable
 from threadkeep.cli.target import DEFAULT_URL, URL_VARIABLE, Target
 from threadkeep.errors import ThreadkeepError
 
-# Typer has its own copy of Click from 0.20 on; the classes above BadParameter are what its parser raises.
+# Since 0.20, Typer has its own copy of Click; its parser raises the base classes of BadParameter.
 PARSER_ERRORS: Final[tuple[type[Exception], ...]] = tuple(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and hasattr(kind, "format_message")
 )
 ENDINGS: Final[tuple[type[Exception], ...]] = (typer.Exit, *PARSER_ERRORS)
 
-# Typer checks values with Pydantic, whose messages begin and end like this.
+# Typer checks values with Pydantic; these parts of its messages are not useful.
 PYDANTIC_NOISE: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
 
 
 class Program(TyperGroup):
-    """The commands, with the ways a run can end."""
+    """The commands, and all the ways in which a run can end."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command line and exit."""
         _open_streams()
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # for lone surrogates, and for what the terminal's encoding lacks
+            if hasattr(stream, "reconfigure"):  # for lone surrogates, and characters that the terminal's encoding lacks
                 stream.reconfigure(errors="backslashreplace")
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
@@ -45,17 +45,17 @@ class Program(TyperGroup):
             code = USAGE
         except typer.Abort:
             code = INTERRUPTED
-        except SystemExit as exit_:  # how Typer ends when the help is printed into a closed pipe
+        except SystemExit as exit_:  # how Typer ends if the help is printed to a closed pipe
             if not isinstance(exit_.__context__, BrokenPipeError):
                 raise
             code = BROKEN_PIPE
-        except OSError as error:  # while printing the help, which happens outside of `invoke`
+        except OSError as error:  # while printing the help, which happens outside `invoke`
             _print_error(error_message(error))
             code = exit_code(error)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; its errors become exit codes."""
+        """Run a command; errors become exit codes."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -71,21 +71,22 @@ class Program(TyperGroup):
 
 
 def _open_streams() -> None:
-    """Open the null device where a stream was closed (``>&-``): Python has None there, and every use of it fails."""
+    """Open the null device for closed streams (``>&-``), which are None in Python, so that using them would fail."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - used until the end
 
 
 def _usage_message(error: Any) -> str:
-    """What the parser says, and how to get help."""
+    """Return the message of the parser, and how to get help."""
     context = getattr(error, "ctx", None)
     hint = "" if context is None else f" Try: {context.command_path} --help"
-    return PYDANTIC_NOISE.sub("", one_line(error.format_message())).rstrip(".") + "." + hint
+    text = PYDANTIC_NOISE.sub("", one_line(error.format_message())).rstrip(".")
+    return text + ("" if text.endswith("?") else ".") + hint
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:
-    """Errors that are not defects: a traceback would not help."""
+    """Return the errors that are not bugs, for which a traceback would not help."""
     from sqlalchemy.exc import SQLAlchemyError
 
     return ThreadkeepError, SQLAlchemyError, OSError
@@ -96,7 +97,7 @@ def _print_error(message: str) -> None:
 
 
 def _discard_output() -> None:
-    """Send what is still buffered to the null device: flushing it into the closed pipe would fail again at the end."""
+    """Redirect buffered output to the null device; flushing it to the closed pipe at exit would fail again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
 
@@ -121,13 +122,14 @@ def options(
     context: typer.Context,
     *,
     url: Annotated[
-        str, Option("--url", metavar="URL", envvar=URL_VARIABLE, help="Database: sqlite, postgresql, mysql, mariadb.")
+        str,
+        Option("--url", metavar="URL", envvar=URL_VARIABLE, help="Database URL (SQLite, PostgreSQL, MySQL, MariaDB)."),
     ] = DEFAULT_URL,
     tenant: Tenant = None,
     as_json: AsJson = False,
     version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """LLM conversations as SQL rows: list and read them, render requests, append answers, count tokens."""
+    """Store LLM conversations in SQL: list and read them, render requests, append responses, report usage."""
     context.obj = Target(url, tenant, as_json)
     if version:
         from threadkeep import __version__

@@ -1,8 +1,8 @@
-"""How commands fail: the exit code of an error, and what it says in one line, in the words of the command line.
+"""How commands fail: the exit code of an error, and its text in one line, worded for the command line.
 
-An error of threadkeep names the Python argument that it is about, and its hint is for people who write Python. Here the
-argument is written as the option that it comes from. The hint is replaced by advice for the shell where there is some,
-printed as it is where it names no Python call or keyword, and left out otherwise.
+Errors of threadkeep name the Python argument they are about, and their hints are for Python users. Here, the argument
+is replaced with the option it comes from. The hint is replaced with advice for the shell if there is any, printed
+unchanged if it does not contain a Python call or keyword argument, and omitted otherwise.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ _PYTHON: Final = re.compile(r"\w[(=]")  # a call, or a keyword argument
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     return next((EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES), OTHER)
 
 
 def error_message(error: BaseException) -> str:
-    """An error in one line.
+    """Return an error as one line.
 
-    Of a database error it is what the driver says, and of which database, without the statement.
+    For a database error, this is the driver's message and the name of the database, without the statement.
     """
     if isinstance(error, ThreadkeepError):
         return one_line(in_shell_words(error))
@@ -100,7 +100,7 @@ def error_message(error: BaseException) -> str:
 
 
 def in_shell_words(error: ThreadkeepError, options: Mapping[str, str] = OPTIONS) -> str:
-    """What an error says, with its argument as one of these options, and with advice for the shell."""
+    """Return the text of an error, with its argument replaced with one of these options and advice for the shell."""
     if error.argument is None and error.hint is None:
         return str(error)
     argument = None if error.argument is None else options.get(error.argument, error.argument)
@@ -108,7 +108,7 @@ def in_shell_words(error: ThreadkeepError, options: Mapping[str, str] = OPTIONS)
 
 
 def advice_on(error: ThreadkeepError) -> str | None:
-    """What to do about an error in a shell; None where there is nothing to say."""
+    """Return what to do about an error in a shell, or None."""
     advice = next((ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE), None)
     if advice is not None or error.hint is None:
         return advice
@@ -119,5 +119,5 @@ def advice_on(error: ThreadkeepError) -> str | None:
 
 
 def one_line(text: str) -> str:
-    """A text with its line breaks as blanks."""
+    """Return a text with line breaks replaced with spaces."""
     return " ".join(text.split())

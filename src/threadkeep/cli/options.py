@@ -1,4 +1,4 @@
-"""Options that several commands have, what their texts mean, and how a command gets those that all have."""
+"""Options shared by several commands, their parsing, and the decorator that adds the options of all commands."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption, UnknownFormat
 from threadkeep.formats import NAMES, FormatName
 
-Text = str | None  # of options that may be left out
-MAX_PAGE: Final = 1000  # what a store lists at once
+Text = str | None  # of optional options
+MAX_PAGE: Final = 1000  # the most that a store lists at once
 
-Url = Annotated[Text, Option("--url", metavar="URL", help="Database, as for `threadkeep --url`.")]
-Tenant = Annotated[Text, Option("--tenant", metavar="NAME", help="Tenant, in a database that several share.")]
+Url = Annotated[Text, Option("--url", metavar="URL", help="Database URL, as for `threadkeep --url`.")]
+Tenant = Annotated[Text, Option("--tenant", metavar="NAME", help="Tenant, in a database shared by several.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 
-ConversationId = Annotated[str, Argument(metavar="ID", help="Id of the conversation, conv_….", show_default=False)]
-Owner = Annotated[Text, Option("--user", metavar="ID", help="Whose conversation it must be; default: anyone's.")]
-Branch = Annotated[int | None, Option("--branch", metavar="N", help="Branch; default: the active one.")]
+ConversationId = Annotated[str, Argument(metavar="ID", help="Id of the conversation (conv_…).", show_default=False)]
+Owner = Annotated[Text, Option("--user", metavar="ID", help="Only if the conversation belongs to this user.")]
+Branch = Annotated[int | None, Option("--branch", metavar="N", help="Branch number; default: the active branch.")]
 WireFormat = Annotated[
-    str, Option("--format", "-f", metavar="FORMAT", help="Wire format, such as open_responses.", show_default=False)
+    str, Option("--format", "-f", metavar="FORMAT", help=f"Wire format: {', '.join(NAMES)}.", show_default=False)
 ]
-Labels = Annotated[list[str] | None, Option("--label", metavar="KEY=VALUE", help="Label; can be given several times.")]
-OnlyUser = Annotated[Text, Option("--user", metavar="ID", help="Only of this user.")]
-Status = Annotated[Literal["active", "archived", "all"], Option("--status", help="Only conversations of this status.")]
-Limit = Annotated[int, Option("--limit", metavar="N", help="At most this many.")]
-MaxRows = Annotated[int | None, Option("--limit", metavar="N", min=1, help="At most this many rows.")]
-After = Annotated[Text, Option("--after", metavar="NEXT", help="Start where an earlier page ended.")]
-Yes = Annotated[bool, Option("--yes", help="Do it: without this option nothing is deleted.")]
+Labels = Annotated[list[str] | None, Option("--label", metavar="KEY=VALUE", help="Label; can be repeated.")]
+OnlyUser = Annotated[Text, Option("--user", metavar="ID", help="Only for this user.")]
+Status = Annotated[
+    Literal["active", "archived", "all"], Option("--status", help="Only conversations with this status.")
+]
+Limit = Annotated[int, Option("--limit", metavar="N", help="Maximum number of results.")]
+MaxRows = Annotated[int | None, Option("--limit", metavar="N", min=1, help="Maximum number of rows.")]
+After = Annotated[Text, Option("--after", metavar="NEXT", help="Continue after an earlier page.")]
+Yes = Annotated[bool, Option("--yes", help="Confirm; nothing is deleted without this option.")]
 Since = Annotated[
-    Text, Option("--since", metavar="WHEN", help="2026-11-01, a time with its zone, or 30d, 2w, 12h ago.")
+    Text, Option("--since", metavar="WHEN", help="Start: 2026-11-01, a time with a zone, or 30d, 2w, 12h ago.")
 ]
-Until = Annotated[Text, Option("--until", metavar="WHEN", help="The same; exclusive.")]
+Until = Annotated[Text, Option("--until", metavar="WHEN", help="End (exclusive), in the same form.")]
 TimeZone = Annotated[str, Option("--tz", metavar="ZONE", help="Time zone of dates, days and hours.")]
 
 _DURATION: Final = re.compile(r"(?P<number>\d{1,9})(?P<unit>[hdw])")
@@ -55,10 +57,10 @@ _SHARED: Final = {
 
 
 def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function that takes a `Target` and its own options.
+    """Turn a function that takes a `Target` and its own options into a command.
 
-    The command has the options of all commands, too, or only those that are named here. What they say counts more than
-    the same options in front of the command.
+    The command also has the options of all commands, or only those named here. They override the same options before
+    the command.
     """
     names = shared or tuple(_SHARED)
 
@@ -79,7 +81,7 @@ def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def labels_of(texts: list[str] | None) -> dict[str, str]:
-    """Labels from ``KEY=VALUE`` texts."""
+    """Parse labels from ``KEY=VALUE`` texts."""
     labels = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
@@ -90,12 +92,12 @@ def labels_of(texts: list[str] | None) -> dict[str, str]:
 
 
 def status_of(option: Literal["active", "archived", "all"]) -> Literal["active", "archived"] | None:
-    """A status as the library takes it: None is any."""
+    """Return a status as the library expects it: None means any."""
     return None if option == "all" else option
 
 
 def format_name(text: str) -> FormatName:
-    """The name of a wire format, as the Python API takes it."""
+    """Return the name of a wire format as the Python API expects it."""
     for name in NAMES:
         if name == text:
             return name
@@ -103,19 +105,19 @@ def format_name(text: str) -> FormatName:
 
 
 def bounds_of(since: str | None, until: str | None, tz: str = "UTC") -> dict[str, date | datetime | None]:
-    """The times that `--since` and `--until` name, as arguments of the library."""
+    """Return the times given by `--since` and `--until`, as arguments for the library."""
     return {"since": time_of("--since", since, tz), "until": time_of("--until", until, tz)}
 
 
 def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
-    """The date or time that an option names: ISO 8601, or so many hours, days or weeks ago."""
+    """Return the date or time given by an option: ISO 8601, or a number of hours, days or weeks ago."""
     if text is None:
         return None
     try:
         if _DURATION.fullmatch(text) is None:
             return _iso_time(text)
         ago, now = duration_of(text), datetime.now(_zone(tz))
-        # Hours are those that have passed, even if the clocks were changed in between.
+        # Hours are elapsed hours, even if the clocks were changed in between.
         return now.astimezone(UTC) - ago if text.endswith("h") else now.date() - ago
     except (ValueError, OverflowError) as error:
         if isinstance(error, InvalidOption):
@@ -127,7 +129,7 @@ def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
 
 
 def duration_of(text: str) -> timedelta:
-    """A length of time such as 30d, 2w or 12h; raises ValueError or OverflowError where it is none."""
+    """Return a duration such as 30d, 2w or 12h; raise ValueError or OverflowError for anything else."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -135,7 +137,7 @@ def duration_of(text: str) -> timedelta:
 
 
 def time_text(since: str | None, until: str | None) -> str:
-    """The time of a report, in words."""
+    """Describe the period of a report in words."""
     match = _DURATION.fullmatch(since or "")
     if match and until is None:
         return f"last {match['number']} {_UNITS[match['unit']]}"
@@ -153,11 +155,13 @@ def _iso_time(text: str) -> date | datetime:
 
 
 def _zone(name: str) -> tzinfo:
-    if name == "UTC":  # also where the system has no time zones
+    if name == "UTC":  # even if the system has no time zones
         return UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise InvalidOption(f"--tz is not the name of a time zone: {name!r}. Give one such as Europe/Paris.") from error
+        raise InvalidOption(
+            f"--tz is not the name of a time zone: {name!r}. Use a name such as Europe/Paris."
+        ) from error

@@ -1,4 +1,4 @@
-"""What commands print: tables and colours on a terminal, plain lines in a pipe."""
+"""The output of commands: tables and colours on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Column:
     style: str = ""  # of the cells on a terminal, as Rich names it
 
     def value(self, record: Mapping[str, Any]) -> Any:
-        """Its value in a record."""
+        """Return its value in a record."""
         return record[self.key or self.title]
 
 
 def is_terminal() -> bool:
-    """Whether a person reads the output."""
+    """Return whether a person reads the output."""
     return sys.stdout.isatty()
 
 

@@ -1,4 +1,4 @@
-"""The database and tenant that a command works on."""
+"""The database and tenant used by a command."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The database and tenant of a command (None: the default one), and whether it prints JSON."""
+    """The database and tenant of a command (None: the default tenant), and whether to print JSON."""
 
     url: str
     tenant: str | None
     is_json: bool
 
     def override(self, *, url: str | None = None, tenant: str | None = None, as_json: bool = False) -> Target:
-        """This target with the options of a command, where they are given."""
+        """Return this target with the options of a command, if given."""
         return Target(url or self.url, self.tenant if tenant is None else tenant, as_json or self.is_json)
 
     @property
@@ -55,7 +55,7 @@ class Target:
         return is_file and not str(url.database).startswith("file:") and not Path(str(url.database)).exists()
 
     def check_exists(self) -> None:
-        """Check that there is a database: a misspelt one must not be created, and found to be empty."""
+        """Check that the database exists; a misspelled name must not create an empty one."""
         if self.is_missing:
             raise SchemaError(
                 f"There is no database {self.shown_url}.",
@@ -65,9 +65,9 @@ class Target:
 
     @contextmanager
     def store(self, *, user: str | None = None, all_tenants: bool = False, create: bool = False) -> Iterator[Store]:
-        """The store of the tenant, or only what belongs to one user there; or the store of all tenants.
+        """Open the store of the tenant, or of all tenants; with `user`, only the data of that user.
 
-        With `create` a SQLite file that does not exist is set up, and stderr says so.
+        With `create`, a missing SQLite file is created, and a note is printed on stderr.
         """
         from threadkeep import Store
 
@@ -85,7 +85,7 @@ class Target:
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        """An engine that can connect to the database, whatever the state of its schema."""
+        """Provide an engine that can connect to the database, whatever the state of its schema."""
         from threadkeep.store.engines import engine_for
 
         with self._checked_parameters():
@@ -111,7 +111,7 @@ class Target:
 
     @contextmanager
     def _checked_parameters(self) -> Iterator[None]:
-        """Drivers report parameters in the URL that they do not know each in their own way: one error for all."""
+        """Report unknown URL parameters as a single kind of error; every driver reports them differently."""
         from threadkeep.store.engines import parsed_url
 
         try:
@@ -124,7 +124,7 @@ class Target:
             raise InvalidOption(f"The parameters in the URL of {self.shown_url} cannot be used: {error}.") from error
 
     def report(self, value: Mapping[str, Any], text: str) -> None:
-        """Print a result: as JSON, or as text for people."""
+        """Print a result, as JSON or as text."""
         if self.is_json:
             print_json(value)
         else:
@@ -140,9 +140,9 @@ class Target:
         draw: Callable[[Sequence[Column], Sequence[Mapping[str, Any]]], None] = print_table,
         **beside: Any,
     ) -> None:
-        """Print records: as JSON under `name`, beside other values such as the `next` page; or as a table.
+        """Print records: as JSON under `name`, with other values such as the `next` page, or as a table.
 
-        A line on stderr says where there are none (`empty`) or more.
+        A line on stderr tells if there are none (`empty`) or more.
         """
         if self.is_json:
             print_json({name: records, **beside})
@@ -155,7 +155,7 @@ class Target:
 
 
 def iterate(list_page: Callable[..., Page[T]]) -> Iterator[T]:
-    """Everything that a listing of the library has, read page by page."""
+    """Iterate over everything in a listing of the library, page by page."""
     page = list_page(limit=PAGE_SIZE)
     yield from page
     while page.next is not None:

@@ -136,7 +136,7 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
 
 
 def note_unknown_costs(rows: Sequence[UsageRow], total: UsageRow | None) -> None:
-    """Say on stderr what the mark of costs means, where a terminal shows one."""
+    """Explain the mark of costs on stderr, if a terminal shows one."""
     counted = rows if total is None else [total]
     if is_terminal() and any(map(is_partly_known, counted)):
         known, attempts = sum(row.costs for row in counted), sum(row.attempts for row in counted)
@@ -173,7 +173,7 @@ def _bars(values: Sequence[float | None], room: int) -> list[str] | None:
 
 
 def _is_plain() -> bool:
-    """Whether stdout has no more than ASCII."""
+    """Return whether stdout is limited to ASCII."""
     return not (sys.stdout.encoding or "").lower().startswith("utf")
 
 
@@ -192,7 +192,7 @@ def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
 
 
 def _csv_text(key: Any) -> str | None:
-    """A key that no terminal obeys and no spreadsheet calculates."""
+    """Return a key that is neither a control sequence nor a spreadsheet formula."""
     text = key_text(key)
     if not isinstance(key, str) or text is None:
         return text

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.db.base import PREFIX
-from threadkeep.db.models import Base
 from threadkeep.db.queries.search import INDEX
+from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
 
@@ -34,7 +34,7 @@ VIEWS: Final = tuple(f"{PREFIX}{name}" for name in ("usage_by_day", "usage_attem
 # SQLite's full-text index, and the tables that FTS5 keeps for it
 _SEARCH_TABLES: Final = (INDEX, *(f"{INDEX}_{name}" for name in ("config", "data", "docsize", "idx")))
 # Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
-TABLES: Final = frozenset({*Base.metadata.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS})
+TABLES: Final = frozenset({*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS})
 _FUNCTIONS: Final = (f"{PREFIX}parts", f"{PREFIX}sum")  # PostgreSQL
 
 # What shares a namespace with our objects: kind and name
@@ -60,14 +60,14 @@ _LOCK_SECONDS: Final = 300
 
 
 def migrations_folder() -> Path:
-    """Where the revisions are: in the installed package, else in the checkout."""
+    """Return the folder of the revisions: in the installed package, or else in the checkout."""
     package = Path(__file__).resolve().parent.parent
     packed = package / "migrations"
     return packed if packed.is_dir() else package.parent.parent / "migrations"
 
 
 def current(engine: Engine | Connection) -> str | None:
-    """The revision of a database; None when it has no tables of threadkeep."""
+    """Return the schema revision of a database, or None if it has no threadkeep tables."""
     if not isinstance(engine, Connection):
         with _checked(engine).connect() as connection:
             return current(connection)
@@ -78,10 +78,10 @@ def current(engine: Engine | Connection) -> str | None:
 
 
 def check(engine: Engine | Connection, url: str | None = None) -> None:
-    """Make sure that a database has the tables this version needs; `url` is how messages name it.
+    """Check that a database has the schema that this version needs; `url` is how messages name it.
 
     Raises:
-        SchemaMissing, SchemaOutOfDate, SchemaTooNew: it has not; the message says which command to run.
+        SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not; the message names the command to run.
     """
     version = current(engine)
     if version == HEAD:
@@ -92,15 +92,15 @@ def check(engine: Engine | Connection, url: str | None = None) -> None:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Bring a database to the newest schema, or to `revision`; nothing happens when it is there already.
+    """Upgrade a database to the latest schema, or to `revision`. Does nothing if the database is already there.
 
-    Several processes may call it at once: one upgrades, the others wait. An upgrade that broke off, on a database that
-    commits every statement by itself, is continued.
+    Several processes may call this at once: one of them upgrades while the others wait. On databases that commit every
+    statement separately, an interrupted upgrade is continued.
 
     Raises:
-        SchemaTooNew: the database is of a newer release.
-        SchemaError: another application has tables, views or other objects under names that threadkeep needs (nothing
-            was changed), rows break a foreign key afterwards (SQLite), or another upgrade does not end.
+        SchemaTooNew: the database belongs to a newer release.
+        SchemaError: another application has tables, views or other objects with names that threadkeep needs (nothing
+            was changed), rows violate a foreign key afterwards (SQLite), or another upgrade does not finish.
     """
     with _upgrading(engine) as connection:
         _check_names(connection)
@@ -111,10 +111,10 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
-    """Take a database back to an older schema, by default to none. Data of newer tables is lost.
+    """Downgrade a database to an older schema; by default, remove all tables. Data in newer tables is lost.
 
     Raises:
-        SchemaError: rows break a foreign key afterwards (SQLite), or another upgrade does not end.
+        SchemaError: rows violate a foreign key afterwards (SQLite), or another upgrade does not finish.
     """
     with _upgrading(engine) as connection:
         if VERSION_TABLE not in inspect(connection).get_table_names():
@@ -127,7 +127,7 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
 
 
 def upgrade_sql(dialect: str, revision: str = "head") -> str:
-    """The SQL that `upgrade` runs on an empty database of that dialect (sqlite, postgresql, mysql, mariadb)."""
+    """Return the SQL that `upgrade` runs on an empty database (sqlite, postgresql, mysql or mariadb)."""
     config = _config()
     config.output_buffer = io.StringIO()
     config.attributes["dialect"] = dialect
@@ -138,7 +138,7 @@ def upgrade_sql(dialect: str, revision: str = "head") -> str:
 
 
 def needs_set_up(connection: Connection, url: str | None = None) -> bool:
-    """Whether this is an empty SQLite database, which is set up on opening; `url` is how messages name it.
+    """Return whether this is an empty SQLite database, which is set up on opening; `url` is how messages name it.
 
     Raises:
         SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not have the schema that this version needs.
@@ -178,10 +178,10 @@ def _command(name: str, connection: Connection, revision: str) -> None:
 
 
 def _checked(engine: object) -> Engine:
-    """The engine that is to be upgraded.
+    """Return the engine to upgrade.
 
     Raises:
-        InvalidOption: it is none.
+        InvalidOption: it is not an Engine.
     """
     if isinstance(engine, Engine):
         return engine
@@ -193,7 +193,7 @@ def _checked(engine: object) -> Engine:
 
 @contextmanager
 def _upgrading(engine: Engine) -> Iterator[Connection]:
-    """A connection with a transaction in which nobody else upgrades."""
+    """Provide a connection with a transaction in which nobody else can upgrade."""
     with _checked(engine).connect() as connection:
         if engine.dialect.name == "sqlite":
             with _upgrading_sqlite(connection):
@@ -210,10 +210,10 @@ def _upgrading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
-    """Batch mode copies a table, drops it and gives the copy its name.
+    """Prepare SQLite for batch mode, which copies a table, drops it and gives the copy its name.
 
-    Foreign keys are off, for a cascade would empty the children of that table. With `legacy_alter_table` the renaming
-    does not look at views, which name a table that is missing at that moment.
+    Foreign keys are off, because a cascade would empty the child tables. With `legacy_alter_table`, renaming ignores
+    views, which refer to a table that is missing at that moment.
     """
     driver: Any = connection.connection.driver_connection
     isolation, driver.isolation_level = driver.isolation_level, None
@@ -239,7 +239,7 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
 
 
 def _attached_by_others(connection: Connection) -> dict[str, tuple[str, str]]:
-    """Indexes and triggers that an application has on our tables: name -> table and SQL."""
+    """Return the application's own indexes and triggers on our tables: name -> table and SQL."""
     rows = connection.exec_driver_sql(
         "SELECT name, tbl_name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"
     )
@@ -247,7 +247,7 @@ def _attached_by_others(connection: Connection) -> dict[str, tuple[str, str]]:
 
 
 def _restore(connection: Connection, attached: dict[str, tuple[str, str]]) -> None:
-    """Create again what went with a table that was dropped and copied."""
+    """Recreate what was lost with a table that was dropped and copied."""
     tables, remaining = set(inspect(connection).get_table_names()), _attached_by_others(connection)
     for name, (table, sql) in attached.items():
         if name not in remaining and table in tables:
@@ -272,15 +272,16 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
 
 
 def _check_names(connection: Connection) -> None:
-    """Make sure that no object of another application has a name that threadkeep needs.
+    """Check that no object of another application has a name that threadkeep needs.
 
     Raises:
-        SchemaError: some have, and the table of threadkeep's version does not exist; the message names all of them.
+        SchemaError: there are such objects, and threadkeep's version table does not exist; the message names all of
+            them.
     """
     dialect = connection.dialect.name
     servers = {"sqlite": _SQLITE_OBJECTS, "postgresql": _POSTGRESQL_OBJECTS}
     rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()
-    ours = Base.metadata.tables.values()
+    ours = METADATA.tables.values()
     # Indexes and constraints have names of the same kind as tables on some databases
     beside: list[Any] = [part for table in ours for part in (*table.indexes, *table.constraints)]
     needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *(str(part.name) for part in beside)}

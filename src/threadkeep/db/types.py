@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import DateTime, LargeBinary, String, Text
 from sqlalchemy.dialects import mysql
-from sqlalchemy.dialects.postgresql import BYTEA, TEXT
+from sqlalchemy.dialects.postgresql import BYTEA, TEXT, TSVECTOR
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -80,6 +80,9 @@ class Identifier(TypeDecorator[str]):
 
 # Text of any length; LONGTEXT with a binary collation on MySQL.
 BigText: Final = Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
+
+# The words of a text as the database's index takes them: folded already, so that MySQL compares them byte for byte.
+Words: Final = BigText.with_variant(TSVECTOR(), "postgresql")
 
 # Bytes of any length; LONGBLOB on MySQL.
 BigBinary: Final = LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)

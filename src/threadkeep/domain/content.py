@@ -1,4 +1,4 @@
-"""Content parts: what messages and tool outputs consist of."""
+"""Content parts: the elements of messages and tool outputs."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from threadkeep.errors import InvalidItem
 
 
 class InputText(TypedObject):
-    """Text of a user, system or developer message, or of a tool output."""
+    """Text in a user, system or developer message, or in a tool output."""
 
     type: Literal["input_text"] = "input_text"
     text: str
     prompt_cache_breakpoint: Any = None
 
-    if TYPE_CHECKING:  # constructors that take extras; type checkers derive others from the fields alone
+    if TYPE_CHECKING:  # constructors that take extras; type checkers would derive others from the fields alone
 
         def __init__(self, *, text: str, **extra: Any) -> None: ...
 
 
 class Text(TypedObject):
-    """Text of no stated direction."""
+    """Text that is marked neither as input nor as output."""
 
     type: Literal["text"] = "text"
     text: str
 
 
 class ReasoningText(TypedObject):
-    """Text of a model's reasoning."""
+    """The text of a model's reasoning."""
 
     type: Literal["reasoning_text"] = "reasoning_text"
     text: str
 
 
 class SummaryText(TypedObject):
-    """Text of a summary of a model's reasoning."""
+    """The text of a summary of a model's reasoning."""
 
     type: Literal["summary_text"] = "summary_text"
     text: str
 
 
 class OutputText(TypedObject):
-    """Text that a model wrote."""
+    """Text written by a model."""
 
     type: Literal["output_text"] = "output_text"
     text: str
@@ -61,7 +61,7 @@ class OutputText(TypedObject):
 
 
 class Refusal(TypedObject):
-    """A model's refusal, in words."""
+    """A model's refusal."""
 
     type: Literal["refusal"] = "refusal"
     refusal: str
@@ -72,10 +72,10 @@ class Refusal(TypedObject):
 
 
 class MediaPart(TypedObject):
-    """The base of pictures, files and videos.
+    """Base class of images, files and videos.
 
-    Their source is one `url` (https, data, s3, gs …) or raw bytes as `data`, which become a data URL. On the wire of
-    Open Responses it has another name.
+    The source is a `url` (https, data, s3, gs …), or bytes passed as `data`, which are converted to a data URL. In the
+    JSON of Open Responses, it has another name.
     """
 
     url: str | None = None
@@ -98,7 +98,7 @@ class MediaPart(TypedObject):
 
     @property
     def data(self) -> bytes | None:
-        """The bytes, when the `url` is a base64 data URL; else None.
+        """The bytes, if the `url` is a base64 data URL; otherwise None.
 
         Raises:
             InvalidItem: the data URL does not contain base64.
@@ -111,8 +111,8 @@ class MediaPart(TypedObject):
             raise InvalidItem(f"The data URL does not contain base64: {error}.", hint=hint) from error
 
     @classmethod
-    def _wire_key(cls, url: object) -> str:  # noqa: ARG003 - files look at it
-        """The key of a source on the wire of Open Responses."""
+    def _wire_key(cls, url: object) -> str:  # noqa: ARG003 - used by files
+        """Return the key of a source in the JSON of Open Responses."""
         return cls._source
 
     @classmethod
@@ -128,7 +128,7 @@ class MediaPart(TypedObject):
 
 
 class InputImage(MediaPart):
-    """A picture."""
+    """An image."""
 
     type: Literal["input_image"] = "input_image"
     detail: str | None = None
@@ -157,8 +157,8 @@ class InputVideo(MediaPart):
 class InputFile(MediaPart):
     """A file.
 
-    On the wire of Open Responses a base64 data URL is `file_data` and any other URL is `file_url`. Where these names
-    have another value (`file_data` without a data URL, both at once), they stay what they are.
+    In the JSON of Open Responses, a base64 data URL is `file_data`, and any other URL is `file_url`. If these keys have
+    unexpected values (`file_data` without a data URL, or both at once), they are kept as they are.
     """
 
     type: Literal["input_file"] = "input_file"
@@ -195,7 +195,7 @@ def _check_same(one: object, other: object, path: str, key: str) -> None:
 
 
 class ProviderPart(TypedObject):
-    """A block that only one provider knows: sent verbatim to its `format`, a reported loss elsewhere."""
+    """A block that only one provider supports: sent verbatim in its `format`, reported as a loss in others."""
 
     type: Literal["provider_item"] = "provider_item"
     format: str
@@ -205,24 +205,25 @@ class ProviderPart(TypedObject):
 
 
 class UnknownPart(TypedObject):
-    """A part of a type that threadkeep does not know; all its keys are kept."""
+    """A part of a type unknown to threadkeep; all its keys are kept."""
 
 
 Part: TypeAlias = (
     InputText | InputImage | InputFile | InputVideo | OutputText | Refusal | Text | ReasoningText | SummaryText
     | ProviderPart | UnknownPart
 )  # fmt: skip
-"""A part of the content of a message; `isinstance` and `match` tell them apart."""
+"""A content part of any type; `isinstance` and `match` distinguish them."""
 Content: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Mapping[str, Any]]
-"""What a message can be made of: text, a part, a dict of one, or a list of them."""
+"""The content of a message: text, a part, a dict that describes one, or a list of these."""
 
 PARTS: Final[dict[str, type[Part]]] = by_type(Part)
 
 
 def part_from(value: object, role: str | None = None, path: str = "content") -> Part:
-    """The content part that a text, dict or part stands for.
+    """Return the content part for a text, dict or part.
 
-    Text, and a dict with `text` but no `type`, is `output_text` in an assistant message and `input_text` elsewhere.
+    Text, and a dict with `text` but no `type`, becomes `output_text` in an assistant message and `input_text`
+    elsewhere.
     """
     text_class = OutputText if role == "assistant" else InputText
     if isinstance(value, str):
@@ -240,7 +241,7 @@ def part_from(value: object, role: str | None = None, path: str = "content") -> 
 
 
 def typed_part(value: object, path: str) -> Part:
-    """The content part of a part or of a dict that states its type, as tool outputs need it."""
+    """Return the content part of a part, or of a dict with a type, as tool outputs require."""
     if isinstance(value, dict):
         kind = value.get("type")
         if isinstance(kind, str) and kind:
@@ -252,7 +253,7 @@ def typed_part(value: object, path: str) -> Part:
 
 
 def content_from(value: object, role: str | None = None, path: str = "content") -> list[Part]:
-    """The parts of a message: from a text, a part, a dict, or a list of these."""
+    """Return the parts of a message: from a text, a part, a dict, or a list of these."""
     if isinstance(value, list | tuple):
         return [part_from(element, role, f"{path}[{index}]") for index, element in enumerate(value)]
     return [part_from(value, role, path)]

@@ -1,11 +1,11 @@
-"""Explicit context caches: copies of the beginning of a request that a provider keeps under a name.
+"""Explicit context caches: copies of the beginning of a request that a provider stores under a name.
 
-A request that names such a cache leaves out what the cache holds. Caches without names, which providers find by marks
-or by themselves, are not meant here.
+A request that names such a cache omits what the cache contains. This module is not about caches without names, which
+providers find by marks or automatically.
 
-* A cache pays again once the tokens outside it are more than a threshold; a threshold below zero means never. Tokens of
-  the dynamic context do not count: they are never cached.
-* A cache is over after its expiry, not at it; what cannot be read as a time is over.
+* A new cache is worthwhile when more tokens than a threshold are outside the current one; a threshold below zero means
+never. Tokens of the dynamic context do not count: they are never cached.
+* A cache ends after its expiry, not at it; if the expiry cannot be read as a time, the cache has ended.
 
 Source: Google's documents on context caching.
 """
@@ -24,14 +24,14 @@ NEVER: Final = -1  # the threshold of conversations that use no caches
 
 @dataclass(frozen=True, slots=True)
 class ContextCache:
-    """A cache that a request names, and the position of the last item that is in it."""
+    """A cache named by a request, and the position of the last item in it."""
 
     name: str
     upto: int
 
 
 class Prefix(NamedTuple):
-    """The beginning of a request: how many turns, up to which position, and the hash of all that is in it."""
+    """The beginning of a request: the number of turns, the last position, and a hash of its content."""
 
     turns: int
     upto: int
@@ -39,14 +39,14 @@ class Prefix(NamedTuple):
 
 
 class Prefixes(Protocol):
-    """Which beginnings of a request a cache of its `model` can hold; the `goal` is what a new one should hold."""
+    """The beginnings of a request that a cache of its `model` can hold; a new cache should hold the `goal`."""
 
     model: str
     found: Sequence[Prefix]  # the shortest first
     goal: Prefix | None
 
     def body(self, prefix: Prefix, ttl: float) -> JsonObject:
-        """The request that creates a cache of a beginning, for so many seconds."""
+        """Return the request that creates a cache of a prefix for so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class CachePlan:
     Attributes:
         action: ``create``, or ``replace`` (create a longer one): send `body`, then call `record_context_cache`.
             ``reuse``: use `name`. ``wait``: another worker is creating it. ``none``: there is nothing to do.
-        key: identifies what is cached: the same text for all conversations that share it; None for ``none``.
-        name: the cache that requests use until the plan is recorded; None when there is none.
+        key: identifies the cached content; the same for all conversations that share it; None for ``none``.
+        name: the cache that requests use until the plan is recorded; None if there is none.
         body: the request that creates the cache.
-        delete: names of caches that have expired, or that are not needed once this plan is recorded.
-        expires_at: when the cache expires, unless the provider says otherwise; with ``wait``: when the claim of the
-            other worker does.
-        account: the account at the provider that has the cache.
-        model: the model that it is for.
+        delete: names of caches that have expired, or will be obsolete once this plan is recorded.
+        expires_at: when the cache expires, unless the provider says otherwise; for ``wait``, when the other worker's
+            claim expires.
+        account: the account at the provider that owns the cache.
+        model: the model the cache is for.
         claim: the claim to create it, to be recorded.
     """
 
@@ -79,7 +79,7 @@ class CachePlan:
 
 
 def tokens_outside(prompt: int, cached: int, dynamic: int = 0) -> int:
-    """The tokens of a request that a cache could have held: neither cached yet nor dynamic context.
+    """Return the tokens of a request that a cache could have held: neither cached nor dynamic context.
 
     >>> tokens_outside(800, 500, 100)
     200
@@ -88,12 +88,12 @@ def tokens_outside(prompt: int, cached: int, dynamic: int = 0) -> int:
 
 
 def is_due(tokens: int, threshold: int) -> bool:
-    """Whether so many tokens outside of a cache are worth a new one."""
+    """Return whether so many tokens outside a cache are worth a new one."""
     return tokens > threshold > NEVER
 
 
 def is_expired(expires_at: datetime | str | None, now: datetime) -> bool:
-    """Whether a cache of that expiry is over; a time without a zone is UTC.
+    """Return whether a cache with that expiry has ended; a time without a zone is UTC.
 
     >>> is_expired("2026-11-21T20:30:00+09:00", datetime(2026, 11, 21, 12, tzinfo=UTC))
     True
@@ -103,7 +103,7 @@ def is_expired(expires_at: datetime | str | None, now: datetime) -> bool:
 
 
 def expiry_of(value: object) -> datetime | None:
-    """The time at which a service says that a cache expires; None for what cannot be read. Without a zone it is UTC."""
+    """Return the expiry of a cache as reported by a service, in UTC unless it has a zone; None if it cannot be read."""
     try:
         expiry = datetime.fromisoformat(value) if isinstance(value, str) else value
         if not isinstance(expiry, datetime):

@@ -1,6 +1,6 @@
-"""Content in the shape of another format, given to a builder: what that format reads, or an error that says what to do.
+"""Content in the shape of another format: converted by that format, or an error that says what to do.
 
-What came from the wire of a format has an origin, and stays as it is.
+Content received in a format has an origin, and is not changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TURN_KEYS: Final = {"parts": "gemini", "tool_calls": "chat_completion", "tool_c
 
 
 def check_message(keys: Iterable[str], path: str) -> None:
-    """Refuse the turn of another format, whose calls or parts a message would lose."""
+    """Reject a turn of another format, whose calls or parts a message would lose."""
     for key in keys:
         if (name := _TURN_KEYS.get(key)) is not None:
             hint = f'Append it with conversation.add_input([…], "{name}").'
@@ -36,7 +36,7 @@ def check_message(keys: Iterable[str], path: str) -> None:
 
 
 def own_content(content: Any, path: str) -> Any:
-    """Content with the parts of other formats as parts of ours."""
+    """Return content with parts of other formats converted to ours."""
     if isinstance(content, list | tuple):
         return [_own_part(part, f"{path}[{index}]") for index, part in enumerate(content)]
     return _own_part(content, path)

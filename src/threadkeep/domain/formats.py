@@ -1,16 +1,22 @@
-"""What a wire format is, and the table of those that are registered.
+"""What a wire format is, and the table of registered formats.
 
-The formats themselves live in `threadkeep.formats`, whose registry puts them into this table: sessions and responses
-can name a format without this layer knowing any. Every import of `threadkeep` comes through here, so this module
-imports nothing that costs time.
+The formats themselves live in `threadkeep.formats`, whose registry adds them to this table: sessions and responses can
+name a format without this layer knowing any. Every import of `threadkeep` imports this module, so it imports nothing
+slow.
+
+Each format is a package with the same rooms: ``request`` (`render`), ``parse_request`` (`parse_request`,
+`parse_turns`), ``parse_response`` (`parse_response`) and ``stream`` (`assembler`), which a format may lack. A format
+whose provider gives its context caches names has ``context_caches`` (`prefixes`), too. A room is loaded when its
+function is first asked for, and from then on the function is an attribute of the format: nothing stands in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from threadkeep.errors import UnknownFormat
+from threadkeep.errors import CannotParse, UnknownFormat
 
 if TYPE_CHECKING:
     from threadkeep.domain.context_caches import Prefixes
@@ -18,57 +24,99 @@ if TYPE_CHECKING:
     from threadkeep.domain.rendering import Rendered, RenderOptions
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
-    from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
 
     # Types alone: what this layer runs is below the formats.
+    from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
     from threadkeep.formats.base import ErrorKeys, Signs
     from threadkeep.formats.canonical.snapshots import Snapshot
     from threadkeep.formats.shared.streams import StreamAssembler
 
 
 class OpenCall(NamedTuple):
-    """A call of the history that has no output yet."""
+    """A function call in the history that has no output yet."""
 
     call_id: str
     name: str
 
 
-class Format(Protocol):
-    """A wire format: pure functions between sessions and a provider's JSON."""
+# function of a format -> the room it is in
+_ROOMS: Final = {
+    "render": "request",
+    "prefixes": "context_caches",
+    "parse_response": "parse_response",
+    "parse_request": "parse_request",
+    "parse_turns": "parse_request",
+    "assembler": "stream",
+}
 
-    @property
-    def name(self) -> str:
-        """The format's name."""
 
-    @property
-    def signs(self) -> Signs:
-        """How its JSON looks."""
+class Format:
+    """A wire format: pure functions between sessions and a provider's JSON.
 
-    @property
-    def error_keys(self) -> ErrorKeys | None:
-        """How its provider spells errors, where no other provider does."""
+    What is not of the format, or cannot be stored, is a CannotParse to all that read, and an error body a ProviderError
+    to `parse_response`. `render` raises CannotRender where there is no model, nothing to send, or settings exclude each
+    other, and LossError where `options.strict` is set and the request is not exact.
+    """
 
-    @property
-    def has_context_caches(self) -> bool:
-        """Whether its provider gives context caches names, which requests refer to."""
+    def __init__(
+        self,
+        name: str,
+        package: str,
+        signs: Signs,
+        *,
+        error_keys: ErrorKeys | None = None,
+        has_streams: bool = True,
+        has_context_caches: bool = False,
+    ) -> None:
+        self.name: Final = name
+        self.package: Final = package  # where its rooms are
+        self.signs: Final = signs
+        self.error_keys: Final = error_keys  # where no other provider spells errors so
+        self.has_streams: Final = has_streams
+        # whether its provider gives context caches names, which requests refer to
+        self.has_context_caches: Final = has_context_caches
 
-    def render(self, session: Session | Snapshot, options: RenderOptions = ...) -> Rendered:
-        """Render a session as a request."""
+    def __repr__(self) -> str:
+        return f"Format({self.name!r})"
 
-    def prefixes(self, session: Session | Snapshot, options: RenderOptions = ...) -> Prefixes | None:
-        """What of a request an explicit cache can hold; None where the provider or the request takes no such cache."""
+    if TYPE_CHECKING:
 
-    def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
-        """Read a provider's response body."""
+        def render(self, session: Session | Snapshot, options: RenderOptions = ...) -> Rendered:
+            """Render a session as a request."""
 
-    def parse_request(self, payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-        """Read a provider request."""
+        def prefixes(self, session: Session | Snapshot, options: RenderOptions = ...) -> Prefixes | None:
+            """Return what an explicit cache can hold of a request; None if there can be none."""
 
-    def parse_turns(self, turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-        """Read what stands in the turn list of a request; the items of each turn."""
+        def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
+            """Parse a provider's response body."""
 
-    def assembler(self, headers: Mapping[str, str] | None = None) -> StreamAssembler:
-        """Something that puts the events of a stream together."""
+        def parse_request(self, payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
+            """Parse a provider request."""
+
+        def parse_turns(self, turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
+            """Parse the contents of a request's turn list; return the items of each turn."""
+
+        def assembler(self, headers: Mapping[str, str] | None = None) -> StreamAssembler:
+            """Return an assembler, which combines the events of a stream into a response."""
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _ROOMS:
+                raise AttributeError(f"A format has no attribute {name!r}.")
+            function = self.__dict__[name] = self._function(name)
+            return function
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        if name == "assembler" and not self.has_streams:
+            return self._no_assembler
+        if name == "prefixes" and not self.has_context_caches:
+            return lambda _session, _options=None: None
+        function: Callable[..., Any] = getattr(import_module(f"{self.package}.{_ROOMS[name]}"), name)
+        return function
+
+    def _no_assembler(self, _headers: object = None) -> None:
+        raise CannotParse(f"The format {self.name} has no streams.", hint="Parse the whole body with parse_response().")
 
 
 _loaders: Final[dict[str, Callable[[], Format]]] = {}
@@ -76,18 +124,18 @@ _formats: Final[dict[str, Format]] = {}
 
 
 def register_format(name: str, load: Callable[[], Format]) -> None:
-    """Make a format known under its name; `load` gives it when it is first asked for."""
+    """Register a format by name; `load` provides it when it is first requested."""
     _loaders[name] = load
     _formats.pop(name, None)
 
 
 def format_names() -> tuple[str, ...]:
-    """The names of the registered formats, in the order of their registration."""
+    """Return the names of the registered formats, in order of registration."""
     return tuple(_loaders)
 
 
 def get_format(name: str) -> Format:
-    """The wire format of that name; UnknownFormat where there is none."""
+    """Return the wire format with that name; raise UnknownFormat if there is none."""
     key: object = name
     if not isinstance(key, str) or key not in _loaders:
         raise UnknownFormat(name, sorted(_loaders))

@@ -1,4 +1,4 @@
-"""Items: what a conversation is a list of."""
+"""Items: the elements of a conversation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from threadkeep.domain.objects import JsonList, TypedObject, at, by_type, mismat
 from threadkeep.errors import InvalidItem
 
 Parts = list[SkipValidation[Part]]
-# What a called function returned: text, a part, or a list of parts and dicts of them
+# The result of a function call: text, a part, or a list of parts and dicts
 Output: TypeAlias = str | Part | Sequence[Part | Mapping[str, Any]]
 
 
 class Message(TypedObject):
-    """What a user, a model or the application said: a role and content parts.
+    """A message from a user, a model or the application: a role and content parts.
 
     Attributes:
-        author_id: who wrote it, in the application's words; never sent to a provider.
+        author_id: the application's id of the author; never sent to a provider.
     """
 
     type: Literal["message"] = "message"
@@ -51,7 +51,7 @@ class Message(TypedObject):
 
     @property
     def text(self) -> str:
-        """The texts of the content, joined; refusals and reasoning do not count."""
+        """The text of the content, joined; without refusals and reasoning."""
         return "".join(part.text for part in self.content if isinstance(part, InputText | OutputText | Text))
 
     @property
@@ -71,7 +71,7 @@ class Message(TypedObject):
 
 
 class FunctionCall(TypedObject):
-    """A model's request to call a function; `arguments` is JSON text, kept byte for byte."""
+    """A model's request to call a function; `arguments` is JSON text, preserved byte for byte."""
 
     type: Literal["function_call"] = "function_call"
     call_id: str
@@ -101,16 +101,16 @@ class FunctionCall(TypedObject):
             raise mismatch(InvalidItem, expected, arguments, at(path, "arguments"))
 
     def parsed_arguments(self) -> Any:
-        """The arguments as a value, usually a dict.
+        """Return the parsed arguments, usually a dict.
 
         Raises:
-            InvalidItem: the text is not JSON (some models cut it off).
+            InvalidItem: the text is not JSON (some models truncate it).
         """
         return parsed_arguments(self.arguments, f"of the call {self.call_id!r} of {self.name}")
 
 
 class FunctionCallOutput(TypedObject):
-    """What a called function returned: text or content parts."""
+    """The result of a function call: text or content parts."""
 
     type: Literal["function_call_output"] = "function_call_output"
     call_id: str | None = None
@@ -144,7 +144,7 @@ class FunctionCallOutput(TypedObject):
 
 
 class Reasoning(TypedObject):
-    """A model's reasoning: a summary, the text itself, or only an opaque text for the provider to read."""
+    """A model's reasoning: a summary, the full text, or opaque text that only the provider can read."""
 
     type: Literal["reasoning"] = "reasoning"
     id: str | None = None
@@ -156,7 +156,7 @@ class Reasoning(TypedObject):
 
 
 class Compaction(TypedObject):
-    """A summary that stands for everything before it, as the provider keeps it."""
+    """A provider's opaque summary that replaces everything before it."""
 
     type: Literal["compaction"] = "compaction"
     id: str | None = None
@@ -165,14 +165,14 @@ class Compaction(TypedObject):
 
 
 class ItemReference(TypedObject):
-    """A pointer to an item that the provider keeps."""
+    """A reference to an item stored by the provider."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
 
 
 class ProviderItem(TypedObject):
-    """A block that only one provider knows: sent verbatim to its `format`, a reported loss elsewhere."""
+    """A block that only one provider supports: sent verbatim in its `format`, reported as a loss in others."""
 
     type: Literal["provider_item"] = "provider_item"
     format: str
@@ -182,16 +182,16 @@ class ProviderItem(TypedObject):
 
 
 class UnknownItem(TypedObject):
-    """An item of a type that threadkeep does not know; all its keys are kept."""
+    """An item of a type unknown to threadkeep; all its keys are kept."""
 
 
 Item: TypeAlias = (
     Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction | ItemReference | ProviderItem | UnknownItem
 )  # fmt: skip
-"""An item of any type; `isinstance` and `match` tell them apart."""
+"""An item of any type; `isinstance` and `match` distinguish them."""
 ItemInput: TypeAlias = Item | Mapping[str, Any]
-"""An item, or a dict of one."""
-# What a new session takes as `input`: content of a user message, or a list of items
+"""An item, or a dict that describes one."""
+# The `input` of a new session: the content of a user message, or a list of items
 Input: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Item | Mapping[str, Any]]
 
 ITEMS: Final[dict[str, type[Item]]] = by_type(Item)
@@ -200,9 +200,9 @@ _ALSO_ITEMS: Final = frozenset(ITEMS) & frozenset(PARTS)  # types of both conten
 
 
 def item_from(value: object, path: str = "item") -> Item:
-    """The item that a dict describes (public form or wire names of Open Responses), or the item itself.
+    """Return the item described by a dict (public form or the wire names of Open Responses), or the item itself.
 
-    A dict with a `role` and no `type` is a message. Unknown types become `UnknownItem`.
+    A dict with a `role` but no `type` is a message. Unknown types become `UnknownItem`.
     """
     if not isinstance(value, dict):
         if isinstance(value, Item):
@@ -222,17 +222,17 @@ def item_from(value: object, path: str = "item") -> Item:
 
 
 def items_from(values: object, path: str = "items") -> list[Item]:
-    """The items of a list, see `item_from`."""
+    """Return the items of a list; see `item_from`."""
     if isinstance(values, str | bytes | Mapping | TypedObject) or not isinstance(values, Iterable):
         raise mismatch(InvalidItem, "a list of items", values, path)
     return [item_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
 def are_items(values: Sequence[object]) -> bool:
-    """Whether the elements of a new session's input are items, and not the parts of one message.
+    """Return whether the elements of a new session's input are items, rather than the parts of a single message.
 
-    Types that threadkeep does not know are types of items. Some types are both: they are items beside something that
-    is only an item.
+    Unknown types count as item types. Types that are both are items if the list also contains something that can only
+    be an item.
     """
     has_items = not values
     for value in values:
@@ -246,19 +246,24 @@ def are_items(values: Sequence[object]) -> bool:
 
 
 def message_of(role: str, content: Content, author_id: str | None = None) -> Message:
-    """A message that the application wrote."""
+    """Return a message written by the application."""
     if content is None:
         raise InvalidItem("must not be None.", argument="content", hint="Pass text, a part, or a list of these.")
     return Message(role, content) if author_id is None else Message(role, content, author_id=author_id)
 
 
-UNSET: Final[Any] = object()
+class _Unset:
+    def __repr__(self) -> str:
+        return "<unset>"
+
+
+UNSET: Final[Any] = _Unset()
 
 
 def call_output(
     call_id: str | None, output: Output | None = UNSET, result: Output | None = UNSET, status: str | None = None
 ) -> FunctionCallOutput:
-    """The output of a call; `result` is another name of `output`."""
+    """Return the output of a call; `result` is an alias of `output`."""
     if (output is UNSET) is (result is UNSET):
         problem = "is missing" if output is UNSET else "and result must not be passed together"
         hint = "Pass output=, text or a list of parts."
@@ -267,9 +272,9 @@ def call_output(
 
 
 def item_from_object(value: Mapping[str, Any]) -> Item:
-    """The item of an item object (as stored, or as a format parsed it); never fails.
+    """Return the item of an item object (as stored, or as parsed by a format); never fails.
 
-    What a provider sent may lack a key that its type needs; such an item is an `UnknownItem`, with all its keys.
+    What a provider sent may lack a key that its type requires; such an item becomes an `UnknownItem` with all its keys.
     """
     kind = value.get("type")
     if isinstance(kind, str):

@@ -1,4 +1,4 @@
-"""Data URLs and base64: how pictures and files stand inside JSON."""
+"""Data URLs and base64: how images and files are included in JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MEDIA_TYPE: Final = re.compile(r"[^\s,/;]+/[^\s,/;]+(?:;[^\s,]+)*")
 
 
 def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MEDIA_TYPE) -> str:
-    """The ``data:`` URL that holds these bytes.
+    """Return a ``data:`` URL with these bytes.
 
     >>> data_url(b"hello", "text/plain")
     'data:text/plain;base64,aGVsbG8='
 
     Raises:
-        InvalidOption: it is no media type.
+        InvalidOption: `media_type` is not a media type.
     """
     if not _MEDIA_TYPE.fullmatch(str(media_type)):  # what is no text looks like no type
         raise InvalidOption(f"must be a media type such as image/png, not {shown(media_type)}.", argument="media_type")
@@ -29,13 +29,13 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
 
 
 def parse_data_url(url: object) -> tuple[str, str] | None:
-    """The media type (without its parameters) and the unchecked text of a base64 data URL; None for everything else."""
+    """Return the media type (without parameters) and the unchecked text of a base64 data URL, or None for others."""
     media_type = base64_media_type(url)
     return None if media_type is None else (media_type, str(url).partition(",")[2])
 
 
 def base64_media_type(url: object) -> str | None:
-    """The media type of a base64 data URL, without copying its data; None for everything else."""
+    """Return the media type of a base64 data URL, without copying its data; None for anything else."""
     if not isinstance(url, str) or not url.startswith(_SCHEME):
         return None
     head = url[len(_SCHEME) : max(url.find(","), 0)]

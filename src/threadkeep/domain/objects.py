@@ -1,14 +1,14 @@
-"""JSON from outside: copies of values, bodies of providers, and the typed objects that are made of them.
+"""JSON from outside: copies of values, provider bodies, and the typed objects made from them.
 
-`TypedObject` is the base of content parts, items and tools. Known keys are fields; every other key is an *extra* and is
-kept as it is. Extras never pass through Pydantic, which refuses lone surrogates in keys; nested values are copied, so
-that the caller's JSON and ours never share a list.
+`TypedObject` is the base class of content parts, items and tools. Known keys are fields; every other key is an *extra*
+and is kept as it is. Extras never pass through Pydantic, which rejects lone surrogates in keys; nested values are
+copied, so that the caller's JSON and ours never share a list.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -20,12 +20,13 @@ from threadkeep.errors import shown as shown  # noqa: PLC0414 - what this layer 
 E = TypeVar("E", bound=ThreadkeepError)
 ErrorClass = type[InvalidItem | InvalidOption]
 JsonList = Annotated[list[Any], BeforeValidator(lambda value: [] if value is None else value)]
-# what Pydantic's messages say besides what is expected
+# parts of Pydantic's messages other than the expected value
 _NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
+_WORDS: Final = {"a dictionary": "a dict", "a boolean": "True or False"}  # as other messages say it
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-# keys that OpenAI's SDK adds beside the texts that it parses (`parse`, `stream`); its service refuses them
+# keys that OpenAI's SDK adds next to text that it parses (`parse`, `stream`); the service rejects them
 _PARSED: Final = frozenset({"parsed", "parsed_arguments"})
-# keys whose values contain such texts
+# keys whose values contain such text
 _HOLDERS: Final = {
     "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot", "tool_calls"
 }  # fmt: skip
@@ -34,12 +35,12 @@ _LAST: Final = ("origin", "native")  # fields that are written after all others
 
 
 def mismatch(error: type[E], expected: str, value: object, path: str, hint: str | None = None) -> E:
-    """The error for a value at `path` that is not what it must be."""
+    """Return the error for a value at `path` that is not as expected."""
     return error(f"must be {expected}, not {shown(value)}.", argument=path, hint=hint)
 
 
 def json_copy(value: Any, path: str, depth: int = 0) -> Any:
-    """A deep copy of a JSON value (tuples become lists); InvalidItem where it has no JSON form, or too many levels."""
+    """Deep-copy a JSON value (tuples become lists); raise InvalidItem if it has no JSON form, or too many levels."""
     if value.__class__ in _SCALARS:
         return value
     if depth >= MAX_DEPTH:
@@ -59,7 +60,7 @@ def json_copy(value: Any, path: str, depth: int = 0) -> Any:
 
 
 def copy_or_raise(error: ErrorClass, value: Any, path: str) -> Any:
-    """The same as `json_copy`, with errors of this class."""
+    """Like `json_copy`, with errors of this class."""
     try:
         return json_copy(value, path)
     except InvalidItem as refusal:
@@ -67,7 +68,7 @@ def copy_or_raise(error: ErrorClass, value: Any, path: str) -> Any:
 
 
 def body_object(body: Any) -> Any:
-    """A provider's body as JSON values: given as such, as JSON text (else CannotParse), or as an object of an SDK."""
+    """Return a provider's body as JSON values: from such values, JSON text (or CannotParse), or an SDK object."""
     if isinstance(body, str | bytes | bytearray):
         try:
             return loads(body if isinstance(body, str) else bytes(body))
@@ -93,20 +94,20 @@ def event_text(event: Any) -> Any:
 
 
 def parsed_arguments(text: str, whose: str) -> Any:
-    """The value of the arguments of a call; InvalidItem where they are not JSON."""
+    """Return the parsed arguments of a call; raise InvalidItem if they are not JSON."""
     try:
         return loads(text)
     except ValueError as error:
         raise InvalidItem(
             f"The arguments {whose} are not JSON: {error}. They are: {shown(text)}.",
-            hint="Answer the call with an output that says so.",
+            hint="Respond to the call with an output that says so.",
         ) from error
 
 
 def dumped(value: Any) -> Any:
-    """The JSON values of an object of a vendor's SDK (a Pydantic model); any other value as it is.
+    """Return the JSON values of an SDK object (a Pydantic model); any other value unchanged.
 
-    SDKs build objects of whatever the service sends, even where it does not fit their types: that needs no warning.
+    SDKs create objects from whatever the service sends, even if it does not match their types; no warning is needed.
     """
     dump = getattr(value, "model_dump", None)
     if not callable(dump):
@@ -115,7 +116,7 @@ def dumped(value: Any) -> Any:
 
 
 def _without_parsed(value: Any) -> Any:
-    """JSON values without what an SDK parsed from texts; schemas, inputs and arguments are not looked into."""
+    """Return JSON values without what an SDK parsed from text; schemas, inputs and arguments are not searched."""
     if isinstance(value, list):
         return [_without_parsed(inner) for inner in value]
     if not isinstance(value, dict):
@@ -126,16 +127,16 @@ def _without_parsed(value: Any) -> Any:
 
 
 def at(path: str, key: str) -> str:
-    """The path of a key below a path, for messages: ``input[2].content``."""
+    """Return the path of a key below a path, for messages: ``input[2].content``."""
     return f"{path}.{key}" if path else key
 
 
 class TypedObject(BaseModel):
-    """A JSON object with a `type`: known keys as fields, all others in `extra`.
+    """A JSON object with a `type`: known keys are fields, all others are in `extra`.
 
     Attributes:
-        origin: the wire format in which the object came; None when the user made it.
-        native: by format, keys that came with it and have no name of their own here; they go back as they came.
+        origin: the wire format the object came in; None if the user created it.
+        native: by format, keys received with the object that have no name of their own here; sent back as they came.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
@@ -145,12 +146,12 @@ class TypedObject(BaseModel):
     native: dict[str, Any] | None = None
 
     _error: ClassVar[ErrorClass] = InvalidItem
-    _always: ClassVar[frozenset[str]] = frozenset()  # fields that are written though they are empty
+    _always: ClassVar[frozenset[str]] = frozenset()  # fields that are written even if they are empty
     _parts: ClassVar[str | None] = None  # the field that holds content parts
     _aside: ClassVar[frozenset[str]] = frozenset()  # fields that `to_object` leaves out
-    _flattens: ClassVar[bool] = False  # a nested `extra` object means extras: where the keys are not somebody else's
+    _flattens: ClassVar[bool] = False  # a nested `extra` object means extras, unless the keys belong to someone else
     _keys: ClassVar[frozenset[str]] = frozenset()
-    _plan: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # field, key, is written though empty
+    _plan: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # field, key, whether it is written even if empty
     _object_plan: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # the same for `to_object`
 
     @classmethod
@@ -167,7 +168,7 @@ class TypedObject(BaseModel):
 
     @classmethod
     def read(cls, data: Mapping[str, Any], path: str = "") -> Self:
-        """The object that a dict describes; an error that begins with the path of a key that is missing or wrong."""
+        """Return the object described by a dict; errors begin with the path of the missing or wrong key."""
         result = cls.__new__(cls)
         result._fill(data, path)  # noqa: SLF001 - its own class
         return result
@@ -196,7 +197,7 @@ class TypedObject(BaseModel):
 
     @classmethod
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
-        """Bring other spellings into the form of the fields."""
+        """Convert other spellings to the fields."""
 
     @classmethod
     def _check_extras(cls, known: JsonObject, extras: JsonObject, path: str) -> None:
@@ -215,7 +216,11 @@ class TypedObject(BaseModel):
             kind = cls.model_fields["type"].default
             name = kind if isinstance(kind, str) else cls.__name__
             return cls._error(f"is missing, and required in {name}.", argument=path)
-        return mismatch(cls._error, _NOISE.sub("", first["msg"]), first["input"], path)
+        expected = _NOISE.sub("", first["msg"])
+        return mismatch(cls._error, _WORDS.get(expected, expected), first["input"], path)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return set_values(super().__repr_args__())
 
     @property
     def extra(self) -> JsonObject:
@@ -223,14 +228,14 @@ class TypedObject(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
     def to_object(self) -> JsonObject:
-        """The object inside threadkeep: wire names of Open Responses, extras inline. Not to be changed."""
+        """Return the object as used inside threadkeep: wire names of Open Responses, extras inline. Read-only."""
         result = self._written(self._object_plan)
         if self._parts is not None and isinstance(result.get(self._parts), list):
             result[self._parts] = [part.to_object() for part in result[self._parts]]
         return result
 
     def to_dict(self) -> JsonObject:
-        """The object for users, a copy: media under `url`, extras inline; null and empty lists are left out."""
+        """Return a copy as a dict: media under `url`, extras inline; null and empty lists are omitted."""
         result = self._written(self._plan)
         if self._parts is not None and isinstance(result.get(self._parts), list):
             result[self._parts] = [part.to_dict() for part in result[self._parts]]
@@ -249,6 +254,11 @@ class TypedObject(BaseModel):
         return result
 
 
+def set_values(pairs: Iterable[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+    """Return the names and values that a repr shows: without those that are None or an empty list."""
+    return [(name, value) for name, value in pairs if value is not None and value != []]
+
+
 def by_type(union: Any) -> dict[str, Any]:
-    """The classes of a union by the `type` of their objects, without classes for objects of any type."""
+    """Return the classes of a union by the `type` of their objects, without classes for objects of any type."""
     return {kind: cls for cls in get_args(union) if isinstance(kind := cls.model_fields["type"].default, str)}

@@ -1,11 +1,11 @@
-"""Session options: one table, with a row for each option.
+"""Session options: a table with one row per option.
 
-A row of `OptionAttributes` such as ``temperature = Option(number, "…")`` says all that threadkeep knows of an option:
-its name, how a value is checked, the type that reading the attribute gives (that of the check), its documentation, and
-what other APIs call it. `OPTIONS` is the same table by name.
+A row of `OptionAttributes`, such as ``temperature = Option(number, "…")``, contains everything threadkeep knows about
+an option: its name, how values are checked, the type of the attribute (that of the check), its documentation, and its
+names in other APIs. `OPTIONS` is the same table by name.
 
-Type checkers cannot compute keyword types from a table, so `SessionOptions` repeats the names, with the types that an
-argument may have; a test compares the two and prints the line that is missing.
+Type checkers cannot compute keyword types from a table, so `SessionOptions` repeats the names, with the types that
+arguments may have; a test compares the two and prints the missing line.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from threadkeep.errors import InvalidOption
 T = TypeVar("T")
 Json = Mapping[str, Any]
 
-# vendors that speak a format in their own way; what they do differently stands in `threadkeep.formats.shared.dialects`
+# vendors with their own version of a format; the differences are in `threadkeep.formats.shared.dialects`
 DIALECTS: Final = (
     "compatible", "deepseek", "minimax", "mistral", "moonshot", "openai", "openrouter", "xiaomi", "zai",
 )  # fmt: skip
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_SIMILARITY: Final = 0.75  # to the name of a format, from which a key of `extra` counts as misspelt
+_SIMILARITY: Final = 0.75  # a key of `extra` this similar to the name of a format counts as misspelled
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 
-# Checks of values. They take the name of an option, for messages, and return the value as it is stored. Numbers are
-# made of their texts; nothing else is turned into something else.
+# Checks of values. They take the name of an option, for messages, and return the value as it is stored. Text is
+# converted to numbers; there are no other conversions.
 
 
 def string(name: str, value: object) -> str:
@@ -49,7 +49,7 @@ def string(name: str, value: object) -> str:
 
 
 def identifier(name: str, value: object) -> str:
-    """Text; ids are often numbers elsewhere."""
+    """Text, or a number; ids are often numbers elsewhere."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return string(name, shown(value) if is_number else value)
 
@@ -68,7 +68,7 @@ def number(name: str, value: object) -> float:
 
 
 def integer(name: str, value: object) -> int:
-    """A whole number from 0 on; fractions are cut off."""
+    """A whole number, not negative; fractions are truncated."""
     found = value if isinstance(value, int) and not isinstance(value, bool) else int(number(name, value))
     if found < 0:
         raise mismatch(InvalidOption, "a number from 0 on", value, name)
@@ -113,7 +113,7 @@ def dialect_name(name: str, value: object) -> str:
 
 
 def extra_keys(name: str, value: object) -> JsonObject | None:
-    """Flat keys, and objects of keys for one format under its name, which must not be misspelt."""
+    """Flat keys, and objects with keys for one format under its name, which must not be misspelled."""
     result = json_object(name, value)
     for key, inner in result.items():
         if not isinstance(inner, dict) or key in format_names():
@@ -126,11 +126,11 @@ def extra_keys(name: str, value: object) -> JsonObject | None:
 
 
 class Option(Generic[T]):
-    """A session option, and the attribute of that name: reading gives its value or None, assigning checks it.
+    """A session option and its attribute: reading it returns the value or None, assigning it checks the value.
 
-    What has such attributes has `settings`, the options that are set, and takes assigned ones by `_assign_option`.
-    `aliases` are what other APIs call it, to be explained in errors; `instead` is what to write here where ``name=…``
-    is not enough, with ``{alias}`` for what was written.
+    Classes with such attributes have `settings`, the options that are set, and store assigned values in
+    `_assign_option`. `aliases` are the option's names in other APIs, for error messages; `instead` is what to write
+    here if ``name=…`` is not enough, with ``{alias}`` for the alias.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Option(Generic[T]):
         self.name = name
 
     def coerce(self, value: object) -> T | None:
-        """The value as it is stored: numbers as numbers, structures copied; None for an option that is unset."""
+        """Return the value as it is stored: numbers as numbers, structures copied; None for an unset option."""
         return None if value is None else self._check(self.name, value)
 
     @overload
@@ -159,7 +159,7 @@ class Option(Generic[T]):
 
 
 class _Extra(Option[JsonObject]):
-    """Reading gives a copy, which is empty where nothing is set."""
+    """The option `extra`: reading it returns a copy, which is empty if nothing is set."""
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -170,72 +170,73 @@ class _Extra(Option[JsonObject]):
 
 
 class OptionAttributes:
-    """Session options as attributes; each is None where it is not set.
+    """Session options as attributes; each is None if it is not set.
 
-    One more, `user`, is a method of sessions and conversations: read ``settings["user"]``.
+    One option, `user`, is not an attribute, because `user` is a method of sessions and conversations: read
+    ``settings["user"]``.
     """
 
     __slots__ = ()
 
     # fmt: off
-    model = Option(string, "The model to ask, as its provider names it.", aliases=("model_id",))
-    instructions = Option(string, "What the model is told before anything else.",
+    model = Option(string, "The model, as named by its provider.", aliases=("model_id",))
+    instructions = Option(string, "Instructions to the model, before everything else.",
                           aliases=("system_prompt", "system_instruction"))
-    previous_response_id = Option(identifier, "The answer to continue from, where the provider keeps the conversation.")
-    conversation = Option[str | JsonObject](json_value, "The conversation kept by the provider: its id, or an object.")
-    temperature = Option(number, "How random the answer is; 0 is the least.")
-    top_p = Option(number, "Nucleus sampling: the share of probability to draw tokens from, 0 to 1.")
-    presence_penalty = Option(number, "How strongly tokens are avoided that occur already.")
-    frequency_penalty = Option(number, "How strongly tokens are avoided that occur often.")
-    max_output_tokens = Option(integer, "The largest number of output tokens, reasoning included.",
+    previous_response_id = Option(identifier, "The response to continue from, if the provider stores the conversation.")
+    conversation = Option[str | JsonObject](json_value, "The conversation stored by the provider: an id or an object.")
+    temperature = Option(number, "How random the response is; 0 is the least random.")
+    top_p = Option(number, "Nucleus sampling: the probability mass that tokens are sampled from, 0 to 1.")
+    presence_penalty = Option(number, "How strongly to avoid tokens that have already occurred.")
+    frequency_penalty = Option(number, "How strongly to avoid tokens that occur often.")
+    max_output_tokens = Option(integer, "The maximum number of output tokens, including reasoning.",
                                aliases=("max_completion_tokens",))
-    max_tool_calls = Option(integer, "The largest number of calls of built-in tools in an answer.")
-    top_logprobs = Option(integer, "How many alternatives of each token to return, with their log probabilities.")
-    parallel_tool_calls = Option(boolean, "Whether the model may call several tools in one answer.")
-    stream = Option(boolean, "Whether the provider sends the answer in pieces.")
-    background = Option(boolean, "Whether the provider answers in the background; the answer is fetched later.")
-    store = Option(boolean, "Whether the provider keeps the answer.")
-    include = Option(json_list, "What else the provider returns, such as `reasoning.encrypted_content`.")
-    tool_choice = Option[str | JsonObject](json_value, "`auto`, `none`, `required`, or an object that names a tool.")
-    metadata = Option(json_object, "Keys and texts that the provider stores with the answer. "
-                                   "What only your application needs goes into labels.")
-    text = Option(json_object, "The form of the answer: `format` (see `json_output`) and `verbosity`.",
+    max_tool_calls = Option(integer, "The maximum number of calls to built-in tools per response.")
+    top_logprobs = Option(integer, "How many alternatives to return for each token, with their log probabilities.")
+    parallel_tool_calls = Option(boolean, "Whether the model may call several tools in one response.")
+    stream = Option(boolean, "Whether the provider streams the response.")
+    background = Option(boolean, "Whether to run the request in the background and fetch the response later.")
+    store = Option(boolean, "Whether the provider stores the response.")
+    include = Option(json_list, "Additional data to return, such as `reasoning.encrypted_content`.")
+    tool_choice = Option[str | JsonObject](json_value, "`auto`, `none`, `required`, or an object naming a tool.")
+    metadata = Option(json_object, "Keys and text values that the provider stores with the response. "
+                                   "For data that only your application needs, use labels.")
+    text = Option(json_object, "The form of the response: `format` (see `json_output`) and `verbosity`.",
                   aliases=("response_format",), instead="json_output(schema)")
     reasoning = Option(json_object, "How much the model reasons: `effort` or `budget_tokens` (see `think`), `summary`.",
                        aliases=("reasoning_effort", "thinking"), instead='reasoning={"effort": …}, or think(…)')
-    stream_options = Option(json_object, "Options of a stream, such as `include_usage`.")
-    truncation = Option(identifier, "What happens to input that is too long: `auto` or `disabled`.")
+    stream_options = Option(json_object, "Options for streaming, such as `include_usage`.")
+    truncation = Option(identifier, "What to do with input that is too long: `auto` or `disabled`.")
     service_tier = Option(identifier, "The provider's service tier, such as `flex` or `priority`.")
     safety_identifier = Option(identifier, "A stable id of the end user, for the provider's abuse detection.")
-    prompt = Option(json_object, "A prompt template that the provider keeps: `id`, `version`, `variables`.")
-    prompt_cache_key = Option(identifier, "A key that requests with the same beginning share, for prompt caches.")
+    prompt = Option(json_object, "A prompt template stored by the provider: `id`, `version`, `variables`.")
+    prompt_cache_key = Option(identifier, "A key shared by requests that begin alike, for prompt caches.")
     prompt_cache_retention = Option(identifier, "How long the provider keeps cached prompts, such as `24h`.")
-    prompt_cache_options = Option(json_object, "More options of the provider's prompt cache.")
+    prompt_cache_options = Option(json_object, "Other options for the provider's prompt cache.")
     context_management = Option[list[Any] | JsonObject](json_value, "How the provider shortens a long history.")
-    moderation = Option[JsonObject](json_value, "Options of the provider's moderation.")
-    access_programs = Option[Any](json_value, "Access programs of the provider that the request takes part in.")
-    image = Option[Any](json_value, "Options of images that the model generates.")
-    dialect = Option(dialect_name, f"The vendor, where it speaks a format in its own way: {', '.join(DIALECTS)}.")
-    extra = _Extra(extra_keys, "Keys of single formats: flat ones that formats know (such as `stop` and `seed`), and "
-                               '`{"gemini": {…}}`, which is sent to that format as it is.',
+    moderation = Option[JsonObject](json_value, "Options for the provider's moderation.")
+    access_programs = Option[Any](json_value, "The provider's access programs that the request takes part in.")
+    image = Option[Any](json_value, "Options for images generated by the model.")
+    dialect = Option(dialect_name, f"The vendor, if it uses its own version of a format: {', '.join(DIALECTS)}.")
+    extra = _Extra(extra_keys, "Options of single formats: known ones (such as `stop` and `seed`) as flat keys, and "
+                               '`{"gemini": {…}}`, which is included in requests in that format unchanged.',
                    aliases=("stop", "stop_sequences", "seed", "top_k", "n", "logit_bias", "logprobs",
                             "safety_settings"),
                    instead='extra={"{alias}": …}')
     # fmt: on
 
 
-_USER: Final = Option(identifier, "An id of the end user; newer APIs ask for `safety_identifier` instead.")
-_USER.__set_name__(OptionAttributes, "user")  # though it is no attribute: that name is a method's
+_USER: Final = Option(identifier, "An id of the end user; newer APIs use `safety_identifier` instead.")
+_USER.__set_name__(OptionAttributes, "user")  # though it is not an attribute: there is a method with that name
 
 # option -> its row
 OPTIONS: Final = {row.name: row for row in (*vars(OptionAttributes).values(), _USER) if isinstance(row, Option)}
 
-# options that say where the provider keeps the conversation: they belong to its items, not to its configuration
+# options that say where the provider stores the conversation: they belong to its items, not to its configuration
 SERVER_STATE: Final = ("previous_response_id", "conversation")
 
 
 class ImportOptions(TypedDict, total=False):
-    """Session options but for `model` and `stream`, which `import_request` names itself."""
+    """Session options without `model` and `stream`, which `import_request` has as its own arguments."""
 
     instructions: str | None
     previous_response_id: str | None
@@ -273,14 +274,14 @@ class ImportOptions(TypedDict, total=False):
 
 
 class SessionOptions(ImportOptions, total=False):
-    """All session options, as keyword arguments; None takes one out."""
+    """All session options, as keyword arguments; None removes an option."""
 
     model: str | None
     stream: bool | None
 
 
 class NewOptions(SessionOptions, total=False):
-    """What a new session or conversation is made of."""
+    """The arguments of a new session or conversation."""
 
     input: Input | None
     system: Content | None
@@ -288,7 +289,7 @@ class NewOptions(SessionOptions, total=False):
 
 
 class UpdateOptions(SessionOptions, total=False):
-    """What `update` of a stored conversation changes."""
+    """What `update` can change in a stored conversation."""
 
     title: str | None
     labels: Mapping[str, str] | None
@@ -296,7 +297,7 @@ class UpdateOptions(SessionOptions, total=False):
     external_id: str | None
 
 
-# names in other APIs of what is not an option here -> what to write
+# names in other APIs that are not options here -> what to write instead
 _ELSEWHERE: Final = {
     "messages": "input=[…], or import_request(payload, format) for a whole request",
     "contents": "input=[…], or import_request(payload, format) for a whole request",
@@ -318,7 +319,7 @@ _METHODS: Final = {
 
 
 def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
-    """The error for a name that is not an option; it says what to write instead, or which names look like it."""
+    """Return the error for an unknown option; it says what to write instead, or which names are similar."""
     names = list(known)
     similar = difflib.get_close_matches(str(name), names, n=3)
     if name in _METHODS and "title" in names:
@@ -333,9 +334,9 @@ def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
 
 
 def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) -> JsonObject:
-    """Settings with these options on top, as they are stored; an option of None is taken out.
+    """Return settings with these options on top, as they are stored; options that are None are removed.
 
-    `besides` are names that the caller also takes: a misspelt one may be meant.
+    `besides` are other names the caller accepts, one of which may be misspelled.
     """
     merged = dict(settings)
     for name, value in options.items():
@@ -349,7 +350,7 @@ def json_output_text(
     present: Json | None, schema: Json, *, name: str = "response", strict: bool | None = None,
     description: str | None = None,
 ) -> JsonObject:  # fmt: skip
-    """The `text` option that asks for JSON of this schema; the other keys of `present` stay."""
+    """Return the `text` option that asks for JSON matching this schema; other keys of `present` are kept."""
     form: JsonObject = {"type": "json_schema", "name": string("name", name), "schema": json_object("schema", schema)}
     if strict is not None:
         form["strict"] = boolean("strict", strict)
@@ -361,7 +362,7 @@ def json_output_text(
 def thinking(
     enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
 ) -> JsonObject | None:
-    """The `reasoning` option for an effort or a budget; None (unset) for ``False``."""
+    """Return the `reasoning` option for an effort or a budget; None (unset) for ``False``."""
     options = {"effort": effort, "budget_tokens": budget_tokens}
     names = [name for name, value in options.items() if value is not None]
     if enabled is False and not names:

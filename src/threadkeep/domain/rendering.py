@@ -1,4 +1,4 @@
-"""What rendering takes and gives: its options, and a rendered request with what it could not say."""
+"""Rendering: its options, and a rendered request with what it could not express."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from threadkeep.errors import InvalidOption, ItemRefused, LossError
 
 @dataclass(frozen=True, slots=True)
 class ImportInfo:
-    """Where a conversation came from that began as somebody's request."""
+    """The origin of a conversation that was imported from a request."""
 
     format: str
-    count: int  # items that it had; what was unpaired among them stays so in requests of that format
-    spelling: JsonObject = field(default_factory=dict)  # how it spelled things; only the format itself reads it
+    count: int  # the number of its items; unpaired ones stay unpaired in requests of that format
+    spelling: JsonObject = field(default_factory=dict)  # how it spelled things; only read by the format itself
 
     def to_dict(self) -> JsonObject:
-        """The JSON to keep, to be read by `from_dict`."""
+        """Return the JSON object that `from_dict` reads."""
         data: JsonObject = {"format": self.format, "count": self.count}
         return data | ({"spelling": self.spelling} if self.spelling else {})
 
     @classmethod
     def from_dict(cls, data: object) -> ImportInfo:
-        """What `to_dict` wrote."""
+        """Return what `to_dict` wrote."""
         match data:
             case {"format": str(name), "count": int(count), **others} if count >= 0:
                 spelling = others.pop("spelling", {})
@@ -39,13 +39,13 @@ class ImportInfo:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """A window over a conversation: the last `count` turns and at most ``step - 1`` before them.
+    """A window over a conversation: the last `count` turns, and at most ``step - 1`` turns before them.
 
-    A turn begins with what the user says. The window moves once in `step` turns, so that the beginning of the request
-    stays the same in between and providers find it in their caches.
+    A turn begins with a user message. The window moves once every `step` turns; in between, the beginning of the
+    request stays the same, so that providers find it in their caches.
 
     Raises:
-        InvalidOption: one of them is not a positive whole number.
+        InvalidOption: a value is not a positive integer.
     """
 
     count: int
@@ -59,23 +59,23 @@ class Turns:
 
 
 class ViewOptions(TypedDict, total=False):
-    """What of a conversation a request shows, and how.
+    """What a request shows of a conversation, and how.
 
     Attributes:
         strict: raise LossError instead of reporting losses.
-        upto: show the items up to and including this position; where the request of that time was recorded
-            (`rendered=` of `add_response`), exactly as it was sent.
-        server_state: "none" sends the whole history, even where the provider keeps it.
-        vision: False puts a note in the place of each picture.
-        reasoning: False leaves out the reasoning of earlier answers.
-        cache: "auto" marks tools, system text and the end of the history for the provider's prompt cache. For Gemini
-            it names the longest explicit cache that holds the beginning of the request (`plan_context_cache`).
-        window: `Turns(20, step=10)` shows the last 20 to 29 turns, and moves once in ten.
-        dynamic_context: what is true now, as JSON before the history. It is recorded with the request, and never part
-            of the history.
-        dynamic_context_at: "tail" puts it right before what the model is to answer.
-        dialect: the vendor that the request goes to, where it speaks a format in its own way.
-        account: the account at the provider, where caches were made for several.
+        upto: show the items up to and including this position; exactly as they were sent, if the request at that time
+            was recorded (`rendered=` of `add_response`).
+        server_state: "none" sends the whole history, even if the provider stores it.
+        vision: False replaces each image with a note.
+        reasoning: False omits the reasoning of earlier responses.
+        cache: "auto" marks tools, system text and the end of the history for the provider's prompt cache. For Gemini,
+            it uses the longest explicit cache that contains the beginning of the request (`plan_context_cache`).
+        window: `Turns(20, step=10)` shows the last 20 to 29 turns, and moves once every ten turns.
+        dynamic_context: current facts, sent as JSON before the history. Recorded with the request, but never part of
+            the history.
+        dynamic_context_at: "tail" places it directly before what the model is to respond to.
+        dialect: the vendor the request is for, if it uses its own version of the format.
+        account: the account at the provider, if there are caches in several accounts.
     """
 
     strict: bool
@@ -93,7 +93,7 @@ class ViewOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """How a request is rendered: the options of `ViewOptions`, checked, and the cache that it names."""
+    """How a request is rendered: the checked options of `ViewOptions`, and the cache used by the request."""
 
     strict: bool = False
     upto: int | None = None
@@ -128,7 +128,7 @@ class RenderOptions:
         return self.vision and self.reasoning and self.window is None and self.dynamic_context is None
 
     def view(self, format_name: str) -> JsonObject:
-        """The options that shaped a request, to be recorded with its response; `recorded` reads them."""
+        """Return the options that shaped a request, to be recorded with its response; `recorded` reads them."""
         view: JsonObject = {"format": format_name}
         if self is AS_IT_IS:
             return view
@@ -140,7 +140,7 @@ class RenderOptions:
 
     @classmethod
     def recorded(cls, view: JsonObject) -> RenderOptions:
-        """The options that a recorded view was rendered with; InvalidOption where only later releases have them."""
+        """Return the options of a recorded view; raise InvalidOption if some exist only in later releases."""
         options = {name: value for name, value in view.items() if name in _DEFAULTS}
         unknown = view.keys() - options.keys() - {"format"}
         if unknown:
@@ -153,7 +153,7 @@ class RenderOptions:
 
 
 _CHOICES: Final[dict[str, tuple[object, ...]]] = {
-    "strict": (False, True),
+    "strict": (True, False),
     "server_state": ("auto", "none"),
     "vision": (True, False),
     "reasoning": (True, False),
@@ -167,7 +167,7 @@ _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "context_cache": (ContextCache | None, "a ContextCache"),
 }
 AS_IT_IS: Final = RenderOptions()
-# option -> its default; how strictly a request was judged, and whose caches it might have used, did not shape it
+# option -> its default; strictness and the account whose caches could be used did not shape the request
 _DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name not in {"strict", "account"}}
 
 
@@ -181,16 +181,16 @@ class _Report:
 
 @dataclass(frozen=True, slots=True)
 class Loss(_Report):
-    """Something that the payload does not say.
+    """Something that the payload does not express.
 
-    `code` is a short stable word, `position` the item's position (None for settings and tools), `path` the place in
-    the item or the setting's name, `detail` a sentence for people.
+    `code` is a short, stable identifier; `position` is the item's position (None for settings and tools); `path` is the
+    place in the item, or the name of the setting; `detail` is a sentence for people.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Repair(_Report):
-    """Something that was repaired so that the provider takes the request; fields as in `Loss`."""
+    """Something that was repaired so that the provider accepts the request; same fields as `Loss`."""
 
 
 @dataclass
@@ -198,13 +198,13 @@ class Rendered:
     """A rendered request.
 
     Attributes:
-        losses: what the format cannot say.
-        repairs: what was repaired so that the provider takes it.
-        stable: how many leading elements of the turn list no later append on this branch changes.
-        head: position of the last item that was rendered; -1 when there was none.
+        losses: what the format cannot express.
+        repairs: what was repaired so that the provider accepts the request.
+        stable: the number of leading elements of the turn list that later appends on this branch do not change.
+        head: the position of the last rendered item; -1 if there is none.
         view: the options that shaped it, to be recorded with the response.
-        configured: what names the stored session options and tools that it was rendered with; None for detached ones.
-        conversation_id: the conversation that it was rendered from; None for detached ones.
+        configured: identifies the stored session options and tools it was rendered with; None for detached sessions.
+        conversation_id: the conversation it was rendered from; None for detached sessions.
     """
 
     losses: list[Loss]
@@ -218,7 +218,7 @@ class Rendered:
 
     @cached_property
     def payload(self) -> JsonObject:
-        """The request as a dict, for the provider's SDK."""
+        """The request as a dict for the provider's SDK."""
         if isinstance(self.source, bytes):
             payload: JsonObject = loads_stored(self.source, "items", "a position that transcript() names")
             return payload
@@ -226,11 +226,11 @@ class Rendered:
 
     @cached_property
     def body(self) -> bytes:
-        """The request as JSON, UTF-8."""
+        """The request as JSON (UTF-8)."""
         return self.source if isinstance(self.source, bytes) else dumps(self.source)
 
     def strictly(self, format_name: str) -> Rendered:
-        """This request; LossError where something was lost or had to be repaired."""
+        """Return this request; raise LossError if something was lost or had to be repaired."""
         refused = [repair for repair in self.repairs if repair.code in STRICT_REPAIRS]
         if not self.losses and not refused:
             return self
@@ -238,7 +238,7 @@ class Rendered:
         raise (ItemRefused if is_invalid else LossError)(format_name, self.losses, refused)
 
 
-# Repairs of things that the reference systems refuse; with strict=True so does threadkeep.
+# Repairs of things that the reference systems reject; with strict=True, threadkeep also does.
 STRICT_REPAIRS: Final = frozenset({"malformed_arguments", "leading_assistant"})
-# Losses and repairs that come from an item no provider would take.
+# Losses and repairs caused by an item that no provider would accept.
 INVALID_ITEMS: Final = frozenset({"malformed_arguments", "image_source"})

@@ -1,4 +1,4 @@
-"""What reports tell: sums over the usage ledger, how often tools were called, and how much is stored."""
+"""Reports: sums over the usage ledger, how often tools were called, and how much is stored."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ UsageKey: TypeAlias = Literal[
     "hour", "day", "week", "month", "model", "provider", "format", "user_id", "conversation_id", "status", "tool_set",
     "response",
 ]  # fmt: skip
-"""What usage can be grouped by: the name of a column."""
+"""The name of a column that usage can be grouped by."""
 UsageSum: TypeAlias = Literal[
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
     "total_tokens", "cost_nano", "latency_ms", "cache_known_tokens",
 ]  # fmt: skip
-"""What rows of usage can be ordered by: the name of a sum."""
+"""The name of a sum that usage can be ordered by."""
 
 
 class UsageFilters(TypedDict, total=False):
@@ -42,7 +42,7 @@ class UsageFilters(TypedDict, total=False):
 
 
 class _Key(Generic[T]):
-    """A key of a row, where the report is grouped by it; and the base of its sums."""
+    """A key of a row, if the report is grouped by it; also the base class of its sums."""
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.name = name
@@ -64,19 +64,20 @@ class _Sum(_Key[T]):
 
 
 class UsageRow:
-    """Sums over provider attempts; a sum is None where no attempt reported the figure, else that of those that did.
+    """Sums over provider calls. A sum only includes the attempts that reported the figure; None if there are none.
 
     Attributes:
-        hour, day, week, month: aware; the first day of a week or month. These and the other keys raise AttributeError
-            where the report is not grouped by them.
-        model, provider, format, user_id, conversation_id, status, tool_set, response: what the attempts share.
-        attempts: how many there were, failed ones included.
+        hour, day, week, month: the beginning of the hour (aware), or a date: the day, or the first day of the week or
+            month. These and the other keys raise AttributeError unless the report is grouped by them.
+        model, provider, format, user_id, conversation_id, status, tool_set, response: shared by all attempts of the
+            row.
+        attempts: the number of attempts, including failed ones.
         input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, total_tokens: as in
             `NormalizedUsage`.
-        cost_nano: in nano-USD; `costs` says of how many attempts it is known.
-        latency_ms: the sum of all latencies; `latencies` says of how many attempts one is known.
-        cache_known_tokens: input of the attempts that say how much of it came from the cache. Attempts that report more
-            cached tokens than input count in neither figure.
+        cost_nano: the cost in nano-USD; `costs` is the number of attempts with a known cost.
+        latency_ms: the sum of all latencies; `latencies` is the number of attempts with a known latency.
+        cache_known_tokens: the input tokens of attempts that report how much of their input was cached. Attempts that
+            report more cached tokens than input tokens count in neither figure.
     """
 
     __slots__ = ("_columns", "_values")  # keys, then sums
@@ -115,7 +116,7 @@ class UsageRow:
 
     @classmethod
     def each(cls, names: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
-        """Rows of values as a database gives them, thousands at once: keys, sums, and what does not count."""
+        """Return rows from database values, thousands at once: keys, sums, and columns that are ignored."""
         result, new, columns = [], cls.__new__, (*names, *SUMS)
         for values in rows:
             row = new(cls)
@@ -125,7 +126,7 @@ class UsageRow:
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """What the attempts share, by the names that the report is grouped by; the attributes are the same, typed."""
+        """The values of the columns that the report is grouped by, by name; also available as typed attributes."""
         return dict(zip(self._columns[: -len(SUMS)], self._values, strict=False))
 
     def __eq__(self, other: object) -> bool:
@@ -147,19 +148,19 @@ class UsageRow:
 
     @property
     def cost_usd(self) -> Decimal | None:
-        """The cost in US dollars, exactly."""
+        """The exact cost in US dollars."""
         return None if self.cost_nano is None else ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
 
     @property
     def mean_cost_usd(self) -> float | None:
-        """The mean cost in US dollars of the attempts whose cost is known; None where none is."""
+        """The mean cost in US dollars of the attempts with a known cost, or None."""
         return None if self.cost_usd is None or not self.costs else float(self.cost_usd) / self.costs
 
     @property
     def cache_hit_ratio(self) -> float | None:
-        """How much of the input came from the cache, 0 to 1, where providers report it; None where none does.
+        """The share of input tokens read from the cache, 0 to 1; None if no provider reports it.
 
-        Also None where more came from it than there was: some attempts report only one of the two figures.
+        Also None if it would exceed 1, because some attempts only report one of the two figures.
         """
         if self.cached_tokens is None or not self.cache_known_tokens or self.cached_tokens > self.cache_known_tokens:
             return None
@@ -167,11 +168,11 @@ class UsageRow:
 
     @property
     def mean_latency_ms(self) -> float | None:
-        """The mean latency of the attempts that have one; None where none has."""
+        """The mean of all known latencies, or None."""
         return None if self.latency_ms is None or not self.latencies else self.latency_ms / self.latencies
 
     def to_dict(self) -> JsonObject:
-        """Keys and figures in one dict; unknown figures are None. For JSON, ``cost_usd`` is a float here."""
+        """Return keys and figures in one dict; unknown figures are None. ``cost_usd`` is a float, for JSON."""
         cost = self.cost_usd
         figures = {name: getattr(self, name) for name in ROW_FIGURES}
         return {**self.keys, **figures, "cost_usd": None if cost is None else float(cost)}
@@ -180,9 +181,9 @@ class UsageRow:
 _DEFAULTS: Final[dict[str, int | None]] = {
     name: member.default for name, member in vars(UsageRow).items() if isinstance(member, _Sum)
 }
-# What a report sums up
+# The sums of a report
 SUMS: Final = tuple(_DEFAULTS)
-# What a row shows besides its keys
+# The columns of a row besides its keys
 ROW_FIGURES: Final = (
     "attempts", *FIGURES, "cost_nano", "cost_usd", "costs", "cache_hit_ratio",
     "latency_ms", "latencies", "mean_latency_ms",
@@ -191,10 +192,10 @@ ROW_FIGURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationReport:
-    """What `reconcile_usage` did.
+    """The result of `reconcile_usage`.
 
     Attributes:
-        filled: how many days were summed up for the first time.
+        filled: how many days were rolled up for the first time.
         repaired: how many sums differed from the ledger and were corrected.
     """
 
@@ -204,13 +205,13 @@ class ReconciliationReport:
 
 @dataclass(frozen=True, slots=True)
 class ToolUsage:
-    """How often a tool was called.
+    """How often a function was called.
 
     Attributes:
-        name: of the function; None where a call has none.
-        calls: how many calls there were.
-        unanswered: of these, calls without an output.
-        failed: of these, calls whose output has the status failed, incomplete or error.
+        name: the name of the function; None if the calls have none.
+        calls: the number of calls.
+        unanswered: how many of them have no output.
+        failed: how many of them have an output with the status failed, incomplete or error.
     """
 
     name: str | None
@@ -219,20 +220,20 @@ class ToolUsage:
     failed: int
 
     def to_dict(self) -> JsonObject:
-        """The figures by name."""
+        """Return the figures by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class LargeConversation:
-    """A conversation that takes much space.
+    """A large conversation.
 
     Attributes:
         id: its id.
-        user_id: whose it is.
-        title: for people.
-        items: how many items it has, on all branches.
-        item_bytes: bytes of their JSON text, without media that are stored separately.
+        user_id: the user it belongs to.
+        title: its title.
+        items: the number of its items, on all branches.
+        item_bytes: the size of their JSON text in bytes, without media stored separately.
     """
 
     id: str
@@ -244,20 +245,20 @@ class LargeConversation:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How much a store contains, without deleted conversations; sizes are bytes of content, without indexes.
+    """How much a store contains, without deleted conversations. Sizes are bytes of content, without indexes.
 
     Attributes:
-        active: conversations that listings show by default.
-        archived: conversations that were archived.
-        branches: forks.
-        items: on all branches.
-        item_bytes: their JSON text.
-        responses: answers of providers.
-        body_bytes: their raw bodies, compressed.
-        media: pictures and files that are stored separately, once per content; None for a store of one user.
-        media_bytes: their content; likewise.
-        attempts: rows of the usage ledger, those of deleted conversations included.
-        largest: the conversations with the most bytes of items, largest first.
+        active: active conversations, which listings show by default.
+        archived: archived conversations.
+        branches: forked branches.
+        items: items on all branches.
+        item_bytes: the size of their JSON text.
+        responses: provider responses.
+        body_bytes: the size of their raw bodies, compressed.
+        media: images and files stored separately, once per content; None if the store is limited to one user.
+        media_bytes: their size; None likewise.
+        attempts: rows of the usage ledger, including those of deleted conversations.
+        largest: the largest conversations, in bytes of items, largest first.
     """
 
     active: int

@@ -1,9 +1,9 @@
-"""Responses: what a provider answered, in the terms of Open Responses."""
+"""Responses of providers, in the terms of Open Responses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import pydantic
@@ -13,7 +13,7 @@ from threadkeep.domain.content import OutputText
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import body_object, json_copy, mismatch, shown
+from threadkeep.domain.objects import body_object, json_copy, mismatch, set_values, shown
 from threadkeep.domain.options import identifier, integer, number
 from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.usage import NormalizedUsage, Usage
@@ -26,7 +26,7 @@ _FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTAL
 
 
 def _or_none(check: Callable[[str, Any], Any]) -> BeforeValidator:
-    """What a check of options makes of a value; None where it refuses it."""
+    """Return a validator that applies an option check and replaces rejected values with None."""
 
     def validate(value: Any) -> Any:
         try:
@@ -46,7 +46,7 @@ def _items(value: Any) -> Any:
 
 
 def _item(value: object, index: int) -> Item:
-    if isinstance(value, dict | Mapping):  # a dict is known at once
+    if isinstance(value, dict | Mapping):  # dicts are recognized fastest
         return item_from_object(value)
     if isinstance(value, Item):
         return value
@@ -57,8 +57,8 @@ def _usage(value: Any) -> Any:
     return Usage.from_dict(value) if isinstance(value, Mapping) else value
 
 
-# What providers echo is read leniently: a value of another kind is None here (the raw body is stored beside). A value
-# of the right kind is taken without a call from Pydantic to Python.
+# What providers repeat is parsed leniently: a value of another type is None here (the raw body is stored as well). A
+# value of the right type is accepted without a call from Pydantic to Python.
 _FIRST: Final = Field(union_mode="left_to_right")
 Words = Annotated[pydantic.StrictStr | Annotated[str | None, _or_none(identifier)] | None, _FIRST]
 Number = Annotated[pydantic.StrictFloat | Annotated[float | None, _or_none(number)] | None, _FIRST]
@@ -67,19 +67,19 @@ Boolean = Annotated[pydantic.StrictBool | Annotated[None, BeforeValidator(lambda
 
 
 class Response(BaseModel):
-    """A provider's answer.
+    """A provider's response.
 
     Attributes:
-        status: completed, incomplete, failed, in_progress or cancelled; None when it is unknown.
-        finish_reason: the provider's own word for why it stopped.
+        status: completed, incomplete, failed, in_progress or cancelled; None if unknown.
+        finish_reason: why the model stopped, in the provider's own words.
         output: the items.
         usage: the token counts.
-        provider_data: what the body says besides, and has no name here.
-        format: the wire format that it was read from.
-        replayed: whether it was stored before, under the same idempotency key.
-        stored: where it was stored, as (branch, number); None when it was not.
+        provider_data: everything else in the body.
+        format: the wire format it was parsed from.
+        replayed: whether it was already stored under the same idempotency key.
+        stored: where it is stored, as (branch, number); None if it is not.
 
-    The other fields are what Open Responses echoes of the request.
+    The other fields are request settings that Open Responses repeats in the response.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True)
@@ -133,22 +133,25 @@ class Response(BaseModel):
             message = f"cannot be {shown(first['input'])} in a response: {first['msg']}."
             raise InvalidOption(message, argument=name) from error
 
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return set_values(super().__repr_args__())
+
     @classmethod
     def parse(cls, body: Any, format: FormatName, headers: Mapping[str, str] | None = None) -> Response:
-        """The response in a provider's body (a dict, JSON text, or an SDK's object).
+        """Parse a provider's body (a dict, JSON text, or an SDK object).
 
         Raises:
-            UnknownFormat: there is no format of that name.
-            CannotParse: the body is not a response; ProviderError when it is an error that the provider sent.
+            UnknownFormat: there is no format with that name.
+            CannotParse: the body is not a response; ProviderError if it is an error from the provider.
         """
         return get_format(format).parse_response(body_object(body), headers)
 
     @classmethod
     def from_text(cls, text: str, status: str | None = "completed", **fields: Any) -> Self:
-        """A response of one assistant message with this text.
+        """Return a response that consists of one assistant message with this text.
 
         Raises:
-            InvalidOption: there is no field of that name.
+            InvalidOption: there is no field with that name.
         """
         return cls(status=status, output=[Message(role="assistant", content=text)], **fields)
 
@@ -174,37 +177,37 @@ class Response(BaseModel):
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of the output."""
+        """The messages in the output."""
         return [item for item in self.output if isinstance(item, Message)]
 
     @property
     def tool_calls(self) -> list[FunctionCall]:
-        """The function calls of the output."""
+        """The function calls in the output."""
         return [item for item in self.output if isinstance(item, FunctionCall)]
 
     @property
     def has_tool_calls(self) -> bool:
-        """Whether the model calls functions."""
+        """Whether the model called functions."""
         return any(isinstance(item, FunctionCall) for item in self.output)
 
     @property
     def text(self) -> str | None:
-        """The text of the message that is marked as the final answer, else of the first message with text."""
+        """The text of the message marked as the final answer, or else of the first message with text; else None."""
         final = [message for message in self.messages if message.phase == "final_answer"]
         texts = (output_text(message) for message in final or self.messages)
         return next((text for text in texts if text is not None), None)
 
     @property
     def output_text(self) -> str | None:
-        """The texts of all messages, joined; None when there is none."""
+        """The text of all messages, joined; None if there is none."""
         texts = [text for message in self.messages if (text := output_text(message)) is not None]
         return "".join(texts) if texts else None
 
     def parsed_json(self, *, strict: bool = False) -> Any:
-        """The value of the text as JSON, without a code fence around it; None when it is not JSON.
+        """Return the text parsed as JSON, ignoring a surrounding code fence; None if it is not JSON.
 
         Raises:
-            ParsedJsonError: with `strict`, when there is no text or it is not JSON.
+            ParsedJsonError: with `strict`, if there is no text or it is not JSON.
         """
         text = self.text
         fenced = _FENCE.fullmatch(text or "")
@@ -216,7 +219,7 @@ class Response(BaseModel):
             return None
 
     def to_dict(self) -> JsonObject:
-        """The response as JSON, to be read by `from_dict`; what is None or empty is left out."""
+        """Return the response as a JSON object that `from_dict` can read; None and empty values are omitted."""
         result: JsonObject = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
@@ -233,10 +236,10 @@ class Response(BaseModel):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The response that `to_dict` wrote.
+        """Return the response written by `to_dict`.
 
         Raises:
-            InvalidOption: there is a key that responses do not have.
+            InvalidOption: there is an unknown key.
             InvalidItem: the output is not a list of items.
         """
         fields = {name: value for name, value in data.items() if name not in ("usage", "normalized_usage")}
@@ -248,6 +251,6 @@ class Response(BaseModel):
 
 
 def output_text(message: Message) -> str | None:
-    """The `output_text` parts of a message, joined; None when there is none."""
+    """Return the `output_text` parts of a message, joined, or None if there are none."""
     texts = [part.text for part in message.content if isinstance(part, OutputText)]
     return "".join(texts) if texts else None

@@ -1,4 +1,4 @@
-"""Sessions: a conversation as a value, without a database."""
+"""Sessions: conversations as values, without a database."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 class Session(OptionAttributes, ToolList):
     """A conversation as a value: options, tools and items.
 
-    Options are attributes (``session.temperature = 0.2``), set at creation or by `update`.
+    Options are attributes (``session.temperature = 0.2``); set them on creation, by assignment, or with `update`.
 
     Args:
-        input: content of a first user message, or a list of items.
-        system: content of a system message that comes before everything else.
-        tools: definitions of tools.
+        input: the content of a first user message, or a list of items.
+        system: the content of a system message at the very beginning.
+        tools: tool definitions.
         options: `model`, `instructions`, `temperature` and the other session options.
 
     Attributes:
-        response_boundary: how many of the items are kept by the provider, where it keeps the conversation.
-        imported: the origin of a session that was read from a request; None for others.
+        response_boundary: the number of items stored by the provider, if it stores the conversation.
+        imported: the origin of a session parsed from a request; otherwise None.
 
     Raises:
         InvalidOption: an option is unknown, or its value cannot be used.
@@ -84,11 +84,11 @@ class Session(OptionAttributes, ToolList):
         return dict(self._settings)
 
     def _assign_option(self, name: str, value: object) -> None:
-        """Set an option that is assigned as an attribute: ``session.temperature = 0.2``."""
+        """Set an option assigned as an attribute: ``session.temperature = 0.2``."""
         self._settings = option_table.settings_with(self._settings, {name: value})
 
     def update(self, **options: Unpack[SessionOptions]) -> None:
-        """Set options; None takes one out.
+        """Set options; None removes an option.
 
         Raises:
             InvalidOption: an option is unknown, or its value cannot be used; nothing was changed.
@@ -103,7 +103,7 @@ class Session(OptionAttributes, ToolList):
         strict: bool | None = None,
         description: str | None = None,
     ) -> None:
-        """Ask for JSON of this schema as the answer.
+        """Ask for responses in JSON that match this schema.
 
         Raises:
             InvalidOption: the schema is not a JSON object.
@@ -114,7 +114,7 @@ class Session(OptionAttributes, ToolList):
     def think(
         self, enabled: bool | None = None, *, effort: str | None = None, budget_tokens: int | None = None
     ) -> None:
-        """Ask for reasoning of an effort or within a budget; ``think(False)`` leaves that to the model again.
+        """Ask for reasoning with an effort or a token budget; ``think(False)`` leaves it to the model again.
 
         Raises:
             InvalidOption: neither or both are given, or one of them cannot be used.
@@ -123,17 +123,20 @@ class Session(OptionAttributes, ToolList):
 
     @property
     def local_state(self) -> bool:
-        """Whether the conversation is not kept by a provider."""
+        """Whether the conversation is stored only here, and not by a provider."""
         return not any(name in self._settings for name in SERVER_STATE)
 
     def clone_config(self) -> Session:
-        """A new session with the same options and tools, without items."""
+        """Return a new session with the same options and tools, without items."""
         session = Session(tools=self._tools)
         session._settings = {name: value for name, value in self._settings.items() if name not in SERVER_STATE}
         return session
 
     def clear(self) -> Self:
-        """Remove items, instructions and references to a provider's state; other options and tools stay."""
+        """Remove items, instructions and references to a provider's state; return the session.
+
+        Other options and tools are kept.
+        """
         self._items.clear()
         self._turns.clear()
         self.response_boundary = 0
@@ -150,15 +153,15 @@ class Session(OptionAttributes, ToolList):
 
     @property
     def turns(self) -> list[int | None]:
-        """For each item the number of the response or wire message that it came in; None for one added on its own."""
+        """For each item, the number of the response or wire message it came in; None if it was added on its own."""
         return list(self._turns)
 
     def new_turn(self) -> int:
-        """A number that no turn has yet."""
+        """Return an unused turn number."""
         return max((turn for turn in self._turns if turn is not None), default=-1) + 1
 
     def user(self, content: Content, author_id: str | None = None) -> Message:
-        """Add a user message: text, a content part, a dict, or a list of them; returns it.
+        """Add a user message: text, a content part, a dict, or a list of these; return it.
 
         Raises:
             InvalidItem: the content cannot be used.
@@ -166,15 +169,15 @@ class Session(OptionAttributes, ToolList):
         return self._add_message("user", content, author_id)
 
     def assistant(self, content: Content, author_id: str | None = None) -> Message:
-        """Add an assistant message; the rest is as `user`."""
+        """Add an assistant message and return it. Errors as for `user`."""
         return self._add_message("assistant", content, author_id)
 
     def system(self, content: Content, author_id: str | None = None) -> Message:
-        """Add a system message; the rest is as `user`."""
+        """Add a system message and return it. Errors as for `user`."""
         return self._add_message("system", content, author_id)
 
     def developer(self, content: Content, author_id: str | None = None) -> Message:
-        """Add a developer message; the rest is as `user`."""
+        """Add a developer message and return it. Errors as for `user`."""
         return self._add_message("developer", content, author_id)
 
     def _add_message(self, role: str, content: Content, author_id: str | None) -> Message:
@@ -183,7 +186,7 @@ class Session(OptionAttributes, ToolList):
         return message
 
     def add_item(self, item: ItemInput, *, turn: int | None = None) -> Item:
-        """Add an item; returns it.
+        """Add an item and return it.
 
         Raises:
             InvalidItem: it is not an item.
@@ -193,7 +196,7 @@ class Session(OptionAttributes, ToolList):
         return result
 
     def add_items(self, items: Iterable[ItemInput], *, turn: int | None = None) -> list[Item]:
-        """Add items, all or none; returns them.
+        """Add items, all or none, and return them.
 
         Raises:
             InvalidItem: one of them is not an item.
@@ -205,10 +208,10 @@ class Session(OptionAttributes, ToolList):
     def add_function_call_output(
         self, call_id: str, output: Output | None = UNSET, *, result: Output | None = UNSET, status: str | None = None
     ) -> FunctionCallOutput:
-        """Add what a called function returned: text or a list of parts (`result` is another name of `output`).
+        """Add the result of a function call: text or a list of parts (`result` is an alias of `output`); return it.
 
         Raises:
-            InvalidItem: there is no output, or it is neither text nor a list of parts.
+            InvalidItem: the output is missing, or neither text nor a list of parts.
         """
         item = call_output(call_id, output, result, status)
         self._append([item], None)
@@ -217,14 +220,14 @@ class Session(OptionAttributes, ToolList):
     def add_response(
         self, response: Response | Any, format: FormatName | None = None, *, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Add the items of a response, or of a provider's body in that format; returns the response.
+        """Add the items of a response, or of a provider's body in that format; return the response.
 
-        Where the provider keeps the conversation, the next request continues from this response. An answer of another
+        If the provider stores the conversation, the next request continues from this response. A response from another
         provider does not change that, because the first provider has not seen it.
 
         Raises:
-            InvalidOption: it is not a Response, and there is no format to parse it.
-            CannotParse: the body is not a response of that format.
+            InvalidOption: it is not a Response, and no format is given to parse it.
+            CannotParse: the body is not a response in that format.
         """
         if not isinstance(response, Response):
             if format is None:
@@ -245,12 +248,13 @@ class Session(OptionAttributes, ToolList):
     # Requests
 
     def render(self, format: FormatName, **options: Unpack[ViewOptions]) -> Rendered:
-        """The next request for a provider, with reports of what it could not say and what was repaired.
+        """Render the next request for a provider, with its losses and repairs.
 
         Raises:
-            UnknownFormat: there is no format of that name.
-            CannotRender: the provider would not take any request that can be made; LossError with ``strict=True``.
-            InvalidOption: there is no such option of rendering, or its value cannot be used.
+            UnknownFormat: there is no format with that name.
+            CannotRender: the provider would reject any possible request; with ``strict=True``, LossError if it is not
+                exact.
+            InvalidOption: an option is unknown, or its value cannot be used.
         """
         for name in options:
             if name not in _RENDER_OPTIONS:
@@ -258,17 +262,17 @@ class Session(OptionAttributes, ToolList):
         return get_format(format).render(self, RenderOptions(**options))
 
     def request_payload(self, format: FormatName, **options: Unpack[ViewOptions]) -> JsonObject:
-        """The next request as a dict for the provider's SDK; options and errors as `render`."""
+        """Return the next request as a dict for the provider's SDK. Options and errors as for `render`."""
         return self.render(format, **options).payload
 
     def request_body(self, format: FormatName, **options: Unpack[ViewOptions]) -> bytes:
-        """The next request as JSON; options and errors as `render`."""
+        """Return the next request as JSON. Options and errors as for `render`."""
         return self.render(format, **options).body
 
     # Dicts
 
     def to_dict(self) -> JsonObject:
-        """The session as JSON, to be read by `from_dict`; what is unset or empty is left out."""
+        """Return the session as a JSON object that `from_dict` can read; unset and empty values are omitted."""
         result: JsonObject = option_table.settings_with({}, self._settings)
         if self._items:
             result["input"] = [item.to_dict() for item in self._items]
@@ -284,11 +288,11 @@ class Session(OptionAttributes, ToolList):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The session of a dict: options by name, items under `input` (or text), tools under `tools`.
+        """Return the session of a dict: options by name, items (or text) under `input`, tools under `tools`.
 
         Raises:
-            InvalidOption: there is a key that sessions do not have, or an option that cannot be used.
-            InvalidItem: an item cannot be used; the message names its path.
+            InvalidOption: a key is unknown, or an option cannot be used.
+            InvalidItem: an item cannot be used; the message contains its path.
         """
         if not isinstance(data, Mapping):
             raise mismatch(InvalidOption, "the dict of a session", data, "data")
@@ -308,7 +312,7 @@ class Session(OptionAttributes, ToolList):
         return session
 
     def _turns_matter(self) -> bool:
-        """Whether neighbours on one side of the conversation came in different turns; else the items are enough."""
+        """Return whether adjacent items from the same side belong to different turns; if not, the items are enough."""
         sides = [(_is_of_model(item), turn) for item, turn in zip(self._items, self._turns, strict=True)]
         return any(one[0] == other[0] and one[1] != other[1] for one, other in pairwise(sides))
 

@@ -1,4 +1,4 @@
-"""What the store hands out around the values of this layer."""
+"""The values that the store returns, around those of this layer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """An item at its position in a conversation.
+    """An item and its position in a conversation.
 
     Attributes:
         id: the item's id.
-        position: its position, counted over all branches.
+        position: its position, counted across all branches.
         branch: the number of the branch it was added to.
-        turn: which wire message or response it came in; None when it was added on its own.
-        item: the item itself; `isinstance` and `match` tell its class.
-        replayed: whether the write that returned it had happened before, under the same idempotency key.
-        created_at: when it was stored, aware, in UTC; None on a replay.
-        author_id: which person or agent of the application wrote it, where the application says so.
+        turn: the wire message or response it came in; None if it was added on its own.
+        item: the item itself; `isinstance` and `match` distinguish its classes.
+        replayed: whether the write was a repetition of an earlier one with the same idempotency key.
+        created_at: when it was stored; aware, in UTC; None on a replay.
+        author_id: the application's id of the person or program that wrote it, if given.
     """
 
     id: str
@@ -39,7 +39,7 @@ class StoredItem:
 
 
 class StoredAt(NamedTuple):
-    """Where a response was stored: on which branch, and under which number in the conversation."""
+    """Where a response is stored: its branch, and its number in the conversation."""
 
     branch: int
     number: int
@@ -50,12 +50,12 @@ class Branch:
     """A branch of a conversation.
 
     Attributes:
-        number: 0 is the branch that the conversation began with.
+        number: the branch number; the first branch is 0.
         parent: the branch it was forked from; None for branch 0.
         fork_position: the last position it shares with its parent; None for branch 0.
-        head_position: the position of its last item; -1 when it has none.
+        head_position: the position of its last item; -1 if it has none.
         is_active: whether `get_conversation` opens it.
-        created_at: when it was forked, aware, in UTC.
+        created_at: when it was forked; aware, in UTC.
     """
 
     number: int
@@ -68,16 +68,16 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A provider's answer as it is stored: a range of items, and what its request showed.
+    """A stored response: its range of items, and what its request contained.
 
     Attributes:
         number: its number among the conversation's responses, from 0.
         branch: the branch its items were added to.
-        format, model, status, finish_reason, provider_response_id: as the provider reported.
-        input_to: the last position that the request showed; -1 for none.
-        from_position, to_position: its items; `to_position` is less than `from_position` when it had none.
-        view: format and options of the request, where it was recorded.
-        created_at: when it was stored, aware, in UTC.
+        format, model, status, finish_reason, provider_response_id: as reported by the provider.
+        input_to: the last position included in the request; -1 if none.
+        from_position, to_position: the range of its items; without items, `to_position` is less than `from_position`.
+        view: the format and options of the request, if it was recorded.
+        created_at: when it was stored; aware, in UTC.
     """
 
     number: int
@@ -96,15 +96,15 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What `sync_request` did.
+    """The result of `sync_request`.
 
     Attributes:
-        matched: how many items of the client's history were stored already.
+        matched: how many items of the client's history were already stored.
         appended: how many were new.
-        branched_at: the last position at which the histories agree, as `fork(at=)` takes it; None without a new branch.
+        branched_at: the last position at which the histories agree, as for `fork(at=)`; None without a new branch.
         branch: the branch that now has the client's history.
-        items: what was appended.
-        replayed: whether it was done before, under the same idempotency key.
+        items: the appended items.
+        replayed: whether this was a repetition of an earlier call with the same idempotency key.
     """
 
     matched: int
@@ -120,14 +120,14 @@ class SearchResult:
     """An item or a title that matches a search.
 
     Attributes:
-        conversation_id: the conversation it is in.
-        position, branch: where it is there; None for a title.
+        conversation_id: the id of its conversation.
+        position, branch: where the item is; None for a title.
         type: the type of the item, or ``title``.
-        role: of a message.
-        title, user_id: of the conversation.
-        snippet: the piece of its text around the first match, on one line.
-        marks: where in the snippet the matches are, as (start, end) in characters.
-        score: how well it matches, to be compared within one search only.
+        role: the role of a message; None for anything else.
+        title, user_id: those of the conversation.
+        snippet: an excerpt around the first match, on one line.
+        marks: the matches in the snippet, as (start, end) in characters.
+        score: how well it matches; only comparable within one search.
         created_at: when the item was stored, or the conversation created; aware, in UTC.
     """
 
@@ -146,10 +146,10 @@ class SearchResult:
 
 @dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11
 class Page(Generic[T]):
-    """One page of a listing: iterate over it, and pass `next` as ``after=`` to get the next page.
+    """One page of a listing. Iterate over it, and pass `next` as ``after=`` to get the next page.
 
     Attributes:
-        items: what is on the page.
+        items: the items on the page.
         next: where the next page begins; None on the last page.
     """
 
@@ -158,7 +158,7 @@ class Page(Generic[T]):
 
     @classmethod
     def of(cls, rows: Sequence[T], limit: int, name: Callable[[T], str]) -> Page[T]:
-        """The page of at most `limit` rows, of which one more was read; `name` gives the `next` after a row."""
+        """Return a page of at most `limit` rows, of which one more was read; `name` returns the `next` of a row."""
         return cls(rows[:limit], name(rows[limit - 1]) if len(rows) > limit else None)
 
     def __iter__(self) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""Tools: what a model may call, and the handlers behind the names."""
+"""Tools: what a model may call, and the handlers that run the calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tool(TypedObject):
 
     @property
     def key(self) -> str:
-        """The name of the tool, or its type when it has none."""
+        """The name of the tool, or its type if it has no name."""
         name = self.to_object().get("name")
         return name if isinstance(name, str) and name else self.type
 
@@ -39,7 +39,7 @@ class FunctionTool(Tool):
     """A function that the model may call.
 
     Attributes:
-        strict: whether arguments must follow the schema; None is not sent, and providers differ in what they take then.
+        strict: whether arguments must match the schema. None is not sent; the default depends on the provider.
     """
 
     type: Literal["function"] = "function"
@@ -87,7 +87,7 @@ def _schema_in(extras: JsonObject) -> Any:
 
 
 class BuiltinTool(Tool):
-    """A tool that the provider runs, or one that only one provider knows; all its keys are kept."""
+    """A tool run by the provider, or supported by only one provider; all its keys are kept."""
 
     if TYPE_CHECKING:
 
@@ -95,7 +95,7 @@ class BuiltinTool(Tool):
 
 
 def tool_from(value: object, path: str = "tool") -> Tool:
-    """The tool that a dict describes: a function where it says so or names no type, else a built-in tool."""
+    """Return the tool described by a dict: a function if its type is function or missing, otherwise a built-in tool."""
     if isinstance(value, Tool):
         return value
     if not isinstance(value, Mapping):
@@ -110,7 +110,7 @@ def tool_from(value: object, path: str = "tool") -> Tool:
 
 
 def tools_from(values: object, path: str = "tools") -> list[Tool]:
-    """The tools of a registry or list, see `tool_from`."""
+    """Return the tools of a registry or list; see `tool_from`."""
     if isinstance(values, ToolRegistry):
         return list(values.definitions)
     if isinstance(values, str | bytes | Mapping | Tool) or not isinstance(values, Iterable):
@@ -130,7 +130,7 @@ def _tools(value: object, path: str) -> list[Tool]:
 
 
 def with_tools(tools: Sequence[JsonObject], added: Iterable[Tool]) -> list[JsonObject]:
-    """A list of tool definitions with these added; one of the same name is replaced in its place."""
+    """Return a list of tool definitions with these added; a tool with the same name is replaced where it is."""
     result = list(tools)
     indexes = {_key_of(tool): index for index, tool in enumerate(result)}
     for tool in added:
@@ -140,7 +140,7 @@ def with_tools(tools: Sequence[JsonObject], added: Iterable[Tool]) -> list[JsonO
 
 
 def without_tool(tools: Sequence[JsonObject], name: str) -> tuple[list[JsonObject], Tool | None]:
-    """A list of tool definitions without the one of that name (or type), and that one; None when there is none."""
+    """Return a list of tool definitions without the tool of that name (or type), and that tool, or None."""
     for index, definition in enumerate(tools):
         if _key_of(definition) == name:
             return [*tools[:index], *tools[index + 1 :]], tool_from(definition)
@@ -148,7 +148,7 @@ def without_tool(tools: Sequence[JsonObject], name: str) -> tuple[list[JsonObjec
 
 
 def removed_tools(before: Iterable[JsonObject], after: Iterable[JsonObject]) -> list[JsonObject]:
-    """The definitions of one list that another one does not have."""
+    """Return the definitions of one list that are missing from another."""
     kept = set(map(canonical, after))
     return [tool for tool in before if canonical(tool) not in kept]
 
@@ -160,12 +160,12 @@ def _key_of(definition: JsonObject) -> str:
 
 
 class Registration(FunctionTool):
-    """A registered function; calling it with a handler attaches the handler, so that it works as a decorator."""
+    """A registered function. Calling it with a handler attaches the handler, so it can be used as a decorator."""
 
     _registry: ToolRegistry = PrivateAttr()
 
     def __call__(self, handler: H) -> H:
-        """The handler itself, now behind this tool's name."""
+        """Attach the handler to this tool and return it."""
         self._registry.attach(self.name, handler)
         return handler
 
@@ -194,10 +194,10 @@ class ToolRegistry:
         handler: Handler | None = None,
         **extra: Any,
     ) -> Registration:
-        """Register a function, in place of one of the same name; returns its definition, which is also a decorator.
+        """Register a function, replacing one of the same name; return its definition, which is also a decorator.
 
-        A handler is called with the arguments by name when its parameters have the names of the schema's properties
-        (or it takes none, several, or ``**arguments``), and with the whole object of arguments otherwise.
+        A handler is called with keyword arguments if its parameters are named like the properties of the schema (or it
+        takes none, several, or ``**arguments``); otherwise it is called with all arguments as one object.
 
         Raises:
             InvalidOption: the name is empty or not text, or the schema is not a JSON object.
@@ -216,7 +216,7 @@ class ToolRegistry:
         """Set the handler of a registered tool.
 
         Raises:
-            ToolNotFound: no tool of that name is registered.
+            ToolNotFound: no tool with that name is registered.
             InvalidOption: the handler cannot be called.
         """
         if name not in self._definitions:
@@ -226,23 +226,23 @@ class ToolRegistry:
         self._handlers[name] = handler
 
     def handler_for(self, name: str) -> Handler | None:
-        """The handler of that name; None when there is none."""
+        """Return the handler with that name, or None."""
         return self._handlers.get(name)
 
     def definition_for(self, name: str) -> FunctionTool | None:
-        """The definition of that name; None when there is none."""
+        """Return the definition with that name, or None."""
         return self._definitions.get(name)
 
     @property
     def definitions(self) -> list[FunctionTool]:
-        """All definitions, in the order in which they were registered."""
+        """All definitions, in order of registration."""
         return list(self._definitions.values())
 
     def chosen(self, names: Sequence[str]) -> list[FunctionTool]:
-        """The definitions of these names, in this order; all of them without names.
+        """Return the definitions with these names, in this order; all definitions if no names are given.
 
         Raises:
-            ToolNotFound: there is no tool of one of these names.
+            ToolNotFound: there is no tool with one of these names.
         """
         for name in names:
             if name not in list(self._definitions):  # also what has no hash is not there
@@ -251,12 +251,12 @@ class ToolRegistry:
         return [self._definitions[name] for name in names] if names else self.definitions
 
     def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
-        """What the handler of that name returns for these arguments (a dict, or the JSON text of a call).
+        """Call the handler of a tool with these arguments (a dict, or the JSON text of a call); return its result.
 
-        Errors of the handler pass through.
+        Errors raised by the handler are passed on.
 
         Raises:
-            ToolNotFound: there is no handler of that name.
+            ToolNotFound: there is no handler with that name.
             InvalidItem: the arguments are text that is not JSON.
         """
         handler = self._handlers.get(name)
@@ -290,12 +290,12 @@ _default = [ToolRegistry()]
 
 
 def default_registry() -> ToolRegistry:
-    """The registry that `register_tool` fills and that `use_tools` takes from when it is given none."""
+    """Return the registry that `register_tool` adds to and that `use_tools` takes tools from by default."""
     return _default[0]
 
 
 def source_registry(registry: object) -> ToolRegistry:
-    """The registry that tools are taken from; None stands for the default one."""
+    """Return the registry to take tools from; None stands for the default registry."""
     source = default_registry() if registry is None else registry
     if not isinstance(source, ToolRegistry):
         raise mismatch(InvalidOption, "a ToolRegistry", source, "registry")
@@ -310,18 +310,18 @@ def register_tool(
     handler: Handler | None = None,
     **extra: Any,
 ) -> Registration:
-    """Register a function in the default registry, as `ToolRegistry.register` does; also a decorator."""
+    """Register a function in the default registry; see `ToolRegistry.register`. Also a decorator."""
     return default_registry().register(name, description, parameters, strict, handler, **extra)
 
 
 def reset_default_registry() -> ToolRegistry:
-    """Replace the default registry by an empty one; returns it."""
+    """Replace the default registry with an empty one, and return it."""
     _default[0] = ToolRegistry()
     return _default[0]
 
 
 class ToolList:
-    """Methods that add, name and remove tools."""
+    """Methods that add, list and remove tools."""
 
     __slots__ = ("_tools",)
 
@@ -329,12 +329,12 @@ class ToolList:
 
     @property
     def tools(self) -> list[JsonObject]:
-        """The definitions of the tools as dicts, in order."""
+        """The tool definitions as dicts, in order."""
         return list(self._tools)
 
     @property
     def tool_definitions(self) -> list[Tool]:
-        """The definitions of the tools, in order."""
+        """The tool definitions, in order."""
         return [tool_from(tool) for tool in self._tools]
 
     def register_tool(
@@ -345,7 +345,7 @@ class ToolList:
         strict: bool | None = None,
         **extra: Any,
     ) -> FunctionTool:
-        """Add a function, in place of one of the same name; returns its definition.
+        """Add a function, replacing one of the same name; return its definition.
 
         Raises:
             InvalidOption: the name is empty or not text, or the schema is not a JSON object.
@@ -355,7 +355,7 @@ class ToolList:
         return tool
 
     def register_tools(self, tools: ToolRegistry | Iterable[Tool | Mapping[str, Any]]) -> list[Tool]:
-        """Add the tools of a registry or list (functions and built-in ones); returns their definitions.
+        """Add the tools of a registry or list (functions and built-in tools); return their definitions.
 
         Raises:
             InvalidOption: it is neither a registry nor a list of tools.
@@ -365,10 +365,10 @@ class ToolList:
         return result
 
     def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[FunctionTool]:
-        """Add the functions of these names, or all, from a registry (else the default one); returns their definitions.
+        """Add functions of a registry (by default, the default one) by name, or all of them; return their definitions.
 
         Raises:
-            ToolNotFound: the registry has no function of one of these names; nothing was added.
+            ToolNotFound: the registry has no function with one of these names; nothing was added.
             InvalidOption: it is not a registry.
         """
         result = source_registry(registry).chosen(names)
@@ -376,11 +376,11 @@ class ToolList:
         return result
 
     def remove_tool(self, name: str) -> Tool | None:
-        """Remove the tool of that name (or type, if it has no name); returns its definition, None if there is none."""
+        """Remove the tool with that name (or type, if it has no name); return its definition, or None."""
         self._tools, removed = without_tool(self._tools, name)
         return removed
 
     def clear_tools(self) -> list[Tool]:
-        """Remove all tools; returns their definitions."""
+        """Remove all tools; return their definitions."""
         removed, self._tools = self.tool_definitions, []
         return removed

@@ -1,4 +1,4 @@
-"""What an answer used: tokens, as the provider and as threadkeep count them, and what they cost, in nano-USD."""
+"""The usage of a response: tokens, as counted by the provider and by threadkeep, and the cost in nano-USD."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ logger = logging.getLogger("threadkeep")
 
 @dataclass(frozen=True, slots=True)
 class NormalizedUsage:
-    """Token counts that mean the same for every provider; None where the provider does not report one.
+    """Token counts that mean the same for every provider; None if the provider does not report one.
 
     Attributes:
-        input_tokens: all input, what came from or went into the provider's cache included.
-        cached_tokens: of these, read from the cache.
-        cache_write_tokens: of these, written to the cache.
-        output_tokens: all output, reasoning included.
-        reasoning_tokens: of these, reasoning.
+        input_tokens: all input, including what was read from or written to the provider's cache.
+        cached_tokens: input tokens read from the cache.
+        cache_write_tokens: input tokens written to the cache.
+        output_tokens: all output, including reasoning.
+        reasoning_tokens: output tokens of the reasoning.
         total_tokens: input and output.
     """
 
@@ -40,7 +40,7 @@ class NormalizedUsage:
     total_tokens: int | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """The known figures by name."""
+        """Return the known figures by name."""
         return {name: value for name in FIGURES if (value := getattr(self, name)) is not None}
 
 
@@ -50,9 +50,9 @@ _COUNTS: Final = range(10**_DIGITS)
 
 
 def figure(value: object) -> int | None:
-    """A token count: whole numbers of any type, or their texts; None, which is unknown, for everything else.
+    """Return a token count: a whole number of any type, or its text; None (unknown) for anything else.
 
-    A number that cannot be a count (below zero, beyond 18 digits) is logged.
+    A number that cannot be a count (negative, or more than 18 digits) is logged.
     """
     if value.__class__ is int and value in _COUNTS:  # nearly always
         return value
@@ -70,10 +70,10 @@ def figure(value: object) -> int | None:
 
 @dataclass(frozen=True, init=False)
 class Usage:
-    """The tokens of one response in the provider's own way of counting, under one set of names.
+    """The tokens of one response as the provider counts them, under uniform names.
 
     Attributes:
-        raw: the provider's usage object as it came; not part of `to_dict`.
+        raw: the provider's usage object as received; not part of `to_dict`.
         normalized: the figures that mean the same for every provider.
     """
 
@@ -112,12 +112,12 @@ class Usage:
 
     @property
     def cached_tokens(self) -> int | None:
-        """Input tokens that came from the provider's cache."""
+        """Input tokens read from the provider's cache."""
         return figure((self.input_tokens_details or {}).get("cached_tokens"))
 
     @property
     def cache_creation_input_tokens(self) -> int | None:
-        """Input tokens that went into the provider's cache, under the name that some providers use."""
+        """Input tokens written to the provider's cache, under the name used by some providers."""
         return figure((self.input_tokens_details or {}).get("cache_creation_input_tokens"))
 
     @property
@@ -126,7 +126,7 @@ class Usage:
         return figure((self.output_tokens_details or {}).get("reasoning_tokens"))
 
     def _normalized(self) -> NormalizedUsage:
-        """The figures of the same names: right where the provider's totals include their parts."""
+        """Return the figures of the same names: correct if the provider's totals include their parts."""
         written = figure((self.input_tokens_details or {}).get("cache_write_tokens"))
         total = self.total_tokens
         if total is None and self.input_tokens is not None and self.output_tokens is not None:
@@ -141,12 +141,12 @@ class Usage:
         )
 
     def to_dict(self) -> JsonObject:
-        """The figures by name; what the provider did not report is left out, and nothing is computed."""
+        """Return the figures by name; figures that the provider did not report are omitted, and nothing is computed."""
         return {name: json_copy(value, name) for name in _WRITTEN if (value := getattr(self, name)) is not None}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], normalized: NormalizedUsage | None = None) -> Usage:
-        """The usage that `to_dict` wrote; other keys are left out."""
+        """Return the usage written by `to_dict`; other keys are ignored."""
         return cls(**{name: data.get(name) for name in (*_WRITTEN, "reasoning_tokens")}, normalized=normalized)
 
 
@@ -158,17 +158,17 @@ def _details(value: object) -> JsonObject | None:
 
 
 NANO: Final = 10**9
-MAX_COST: Final = 10**15  # a million dollars: no answer costs that, and sums of these fit into 64 bits
-MAX_DIGITS: Final = 18  # before the point, of a number that is a cost or a price
+MAX_COST: Final = 10**15  # a million dollars: no response costs that, and sums of these fit into 64 bits
+MAX_DIGITS: Final = 18  # before the decimal point of a cost or a price
 
-# How costs are computed, whatever the application has set for its own decimals
+# How costs are computed, regardless of the application's own decimal context
 ARITHMETIC: Final = Context(
     prec=28, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, traps=[InvalidOperation, DivisionByZero, Overflow]
 )
 
-# Where providers report what an answer cost, in their usage object -> the nano-USD of one unit
+# Where providers report the cost of a response, in their usage object -> the nano-USD of one unit
 REPORTED: Final = (
-    (("cost_in_usd_ticks",), Decimal("0.1")),   # xAI: ten thousand million ticks are a dollar
+    (("cost_in_usd_ticks",), Decimal("0.1")),   # xAI: ten billion ticks are a dollar
     (("cost", "total_cost"), Decimal(NANO)),    # Perplexity
     (("cost",), Decimal(NANO)),                 # OpenRouter: its credits are dollars
 )  # fmt: skip
@@ -176,26 +176,26 @@ REPORTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer cost, and how that is known."""
+    """The cost of a response, and its source."""
 
     nano: int  # nano-USD
-    price: str  # JSON text for the ledger: where the figure is from (`source`), and the prices it was computed with
+    price: str  # JSON text for the ledger: the `source` of the figure, and the prices it was computed with
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price of your own, in USD for a million tokens.
+    """Your own price of a model, in USD per million tokens.
 
     Attributes:
-        model: the model as the ledger names it; ``*`` stands for any text.
-        input: for input tokens.
-        output: for output tokens, reasoning included.
-        cached: for input that came from the provider's cache; None: as `input`.
-        cache_write: for input that went into the provider's cache; None: as `input`.
-        provider: only for answers of this provider (`provider=` of `add_response`); None: of any.
+        model: the model as named in the ledger; ``*`` matches any text.
+        input: the price of input tokens.
+        output: the price of output tokens, including reasoning.
+        cached: the price of input tokens read from the provider's cache; None: same as `input`.
+        cache_write: the price of input tokens written to the provider's cache; None: same as `input`.
+        provider: only for responses of this provider (`provider=` of `add_response`); None: any provider.
 
     Raises:
-        InvalidOption: a price is not a number from 0 on, or model or provider is not a name.
+        InvalidOption: a price is not a number of at least 0, or the model or provider is not a name.
     """
 
     model: str
@@ -219,15 +219,15 @@ class Price:
                 raise mismatch(InvalidOption, "a number of dollars from 0 on", value, name)
 
     def is_for(self, provider: str | None, model: str) -> bool:
-        """Whether it is the price of that model there."""
+        """Return whether it is the price of that model at that provider."""
         return self.provider in {None, provider} and _pattern(self.model).fullmatch(model) is not None
 
 
 @lru_cache(maxsize=1024)
 def _pattern(model: str) -> re.Pattern[str]:
-    """Only ``*`` is special: there are models called ``claude-sonnet-4-5[1m]``.
+    """Only ``*`` is special: some models are called ``claude-sonnet-4-5[1m]``.
 
-    The text between two of them is matched only once; backtracking would take for ever where there are many.
+    The text between two of them is matched only once; backtracking would take forever if there are many.
     """
     first, *rest = map(re.escape, model.split("*"))
     between = "".join(f"(?>.*?{text})" for text in rest[:-1])
@@ -235,7 +235,7 @@ def _pattern(model: str) -> re.Pattern[str]:
 
 
 def decimal_of(value: object) -> Decimal | None:
-    """A number from 0 on that can be a cost, exactly as it is written; None for everything else."""
+    """Return a non-negative number that can be a cost, exactly as written; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:
@@ -246,15 +246,15 @@ def decimal_of(value: object) -> Decimal | None:
 
 
 def whole_nano(amount: Decimal) -> int | None:
-    """An amount of nano-USD as it is stored: a half goes to the even number; None, and logged, beyond any real cost."""
+    """Return nano-USD as stored, rounded half to even; None (and a log message) if no real cost can be that high."""
     if amount < MAX_COST:
         return int(amount.to_integral_value(ROUND_HALF_EVEN))
-    logger.warning("No answer costs %s USD; this figure is left out.", f"{amount / NANO:,.0f}")
+    logger.warning("No response costs %s USD; this figure is left out.", f"{amount / NANO:,.0f}")
     return None
 
 
 def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
-    """The nano-USD that the provider itself reports in its usage object; None where it reports none."""
+    """Return the cost in nano-USD that the provider reports in its usage object, or None."""
     if not usage:
         return None
     for keys, unit in REPORTED:
@@ -268,9 +268,9 @@ def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
 
 
 def _billed_elsewhere(usage: Mapping[str, Any]) -> Decimal | None:
-    """What another provider bills besides the reported cost, in dollars; None where that is unknown.
+    """Return what another provider bills in addition to the reported cost, in dollars; None if unknown.
 
-    OpenRouter's `cost` is its fee only where the application brings its own key for the provider behind it.
+    OpenRouter's `cost` is only its fee if the application uses its own key for the provider behind it.
     """
     if usage.get("is_byok") is not True:
         return Decimal(0)

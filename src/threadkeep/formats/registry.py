@@ -1,6 +1,6 @@
 """Wire formats by name: pure functions between conversations and the JSON of providers.
 
-Importing this loads none of them; a format is loaded when it is first asked for. A new format is a package of its own
+Importing this loads none of them; a format is loaded when it is first requested. A new format is a package of its own
 in this folder, with a `FORMAT` in its ``__init__``, and one line here; docs/architecture.md lists what else has a row
 for each format.
 
@@ -29,10 +29,10 @@ NAMES: Final[tuple[FormatName, ...]] = get_args(FormatName)
 
 
 def get_format(name: FormatName) -> Format:
-    """The wire format of that name.
+    """Return the wire format with that name.
 
     Raises:
-        UnknownFormat: no format has that name.
+        UnknownFormat: there is no format with that name.
     """
     return table.get_format(name)
 

@@ -1,13 +1,15 @@
-"""The faces for asyncio: the methods of Store and Conversation, awaited.
+"""The interface for asyncio: the methods of Store and Conversation as coroutines.
 
-A method is written once, as blocking code. Here it runs so that the event loop is not blocked: in a greenlet, where
-SQLAlchemy's async drivers switch to the loop whenever they wait; on SQLite as a whole in a worker thread, which is
-faster than a switch for each statement.
+Each method is written once, as blocking code. Here it runs without blocking the event loop: in a greenlet, where
+SQLAlchemy's async drivers switch to the loop whenever they wait, or, on SQLite, in a worker thread, which is faster
+than a switch for each statement.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial, wraps
@@ -34,6 +36,7 @@ from threadkeep.store.transactions import CANCELLED
 
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 Method: TypeAlias = Callable[Concatenate[Any, P], T]
 AsyncMethod: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
@@ -42,16 +45,16 @@ class Runner(Protocol):
     """Runs blocking code without blocking the event loop."""
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function; returns what it returns."""
+        """Call the function and return its result."""
 
 
 async def run_in_greenlet(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function in a greenlet: what it awaits inside the drivers of SQLAlchemy is awaited by the event loop."""
+    """Call a function in a greenlet: whatever SQLAlchemy's drivers await inside it is awaited by the event loop."""
     return await greenlet_spawn(partial(function, *args, **kwargs))
 
 
 async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function in a worker thread; when the task is cancelled, it stops before its next transaction."""
+    """Call a function in a worker thread; if the task is cancelled, it stops before its next transaction."""
     cancelled, context = Event(), copy_context()
     context.run(CANCELLED.set, cancelled)
     call: Callable[[], T] = partial(function, *args, **kwargs)
@@ -62,10 +65,24 @@ async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.
         raise
 
 
-def awaited(method: Method[P, T]) -> AsyncMethod[P, T]:
-    """The method as a coroutine, with its signature and docstring."""
+def like(method: Callable[..., Any]) -> Callable[[C], C]:
+    """Like `functools.wraps`, with the names of the asyncio classes in the qualified name and the return annotation."""
 
-    @wraps(method)
+    def decorate(call: C) -> C:
+        signature: Any = inspect.signature(method)
+        result = re.sub(r"\b(Store|Conversation|Recorder)\b", r"Async\1", signature.return_annotation)
+        wrapper: Any = wraps(method)(call)
+        wrapper.__qualname__ = f"Async{method.__qualname__}"
+        wrapper.__signature__ = signature.replace(return_annotation=result)
+        return call
+
+    return decorate
+
+
+def awaited(method: Method[P, T]) -> AsyncMethod[P, T]:
+    """Return the method as a coroutine function, with its signature and docstring."""
+
+    @like(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await self._call(method, self._sync, *args, **kwargs)
         return result
@@ -80,9 +97,9 @@ def awaited_face(method: Method[P, Page[Conversation]]) -> AsyncMethod[P, Page[A
 @overload
 def awaited_face(method: Method[P, Store]) -> AsyncMethod[P, AsyncStore]: ...
 def awaited_face(method: Method[P, Any]) -> AsyncMethod[P, Any]:
-    """Like `awaited`, for methods that return conversations or stores: the coroutine returns those for asyncio."""
+    """Like `awaited`, for methods that return conversations or stores: the coroutine returns the asyncio versions."""
 
-    @wraps(method)
+    @like(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._wrap(await self._call(method, self._sync, *args, **kwargs))
 
@@ -90,9 +107,9 @@ def awaited_face(method: Method[P, Any]) -> AsyncMethod[P, Any]:
 
 
 def recording(method: Method[P, Recorder]) -> Callable[Concatenate[Any, P], AsyncRecorder]:
-    """The method that makes a recorder, which asks the database for nothing; it makes the async kind."""
+    """Like `awaited_face`, for the method that creates a recorder, which does not query the database."""
 
-    @wraps(method)
+    @like(method)
     def make(self: AsyncConversation, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRecorder:
         return AsyncRecorder(method(self._sync, *args, **kwargs)._writer, self._call)
 
@@ -100,10 +117,10 @@ def recording(method: Method[P, Recorder]) -> Callable[Concatenate[Any, P], Asyn
 
 
 class AsyncStore:
-    """Conversations in a database; the methods of `Store` as coroutines.
+    """A database of conversations; has the methods of `Store` as coroutines.
 
-    The database is opened when the first method is awaited, or on ``async with``: errors as `Store`. On SQLite each
-    method runs as a whole in a worker thread; on PostgreSQL and MySQL in an async driver.
+    The database is opened by ``async with``, or when the first method is awaited; errors as for `Store`. On SQLite,
+    each method runs in a worker thread; on PostgreSQL and MySQL, in an async driver.
     """
 
     def __init__(
@@ -163,27 +180,27 @@ class AsyncStore:
     create_tenant = awaited_face(Store.create_tenant)
     delete_tenant = awaited(Store.delete_tenant)
 
-    @wraps(Store.find_conversation)
+    @like(Store.find_conversation)
     async def find_conversation(self, *, external_id: str) -> AsyncConversation | None:  # noqa: D102 - Store.find_conversation's
         conversation = await self._call(self._sync.find_conversation, external_id=external_id)
         return None if conversation is None else AsyncConversation(conversation, self._run)
 
     def for_user(self, user_id: str) -> AsyncStore:
-        """This store, for the conversations of one user only; the database is not asked."""
+        """Return this store, limited to the conversations of one user. Does not query the database."""
         return self._sibling(self._sync.for_user(user_id))
 
     def within(self, host: AsyncConnection | AsyncSession | async_scoped_session[Any]) -> AsyncStore:
-        """This store, inside the caller's transaction: each method happens whole or not at all, and none commits.
+        """Return this store within the caller's transaction. Its methods are all-or-nothing, and never commit.
 
         Raises:
-            InvalidOption: it is not a connection or session of SQLAlchemy's for asyncio.
+            InvalidOption: `host` is not an asyncio connection or session of SQLAlchemy.
         """
         store = self._sibling(self._sync._within(async_host_connection(host)))
         store._run = run_in_greenlet
         return store
 
     async def _open(self) -> None:
-        """Open the database, the way the store that has its engine does."""
+        """Open the database in the same way as the store that owns the engine."""
         await self._root._run(self._sync._root.open)
 
     async def _call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -205,9 +222,9 @@ class AsyncStore:
 
 
 class AsyncConversation(ConversationAttributes):
-    """A conversation in the database; the methods of `Conversation` as coroutines.
+    """A stored conversation; has the methods of `Conversation` as coroutines.
 
-    Made by an AsyncStore.
+    Created by an AsyncStore.
     """
 
     def __init__(self, sync: Conversation, run: Runner) -> None:
@@ -259,7 +276,7 @@ class AsyncConversation(ConversationAttributes):
     async def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
     @overload
     async def usage(self, *, by: Sequence[UsageKey] | UsageKey) -> list[UsageRow]: ...
-    @wraps(Conversation.usage)
+    @like(Conversation.usage)
     async def usage(self, *, by: Sequence[UsageKey] | UsageKey = ()) -> UsageRow | list[UsageRow]:  # noqa: D102 - Conversation.usage's
         return await self._call(self._sync.usage, by=by)
 
@@ -272,9 +289,9 @@ class AsyncConversation(ConversationAttributes):
 
 
 class AsyncRecorder(RecorderAttributes):
-    """Stores a streamed response while it comes: an async context manager, made by `AsyncConversation.stream_response`.
+    """Stores a streamed response while it arrives: an async context manager, from `AsyncConversation.stream_response`.
 
-    Like `Recorder`; the end is written also when the task is cancelled.
+    Like `Recorder`; the end of the response is also stored if the task is cancelled.
     """
 
     def __init__(self, writer: StreamWriter, run: Runner) -> None:
@@ -305,13 +322,13 @@ class AsyncRecorder(RecorderAttributes):
             note_failure(error, failure)
 
     async def feed(self, event: Any) -> None:
-        """Take in the next event of the provider; arguments and errors as `Recorder.feed`."""
+        """Take the provider's next event. Arguments and errors as for `Recorder.feed`."""
         async with self._lock:
             if self._writer.take(event):
                 await self._run(self._writer.flush)
 
     async def cancel(self) -> None:
-        """End the response here, as `cancelled`; what has arrived is kept. Errors as `Recorder.cancel`."""
+        """End the response as `cancelled`; what has arrived is kept. Errors as for `Recorder.cancel`."""
         await _uninterrupted(self._end(is_cancelled=True))
 
     async def _end(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
@@ -328,9 +345,9 @@ class AsyncRecorder(RecorderAttributes):
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for work that is not to be cancelled with the task, however often that happens meanwhile.
+    """Wait for work that must not be cancelled with the task, no matter how often the task is cancelled meanwhile.
 
-    Web frameworks cancel again and again at every await until a task has ended.
+    Web frameworks cancel a task again at every await until it has ended.
     """
     task, interruption = asyncio.ensure_future(work), None
     while not task.done():

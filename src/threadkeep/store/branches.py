@@ -64,8 +64,7 @@ def list_branches(handle: Handle, after: int | str | None, limit: int) -> Page[B
         if last < 0:
             page.append(Branch(0, None, None, row.head_position, is_active=active == 0, created_at=row.created_at))
         limit = size + 1 - len(page)
-        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": max(last, 0), "limit": limit}
-        for branch in connection.execute(branches_of(), parameters):
+        for branch in connection.execute(branches_of(), ref.parameters(after=max(last, 0), limit=limit)):
             place = (branch.number, branch.parent, branch.fork_position, branch.head_position)
             page.append(Branch(*place, is_active=active == branch.number, created_at=branch.created_at))
         return page

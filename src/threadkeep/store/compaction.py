@@ -1,4 +1,4 @@
-"""Compaction: an item that stands for the items before it, and the item that undoes it. No row is changed."""
+"""Compaction: an item that replaces the items before it, and the item that undoes it. No row is changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from threadkeep.store.validation import MAX_POSITION, whole_number
 
 
 def compact(handle: Handle, upto: int | None, summary: object, item: object, options: AppendOptions) -> StoredItem:
-    """Let a summary or a provider's compaction item stand for earlier items; see `Conversation.compact`."""
+    """Replace earlier items with a summary or a provider's compaction item; see `Conversation.compact`."""
     position = None if upto is None else whole_number("upto", upto, MAX_POSITION)
     return _append(handle, "compact", _compaction_item(summary, item), position, options)
 
@@ -38,7 +38,7 @@ def undo_compaction(handle: Handle, options: AppendOptions) -> StoredItem:
 def _append(
     handle: Handle, method: str, item: JsonObject | None, upto: int | None, options: AppendOptions
 ) -> StoredItem:
-    """Append a compaction (`upto` None: of all that is there), or without an item what undoes the last one."""
+    """Append a compaction (`upto` None: of everything) or, without an item, the undoing of the last one."""
     ref, check = handle.ref, head_check(options)
     key = idempotency_key(options, method, {"item": item, "upto": upto})
 
@@ -61,7 +61,7 @@ def _append(
 
 
 def _compaction_item(summary: object, item: object) -> JsonObject:
-    """The item of a compaction: a summary, or a provider's item."""
+    """Return the item of a compaction: a summary, or a provider's item."""
     if (summary is None) is (item is None):
         raise InvalidOption("Give either summary= (text) or item= (a provider's compaction item).")
     if summary is not None:
@@ -80,7 +80,7 @@ def _read_before(connection: Connection, ref: BranchRef, reservation: Reservatio
 
 
 def _last_covered(entries: Sequence[Entry], upto: int | None) -> int:
-    """The last position that is covered: no turn is cut, and no call is parted from its output."""
+    """Return the last compacted position; turns are not split, and neither are calls and their outputs."""
     covered = between_turns(entries, upto)
     if covered is None:
         where = "" if upto is None else f" up to position {upto}"

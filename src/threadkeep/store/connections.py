@@ -20,15 +20,15 @@ from threadkeep.errors import PoolExhausted
 
 T = TypeVar("T")
 
-REFUSED_SECONDS: Final = 10.0  # how long a server is asked for a connection that answered before
-# How PostgreSQL shows a row that it refuses
+REFUSED_SECONDS: Final = 10.0  # how long to retry a server that has responded before
+# How PostgreSQL shows a row that it rejects
 _FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
 # What this process inherited when it was forked: kept, because connections that nobody holds are closed
 _INHERITED: Final[list[object]] = []
 
 
 def sleep(seconds: float) -> None:
-    """Wait without blocking an event loop that waits for this code."""
+    """Wait without blocking the event loop."""
     if in_greenlet():
         await_only(asyncio.sleep(seconds))
     else:
@@ -85,12 +85,12 @@ class Connections:
         return result
 
     def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the pooled connections."""
         while self._free:
             self._free.pop().close()
 
     def _connect(self) -> Connection:
-        """A connection. A server that answered before, and refuses now, is restarting, and asked again for a while.
+        """Return a connection. A server that responded before and now refuses is restarting, so it is retried.
 
         Raises:
             PoolExhausted: all connections are in use.

@@ -18,17 +18,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
-from threadkeep.store import (
-    branches,
-    compaction,
-    importing,
-    ledger,
-    rendering,
-    responses,
-    stored_responses,
-    updates,
-    usage,
-)
+from threadkeep.store import branches, compaction, importing, ledger, rendering, responses, updates, usage
 from threadkeep.store import items as _items
 from threadkeep.store.context_caches import planning
 from threadkeep.store.handle import ConversationAttributes, Handle
@@ -41,57 +31,58 @@ from threadkeep.store.streaming.recorder import LEASE_SECONDS, Recorder, stream_
 
 
 class Conversation(ConversationAttributes):
-    """A conversation in the database, pinned to one of its branches.
+    """A stored conversation, on one of its branches.
 
-    Made by a Store. It reads what is new when it renders, and keeps what it has read. It is best to have one handle for
-    each thread or task; a shared one may read things twice.
+    Created by a Store. It keeps the items it has read and, for each request, only reads new ones. Open the conversation
+    separately in each thread or task; a shared object may read items twice.
     """
 
     def __init__(self, handle: Handle, *, replayed: bool = False) -> None:
         self._handle, self.replayed = handle, replayed
 
     def user(self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]) -> StoredItem:
-        """Append a user message: text, a content part, a dict, or a list of them.
+        """Append a user message: text, a content part, a dict, or a list of these.
 
-        Options: `idempotency_key` (the same key and content writes once), `expected_head` (the position where the
-        branch must end, -1: empty), and `on_conflict` ("raise", "append" or "branch"), for when it ends elsewhere or
-        a response is in progress there, which "append" ends.
+        Options: `idempotency_key` (a repeated call with the same key and content writes nothing), `expected_head` (the
+        position where the branch must end; -1 if empty), and `on_conflict` ("raise", "append" or "branch"), which
+        decides what happens if the branch ends elsewhere or a response is in progress on it. "append" ends that
+        response.
 
         Raises:
             InvalidItem, InvalidOption: the content or an option cannot be used.
-            NotFound: the conversation was deleted, or belongs to somebody else.
-            HeadConflict, ResponseInProgress: it cannot be appended there, and `on_conflict` is "raise".
-            IdempotencyConflict: the key was used with other content.
-            TooLarge: a value is over a limit. In each case nothing was written.
+            NotFound: the conversation was deleted, or belongs to someone else.
+            HeadConflict, ResponseInProgress: the branch has changed or is in use, and `on_conflict` is "raise".
+            IdempotencyConflict: the key was used before with different content.
+            TooLarge: a value exceeds a limit. In all of these cases, nothing was written.
         """
         return _items.append_message(self._handle, "user", content, options, author_id)
 
     def assistant(
         self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]
     ) -> StoredItem:
-        """Append an assistant message; a text becomes `output_text`. Options and errors as `user`."""
+        """Append an assistant message; text becomes `output_text`. Options and errors as for `user`."""
         return _items.append_message(self._handle, "assistant", content, options, author_id)
 
     def system(self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]) -> StoredItem:
-        """Append a system message. Options and errors as `user`."""
+        """Append a system message. Options and errors as for `user`."""
         return _items.append_message(self._handle, "system", content, options, author_id)
 
     def developer(
         self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]
     ) -> StoredItem:
-        """Append a developer message. Options and errors as `user`."""
+        """Append a developer message. Options and errors as for `user`."""
         return _items.append_message(self._handle, "developer", content, options, author_id)
 
     def add_item(
         self, item: ItemInput, *, author_id: str | None = None, **options: Unpack[AppendOptions]
     ) -> StoredItem:
-        """Append an item of any type: a typed item, or a dict of Open Responses. Options and errors as `user`."""
+        """Append an item of any type: a typed item, or an Open Responses dict. Options and errors as for `user`."""
         return _items.append_item(self._handle, item, options, author_id)
 
     def add_items(
         self, items: Iterable[ItemInput], *, author_id: str | None = None, **options: Unpack[AppendOptions]
     ) -> list[StoredItem]:
-        """Append several items, all or none; options and errors as `user`."""
+        """Append several items, all or none. Options and errors as for `user`."""
         return _items.append_items(self._handle, items, options, author_id)
 
     def add_function_call_output(
@@ -103,29 +94,30 @@ class Conversation(ConversationAttributes):
         status: str | None = None,
         **options: Unpack[AppendOptions],
     ) -> StoredItem:
-        """Append what a called function returned: text or content parts (`result` is another name of `output`).
+        """Append the result of a function call: text or content parts (`result` is an alias of `output`).
 
-        Options (`idempotency_key`, `expected_head`, `on_conflict`) and errors as `user`.
+        Options (`idempotency_key`, `expected_head`, `on_conflict`) and errors as for `user`.
         """
         return _items.append_call_output(self._handle, call_id, output, result, status, options)
 
     def add_input(self, turns: Any, format: FormatName, **options: Unpack[AppendOptions]) -> list[StoredItem]:
-        """Append a provider's turns (messages, contents, items): user turns, tool results, as they stand in a request.
+        """Append turns in a provider's format (messages, contents, items), such as user turns and tool results.
 
-        Outputs that do not name their call go to the open calls of the stored history. Options and errors as `user`.
+        Outputs that do not name their call are matched with the open calls of the stored history. Options and errors as
+        for `user`.
         """
         return importing.add_input(self._handle, turns, format, options)
 
     def sync_request(self, payload: Any, format: FormatName, **options: Unpack[AppendOptions]) -> SyncResult:
-        """Append what is new in the history of a request that a client holds itself; nothing where it only echoes.
+        """Append only what is new in the history of a request from a client that keeps its own history.
 
-        Histories are compared by what their turns say, not by ids, marks, borders or reasoning. Of a history that was
-        cut at its beginning only what is new is appended; one that differs goes on a branch of its own, which
-        `branch` of the result names (this handle stays). Instructions and settings stay as they are stored.
-        Options and errors as `user`.
+        Histories are compared by the content of their turns, not by ids, cache marks, turn boundaries or reasoning. If
+        the client cut off the beginning of the history, only what is new is appended. A history that differs goes to a
+        new branch, named by `branch` of the result; this conversation stays on its branch. The stored instructions and
+        settings are not changed. Options and errors as for `user`.
 
         Raises:
-            UnknownFormat, CannotParse: it is no request.
+            UnknownFormat, CannotParse: the payload is not a request in that format.
         """
         return sync.sync_request(self._handle, payload, format, options)
 
@@ -142,16 +134,16 @@ class Conversation(ConversationAttributes):
         latency_ms: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Append a provider's answer in one transaction: items, response, raw body, and a row of the usage ledger.
+        """Append a provider's response in one transaction: items, response, raw body, and a row in the usage ledger.
 
-        `body` is a dict, JSON text, or an object of the provider's SDK; `rendered` is the request it answers. With an
-        `idempotency_key` (one for each answer, such as its id) the same answer is stored once. Where the branch does
-        not end at `expected_head`, `on_conflict` says what happens: "raise", "append" all the same, or on a new
-        "branch".
+        `body` is a dict, JSON text, or an object from the provider's SDK; `rendered` is the request it responds to.
+        With an `idempotency_key` (one per response, such as its id), the same response is only stored once.
+        `on_conflict` decides what happens if the branch does not end at `expected_head`: "raise", "append" anyway, or
+        append to a new "branch".
 
         Raises:
-            ProviderError: the body is an error; its ledger row is written.
-            HeadConflict, ResponseInProgress: it cannot be appended there; the ledger row is written.
+            ProviderError: the body is an error; its ledger row was written.
+            HeadConflict, ResponseInProgress: the branch has changed or is in use; the ledger row was written.
             UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
         """
         options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
@@ -171,13 +163,13 @@ class Conversation(ConversationAttributes):
         headers: Mapping[str, str] | None = None,
         lease: float = LEASE_SECONDS,
     ) -> Recorder:
-        """A recorder of a streamed answer: a context manager whose `feed` takes each of the provider's events.
+        """Return a recorder for a streamed response: a context manager with `feed`, which takes the provider's events.
 
-        At the end of the `with` statement the response is written like that of `add_response`, with its status
-        (`completed`, `incomplete`, `cancelled`, `failed`), and is in `.response`. Latency is measured unless told.
-        The recorder renews its lease by itself; when nothing was heard of it for `lease` seconds, the next writer may
-        end the response. A branch has one in progress: `on_conflict` says what to do about another one, "append" ends
-        that one. Other options as `add_response`.
+        When the `with` statement ends, the response is stored as by `add_response`, with its status (`completed`,
+        `incomplete`, `cancelled` or `failed`), and is available as `.response`. Latency is measured unless `latency_ms`
+        is given. The recorder renews its lease automatically. If it stops doing so for `lease` seconds, the next writer
+        may end the response. A branch can have only one response in progress; if there is another one, `on_conflict`
+        decides, and "append" ends it. Other options as for `add_response`.
 
         Raises:
             ResponseInProgress, HeadConflict, UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: on entering.
@@ -197,7 +189,7 @@ class Conversation(ConversationAttributes):
         latency_ms: float | None = None,
         idempotency_key: str | None = None,
     ) -> None:
-        """Write down a call that gave no response (a timeout, say): one row of the usage ledger.
+        """Record a call that did not return a response, such as a timeout, as a row in the usage ledger.
 
         Raises:
             UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
@@ -208,45 +200,53 @@ class Conversation(ConversationAttributes):
     def compact(
         self, *, upto: int | None = None, summary: str | None = None, item: Any = None, **options: Unpack[AppendOptions]
     ) -> StoredItem:
-        """Let a summary stand for the items up to a position (None: all), from the next request on; nothing is deleted.
+        """Replace the items up to a position (None: all) with a summary in future requests. Nothing is deleted.
 
-        `item` is a provider's own compaction item, which counts for its own format. A turn is covered whole or not at
-        all, and so are calls and their outputs: the item says (`upto`) where it really ends. `transcript` still shows
-        everything, `undo_compaction` takes the last one back. Options as for `user`.
+        `item` is a provider's own compaction item, used in requests in its format. Turns are compacted as a whole, and
+        so are calls with their outputs; `upto` of the returned item says where the summary actually ends. `transcript`
+        still returns all items, and `undo_compaction` reverts the last compaction. Options as for `user`.
 
         Raises:
-            InvalidOption, InvalidItem: there is nothing to compact, or not one of summary and item.
+            InvalidOption, InvalidItem: there is nothing to compact, or not exactly one of `summary` and `item` is
+                given.
             NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: nothing was written.
         """
         return compaction.compact(self._handle, upto, summary, item, options)
 
     def undo_compaction(self, **options: Unpack[AppendOptions]) -> StoredItem:
-        """Take the last compaction back; options as for `user`.
+        """Revert the last compaction. Options as for `user`.
 
         Raises:
-            InvalidOption: there is none.
+            InvalidOption: there is no compaction.
         """
         return compaction.undo_compaction(self._handle, options)
 
     def render(self, format: FormatName, **view: Unpack[ViewOptions]) -> Rendered:
-        """Render the next request for a provider, with its losses and repairs; reads only what is new.
+        """Render the next request for a provider, with its losses and repairs. Only reads what is new.
 
-        In `view`: `strict` (raise LossError instead of reporting losses), and what docs/views.md tells: `upto`,
-        `window`, `vision`, `reasoning`, `cache`, `dynamic_context`, `dynamic_context_at`, `dialect`, `server_state`.
+        `view` can contain `strict` (raise LossError instead of reporting losses), `upto`, `window`, `vision`,
+        `reasoning`, `cache`, `dynamic_context`, `dynamic_context_at`, `dialect` and `server_state`: see `ViewOptions`,
+        and the page Views of the documentation.
 
         Raises:
-            UnknownFormat, InvalidOption, NotFound: it cannot be read.
-            CannotRender: the provider would refuse any request made of this conversation.
+            UnknownFormat, InvalidOption, NotFound: the format, an option or the conversation cannot be used.
+            CannotRender: the provider would reject any request rendered from this conversation.
             LossError: `strict` is set and the request is not exact.
         """
         return rendering.render(self._handle, format, view)
 
     def request_payload(self, format: FormatName, **view: Unpack[ViewOptions]) -> JsonObject:
-        """The next request as a dict for the provider's SDK. Options (`strict`, `upto` …) and errors as `render`."""
+        """Return the next request as a dict for the provider's SDK.
+
+        Options (`strict`, `upto` …) and errors as for `render`.
+        """
         return rendering.render(self._handle, format, view).payload
 
     def request_body(self, format: FormatName, **view: Unpack[ViewOptions]) -> bytes:
-        """The next request as JSON, UTF-8: the fast way. Options (`strict`, `upto` …) and errors as `render`."""
+        """Return the next request as JSON in UTF-8, which is the fastest way.
+
+        Options (`strict`, `upto` …) and errors as for `render`.
+        """
         return rendering.render(self._handle, format, view).body
 
     def plan_context_cache(
@@ -259,14 +259,14 @@ class Conversation(ConversationAttributes):
         lease: float | timedelta = planning.CLAIM_SECONDS,
         **view: Unpack[ViewOptions],
     ) -> CachePlan:
-        """What to do about an explicit cache of what requests repeat (Gemini's `cachedContent`): see `CachePlan`.
+        """Plan an explicit cache (Gemini's `cachedContent`) of what requests have in common; return a `CachePlan`.
 
-        A cache is worth its making when `threshold` or more tokens of the newest request stood outside a cache
-        (-1: never); it then holds everything but the last turn. `dynamic_tokens` of them were the dynamic context's,
-        where you know. All conversations of the tenant that begin alike share a cache, within one `account` (your name
-        for a project or key of the provider). Whoever is told to create one has claimed it for `lease` seconds; the
-        others wait. `ttl` is how long the cache is to live, in seconds. `view` are options as for `render`, which the
-        requests must have, too.
+        A new cache is worthwhile if at least `threshold` tokens of the latest request were not cached (-1: never). It
+        then holds everything except the last turn. `dynamic_tokens` is the number of these tokens that belong to the
+        dynamic context, if you know it. All conversations of the tenant that begin alike share a cache, within one
+        `account` (your name for a project or API key of the provider). A worker that is told to create a cache has a
+        claim on it for `lease` seconds, while the others wait. `ttl` is the lifetime of the cache in seconds. `view`
+        takes the options of `render`; use the same ones for the requests.
 
         Raises:
             InvalidOption, UnknownFormat: the provider has no such caches, or an option cannot be used.
@@ -278,23 +278,24 @@ class Conversation(ConversationAttributes):
     def record_context_cache(
         self, plan: CachePlan, *, name: str | None, expires_at: datetime | str | None = None
     ) -> CachePlan:
-        """Say what became of a plan to create a cache: its `name`, or None when it could not be created.
+        """Record the outcome of a plan: the `name` of the new cache, or None if it could not be created.
 
-        `expires_at` is what the provider says (text or datetime), else the time that was planned. From now on requests
-        with `cache="auto"` name the cache. Returns what holds now; delete the names in its `delete` at the provider.
+        `expires_at` is the time the provider returned (text or datetime); by default, the planned time. From then on,
+        requests with `cache="auto"` use the cache. Returns the resulting plan; delete the caches listed in its `delete`
+        at the provider.
 
         Raises:
-            InvalidOption: it is no such plan, or a value cannot be used.
-            NotFound: the conversation is gone.
+            InvalidOption: it is not a plan to create a cache, or a value cannot be used.
+            NotFound: the conversation was deleted.
         """
         return planning.record_context_cache(self._handle, plan, name, expires_at)
 
     def session(self) -> Session:
-        """A detached copy: options, tools and the items of this branch."""
+        """Return a detached copy: options, tools and the items of this branch."""
         return rendering.detach(self._handle)
 
     def clone_config(self) -> Session:
-        """A detached session with the same options and tools, without items."""
+        """Return a detached session with the same options and tools, without items."""
         return rendering.clone_config(self._handle)
 
     def items(
@@ -305,75 +306,82 @@ class Conversation(ConversationAttributes):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
     ) -> Page[StoredItem]:
-        """A page of this branch's items: those after or before a position (exclusive), oldest or newest first."""
+        """Return a page of this branch's items: those after or before a position (exclusive), oldest or newest first.
+
+        Raises:
+            InvalidOption: an argument cannot be used.
+        """
         return _items.list_items(self._handle, before, after, limit, order)
 
     def get_item(self, position: int) -> StoredItem:
-        """The item at a position of this branch.
+        """Return the item at a position of this branch.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no item at that position.
         """
         return _items.get_item(self._handle, position)
 
     def transcript(self) -> list[StoredItem]:
-        """All items of this branch, in order."""
+        """Return all items of this branch, in order."""
         return _items.list_all_items(self._handle)
 
     def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
-        """A page of the responses of all branches, oldest first."""
-        return stored_responses.list_responses(self._handle, after, limit)
+        """Return a page of the responses on all branches, oldest first."""
+        return responses.list_responses(self._handle, after, limit)
 
     def response_body(self, number: int) -> bytes:
-        """The raw body of a response.
+        """Return the raw body of a response.
 
         Raises:
-            NotFound: there is none, or it has expired.
+            NotFound: there is no such body, or it was removed by `retain`.
         """
-        return stored_responses.read_body(self._handle, number)
+        return responses.read_body(self._handle, number)
 
     @overload
     def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
     @overload
     def usage(self, *, by: Sequence[UsageKey] | UsageKey) -> list[UsageRow]: ...
     def usage(self, *, by: Sequence[UsageKey] | UsageKey = ()) -> UsageRow | list[UsageRow]:
-        """What this conversation used: one UsageRow, or with `by` ("response", "model", "day" …) a list of them."""
+        """Return the usage of this conversation.
+
+        Without `by`, the result is a single UsageRow; with `by` ("response", "model", "day" …), a list of them.
+        """
         return usage.usage_of_conversation(self._handle, by)
 
     def fork(self, at: int | None = None, *, before: int | None = None, idempotency_key: str | None = None) -> Self:
-        """A handle on a new branch with the items up to and including a position (default: all; -1: none).
+        """Create a branch with the items up to and including a position (default: all; -1: none), and return it.
 
-        With `before` it has the items before that position, which belongs to an item of this branch.
+        With `before`, the branch contains the items before that position of this branch.
 
         Raises:
             NotFound: this branch has no such position.
-            InvalidOption: `at` and `before` are both given.
+            InvalidOption: both `at` and `before` are given.
         """
         conversation, is_replayed = branches.fork(self._handle, at, before, idempotency_key)
         return self._on(conversation, replayed=is_replayed)
 
     def on_branch(self, number: int) -> Self:
-        """A handle on another branch.
+        """Return the conversation on another branch.
 
         Raises:
-            NotFound: there is none of that number.
+            NotFound: there is no branch with that number.
         """
         return self._on(branches.open_branch(self._handle, number))
 
     def branches(self, *, after: int | str | None = None, limit: int = 100) -> Page[Branch]:
-        """A page of the conversation's branches."""
+        """Return a page of the conversation's branches."""
         return branches.list_branches(self._handle, after, limit)
 
     def set_active_branch(self, number: int, *, idempotency_key: str | None = None) -> None:
-        """Make a branch the one that `get_conversation` opens.
+        """Choose the branch that `get_conversation` opens.
 
         Raises:
-            NotFound: there is none of that number.
+            NotFound: there is no branch with that number.
         """
         updates.set_active_branch(self._handle, number, idempotency_key)
 
     def update(self, *, idempotency_key: str | None = None, **options: Unpack[UpdateOptions]) -> None:
-        """Change session options (None takes one out), `title`, `labels` (all of them), `user_id` or `external_id`.
+        """Change session options (None removes one), `title`, `labels` (all at once), `user_id` or `external_id`.
 
         Raises:
             InvalidOption: an option is unknown or cannot be used; nothing was written.
@@ -389,7 +397,7 @@ class Conversation(ConversationAttributes):
         description: str | None = None,
         idempotency_key: str | None = None,
     ) -> None:
-        """Ask for answers that are JSON of this schema. Errors as `update`."""
+        """Ask for responses in JSON that match this schema. Errors as for `update`."""
         options = {"name": name, "strict": strict, "description": description}
         updates.request_json(self._handle, schema, options, idempotency_key)
 
@@ -401,7 +409,10 @@ class Conversation(ConversationAttributes):
         budget_tokens: int | None = None,
         idempotency_key: str | None = None,
     ) -> None:
-        """Ask for reasoning of an effort or within a budget; ``think(False)`` takes that back. Errors as `update`."""
+        """Ask for reasoning with an effort or a token budget; ``think(False)`` removes the setting.
+
+        Errors as for `update`.
+        """
         options = {"effort": effort, "budget_tokens": budget_tokens}
         updates.think(self._handle, enabled, options, idempotency_key)
 
@@ -416,20 +427,20 @@ class Conversation(ConversationAttributes):
         idempotency_key: str | None = None,
         **extra: Any,
     ) -> Tool:
-        """Offer a function to the model; one of the same name is replaced in its place. Errors as `update`."""
+        """Offer a function to the model. A tool with the same name is replaced. Errors as for `update`."""
         tool = FunctionTool(name, description, parameters, strict, **extra)
         return updates.add_tools(self._handle, "register_tool", [tool], idempotency_key)[0]
 
     def register_tools(
         self, tools: ToolRegistry | Iterable[Tool | Mapping[str, Any]], *, idempotency_key: str | None = None
     ) -> list[Tool]:
-        """Offer the tools of a registry, or of a list of definitions (functions and built-in tools)."""
+        """Offer the tools of a registry, or of a list of definitions (functions and built-in tools); return them."""
         return updates.add_tools(self._handle, "register_tools", tools_from(tools), idempotency_key)
 
     def use_tools(
         self, *names: str, registry: ToolRegistry | None = None, idempotency_key: str | None = None
     ) -> list[Tool]:
-        """Offer tools of a registry (default: the module's own) by name; all of them without names.
+        """Offer tools of a registry by name, or all of them; return them. By default, from the default registry.
 
         Raises:
             ToolNotFound: the registry has no such tool.
@@ -438,19 +449,19 @@ class Conversation(ConversationAttributes):
         return updates.add_tools(self._handle, "use_tools", tools, idempotency_key)
 
     def remove_tool(self, name: str, *, idempotency_key: str | None = None) -> Tool | None:
-        """Offer a tool no longer; returns its definition, None when there was none."""
+        """Stop offering a tool; return its definition, or None if there was no such tool."""
         return updates.remove_tool(self._handle, name, idempotency_key)
 
     def clear_tools(self, *, idempotency_key: str | None = None) -> list[Tool]:
-        """Offer no tools any more; returns their definitions."""
+        """Stop offering all tools; return their definitions."""
         return updates.clear_tools(self._handle, idempotency_key)
 
     def archive(self, *, idempotency_key: str | None = None) -> None:
-        """Take the conversation out of the usual listings. It can still be read and appended to."""
+        """Hide the conversation from listings by default. It can still be read and appended to."""
         updates.set_status(self._handle, "archived", idempotency_key)
 
     def unarchive(self, *, idempotency_key: str | None = None) -> None:
-        """Take the conversation back into the usual listings."""
+        """Show the conversation in listings again."""
         updates.set_status(self._handle, "active", idempotency_key)
 
     def _on(self, conversation: ConversationState, *, replayed: bool = False) -> Self:

@@ -16,27 +16,17 @@ from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_R
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import new_key, new_public_id, public_id_text
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.errors import InvalidOption
+from threadkeep.store import validation
 from threadkeep.store.config_cache import ConfigCache, Text, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, insert_item_rows, turn_offsets
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
 from threadkeep.store.transactions import Replay, Transactions
-from threadkeep.store.validation import (
-    check_names,
-    conversation_cursor,
-    cursor_after,
-    label_texts,
-    one_of,
-    optional_identifier,
-    other_user,
-    page_size,
-    title_text,
-)
 
 INSERT_CONVERSATION: Final = insert_statement(conversations)
 CONFIG_HASH = CONVERSATION_READER.index("config_hash")
@@ -76,18 +66,15 @@ def new_conversation(
 ) -> NewConversation:
     """A session as it is going to be stored."""
     if not isinstance(session, Session):
-        raise InvalidOption(
-            f"must be a Session, not {shown(session)}.",
-            argument="session",
-            hint="Make one with Session(...) or Session.from_dict(...).",
-        )
-    check_names(info, ConversationInfo.__annotations__)
-    user_id = optional_identifier("user_id", info.get("user_id"))
+        hint = "Make one with Session(...) or Session.from_dict(...)."
+        raise mismatch(InvalidOption, "a Session", session, "session", hint)
+    validation.check_names(info, ConversationInfo.__annotations__)
+    user_id = validation.optional_identifier("user_id", info.get("user_id"))
     if scope.user is not None and user_id not in {None, scope.user}:
-        raise other_user(scope.user, user_id)
+        raise validation.other_user(scope.user, user_id)
     owner = scope.user or user_id
-    external_id = optional_identifier("external_id", info.get("external_id"))
-    title, labels = title_text(info.get("title")), label_texts(info.get("labels"))
+    external_id = validation.optional_identifier("external_id", info.get("external_id"))
+    title, labels = validation.title_text(info.get("title")), validation.label_texts(info.get("labels"))
     settings = dict(session.settings)
     if session.response_boundary:
         settings["response_boundary"] = session.response_boundary
@@ -256,16 +243,16 @@ def state_of(
 
 def status_filter(status: object) -> str | None:
     """The status that conversations are to have; None for any."""
-    return None if status is None else one_of("status", status, (ACTIVE, ARCHIVED))
+    return None if status is None else validation.one_of("status", status, (ACTIVE, ARCHIVED))
 
 
 def list_conversations(
     transactions: Transactions, scope: Scope, configs: ConfigCache, wanted: Mapping[str, Any]
 ) -> Page[ConversationState]:
     """A page of conversations; see `Store.list_conversations`, whose arguments `wanted` has by name."""
-    status, limit = status_filter(wanted["status"]), page_size(wanted["limit"])
-    user, labels = optional_identifier("user_id", wanted["user_id"]), label_texts(wanted["labels"])
-    after = conversation_cursor(wanted["after"])
+    status, limit = status_filter(wanted["status"]), validation.page_size(wanted["limit"])
+    user = validation.optional_identifier("user_id", wanted["user_id"])
+    labels, after = validation.label_texts(wanted["labels"]), validation.conversation_cursor(wanted["after"])
     if scope.user is not None and user not in {None, scope.user}:
         return Page([])
     parameters = {"status": status, "user": user} | scope.parameters(limit=limit + 1)
@@ -290,4 +277,4 @@ def list_conversations(
         ]
 
     page = transactions.read(read)
-    return Page.of(page, limit, lambda last: cursor_after(last.row.last_activity_at, last.row.id))
+    return Page.of(page, limit, lambda last: validation.cursor_after(last.row.last_activity_at, last.row.id))

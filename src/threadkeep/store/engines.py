@@ -43,7 +43,7 @@ _READY: Final = "threadkeep_ready"
 
 
 def engine_for(url: str | URL | Engine) -> Engine:
-    """The engine of a Store; MissingExtra when its driver is not installed."""
+    """Return the engine of a Store; raise MissingExtra if its driver is not installed."""
     if isinstance(url, AsyncEngine):
         hint = "Open an AsyncStore, or pass a URL or an Engine."
         raise InvalidOption("is an AsyncEngine, which is for an AsyncStore.", argument="url", hint=hint)
@@ -60,7 +60,7 @@ def engine_for(url: str | URL | Engine) -> Engine:
 
 
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
-    """The engine of an AsyncStore on PostgreSQL or MySQL; errors as in `engine_for`."""
+    """Return the engine of an AsyncStore on PostgreSQL or MySQL; errors as for `engine_for`."""
     if isinstance(url, AsyncEngine):
         _check_driver(url.sync_engine, is_async=True)
         return url
@@ -76,7 +76,7 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
 
 
 def host_connection(host: object) -> Connection | OrmSession:
-    """The connection or session in whose transaction a store works."""
+    """Return the connection or session whose transaction a store uses."""
     target = host() if isinstance(host, scoped_session) else host
     if isinstance(target, Connection | OrmSession):
         return target
@@ -109,14 +109,14 @@ def isolation_levels(dialect: Dialect, *, is_owned: bool) -> tuple[IsolationLeve
 
 
 def is_sqlite(url: str | URL | Engine | AsyncEngine) -> TypeGuard[str | URL | Engine]:
-    """Whether an AsyncStore for it runs in worker threads."""
+    """Return whether an AsyncStore for it runs in worker threads."""
     if isinstance(url, Engine):
         return url.dialect.name == "sqlite"
     return not isinstance(url, AsyncEngine) and parsed_url(url).get_backend_name() == "sqlite"
 
 
 def parsed_url(url: Any) -> URL:
-    """A database URL. The message of an error shows nothing of it but its kind, for it may hold a password."""
+    """Parse a database URL. Error messages only contain its dialect, because it may contain a password."""
     try:
         found = make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -151,7 +151,7 @@ def _url_hint(url: object) -> str:
 
 
 def shown_url(url: Any) -> str:
-    """A database URL for messages: without its password, and without parameters, which may hold one, too."""
+    """Return a database URL for messages: without its password and parameters, which may also contain one."""
     return parsed_url(url).set(query={}).render_as_string(hide_password=True)
 
 
@@ -162,7 +162,7 @@ def command_url(engine: Engine) -> str | None:
 
 
 def _check_driver(engine: Engine, *, is_async: bool) -> None:
-    """Refuse an engine of a driver that threadkeep does not use, and say which URL to use."""
+    """Reject an engine with a driver that threadkeep does not use, and say which URL to use."""
     dialect = engine.dialect
     _resolved(engine.url.set(drivername=f"{dialect.name}+{dialect.driver}"), is_async=is_async)
 
@@ -217,13 +217,13 @@ def _options(url: URL) -> dict[str, Any]:
 
 
 def is_sqlite_file(url: URL) -> bool:
-    """Whether this is SQLite, in a file: connections cost next to nothing there."""
+    """Return whether this is a SQLite file, where connections cost next to nothing."""
     name = url.database or ":memory:"
     return url.get_backend_name() == "sqlite" and ":memory:" not in name and url.query.get("mode") != "memory"
 
 
 def _check_folder(url: URL) -> None:
-    """Refuse the URL of a file where SQLite cannot make one."""
+    """Reject the URL of a file that SQLite cannot create."""
     name = str(url.database)
     if is_sqlite_file(url) and not name.startswith("file:") and not (folder := Path(name).parent).is_dir():
         raise InvalidOption(f"There is no directory {str(folder)!r} for the database.", hint="Create it first.")

@@ -1,4 +1,4 @@
-"""Forked processes: a child gives up what it inherited.
+"""Forked processes: a child discards what it inherited.
 
 A connection, or a lock that another thread held, is of no use in a child. Memories change under one lock only, which is
 held while a process is forked, so that a child finds them whole.
@@ -15,7 +15,7 @@ LOCK: Final = RLock()  # held for moments: never over a statement
 
 
 class Inheritable:
-    """What a child inherits; each one is known here as long as somebody holds it."""
+    """What a child inherits; registered here for as long as it is referenced."""
 
     __slots__ = ("__weakref__",)
 

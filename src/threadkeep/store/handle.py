@@ -1,4 +1,4 @@
-"""Handles: one opened conversation, on one of its branches, with what was read of it."""
+"""Handles: an open conversation on one of its branches, with what has been read of it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from threadkeep.store.refs import BranchRef
 from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.transactions import Transactions
 
-_NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # kept among the options
+_NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # stored among the options
 
 
 @dataclass(frozen=True, slots=True)
 class StoreResources:
-    """What all handles of a store share; `index_trigger`: None for a store that does not search."""
+    """What all handles of a store share; `index_trigger` is None if search is off."""
 
     configs: ConfigCache
     histories: HistoryCache
@@ -39,7 +39,7 @@ class StoreResources:
 
 
 class Handle:
-    """An opened conversation: where it is, how it is reached, and what was read of it. What use cases work with."""
+    """An open conversation: where it is, how to reach it, and what has been read of it. Used by the use cases."""
 
     __slots__ = ("_cache", "_ref", "conversation", "resources", "transactions")
 
@@ -50,26 +50,26 @@ class Handle:
 
     @property
     def ref(self) -> BranchRef:
-        """Where the conversation is, and on which branch."""
+        """The conversation and the branch."""
         ref = self._ref
-        if ref is None:  # most of those in a list are never asked
+        if ref is None:  # most conversations in a list never need it
             ref = self._ref = self.conversation.ref()
         return ref
 
     @property
     def cache(self) -> HandleCache:
-        """What was read of it; when several threads ask at once, the first one makes it."""
+        """What has been read; if several threads ask at once, the first one creates it."""
         if not self._cache:
             histories = self.resources.histories if self.transactions.keeps_history else None
             self._cache.append(HandleCache(self.conversation, histories))
         return self._cache[0]
 
     def on(self, conversation: ConversationState) -> Handle:
-        """A handle on another conversation or branch of the same store."""
+        """Return a handle for another conversation or branch of the same store."""
         return Handle(self.resources, self.transactions, conversation)
 
     def read_snapshot(self) -> Snapshot:
-        """Read what is new; returns what a request is rendered from."""
+        """Read what is new; return the snapshot that requests are rendered from."""
         cache = self.cache
         conversation, since = cache.conversation, cache.next_position
         return cache.update(
@@ -79,39 +79,39 @@ class Handle:
         )
 
     def after_write(self) -> None:
-        """To be called after each write to the conversation: now and then the search index catches up."""
+        """Bring the search index up to date from time to time; called after each write to the conversation."""
         trigger = self.resources.index_trigger
         if trigger is not None and self.transactions.keeps_history:
             trigger.after_write(self.transactions, self.ref.scope.tenant)
 
 
 class HandleCache:
-    """What was read of a conversation: row, options, tools, and items. Only what is new is read again.
+    """What has been read of a conversation: row, options, tools and items. Only new items are read again.
 
-    Another revision makes it read everything again. Tasks and threads may share a handle: what one of them reads while
-    another one has read it already is not added twice, and a list of items that was handed out never changes.
+    If the revision has changed, everything is read again. Tasks and threads may share a handle: items read by two of
+    them are not added twice, and a list of items that was handed out never changes.
     """
 
     def __init__(self, conversation: ConversationState, histories: HistoryCache | None) -> None:
         self.conversation = conversation
         self.head = conversation.lineage.head
         self._key = (conversation.scope.tenant, conversation.row.id, conversation.branch)
-        self._histories = histories  # none inside the caller's transaction, which may take items back
+        self._histories = histories  # none inside the caller's transaction, which may be rolled back
         history = None if histories is None else histories.find(self._key, conversation.row.revision)
         self._size = 0 if history is None else history.size
         self._entries: list[Entry] = [] if history is None else history.entries
-        self._new: list[Entry] = []  # behind these: written by this handle since they were last looked at
+        self._new: list[Entry] = []  # after these: written by this handle since they were last read
         self.next_position = 0 if history is None else history.next_position  # everything below it has been read
-        # what formats remember of these items; anew when they are read anew
+        # what formats remember about these items; discarded when they are read again
         self._format_cache: dict[str, Any] = {} if history is None else history.format_cache
 
     def history(self) -> tuple[ConversationState, list[Entry], int]:
-        """The conversation, its items that were read, and the position below which all of them are."""
+        """Return the conversation, the items read so far, and the position below which all items have been read."""
         with LOCK:
             return self.conversation, self._all(), self.next_position
 
     def update(self, page: HistoryPage) -> Snapshot:
-        """Take in what was read; returns what a request is rendered from."""
+        """Add what was read; return the snapshot that requests are rendered from."""
         with LOCK:
             before = self.next_position
             if page.since == 0:
@@ -133,7 +133,7 @@ class HandleCache:
         )  # fmt: skip
 
     def change(self, conversation: ConversationState) -> None:
-        """Take in the row, options and tools as they are after a change."""
+        """Take over the row, options and tools after a change."""
         with LOCK:
             self.conversation = conversation
             self._format_cache = {}
@@ -141,7 +141,7 @@ class HandleCache:
     def append(
         self, records: Sequence[ItemRecord], first: int, revision: int, turn: int | None = None, seen: int | None = None
     ) -> None:
-        """Take in items that this handle wrote itself, so that they need not be read."""
+        """Add items that this handle wrote itself, so that they need not be read."""
         if not records:
             return
         with LOCK:
@@ -151,17 +151,17 @@ class HandleCache:
                 entries = [record.entry(first + offset, turn, seen) for offset, record in enumerate(records)]
                 self._new += entries
                 self.next_position = first + len(records)
-                if self._size:  # it is kept already; these count when it is kept again
+                if self._size:  # it is cached already; these count when it is cached again
                     self._size += size_of(entries)
 
     def _all(self) -> list[Entry]:
-        """The items below `next_position`; a new list where there are new ones."""
+        """Return the items below `next_position`, in a new list if there are new ones."""
         if self._new:
             self._entries, self._new = [*self._entries, *self._new], []
         return self._entries
 
     def _replace(self, page: HistoryPage) -> None:
-        """Take in everything; what another task has read meanwhile is kept, unless it is of another revision."""
+        """Replace everything; what another task has read in the meantime is kept, unless the revision has changed."""
         is_older = page.next_position < self.next_position
         if is_older and page.conversation.row.revision == self.conversation.row.revision:
             return
@@ -173,17 +173,17 @@ class HandleCache:
 
 
 class ConversationAttributes(OptionAttributes):
-    """What can be read of a Conversation and an AsyncConversation without asking the database.
+    """The attributes of conversations, which can be read without querying the database.
 
-    Session options can be read as attributes (``conversation.temperature``); `update` changes them. `replayed` is True
-    when an earlier call with the same idempotency key had created it.
+    Session options are attributes (``conversation.temperature``); change them with `update`. `replayed` is True if an
+    earlier call with the same idempotency key created the conversation.
     """
 
     replayed: bool = False
     _handle: Handle
 
-    def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - what `Setting` calls
-        """Refuse an assignment, which would store nothing.
+    def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - called by `Option`
+        """Reject the assignment of an option, which would store nothing.
 
         Raises:
             InvalidOption: always.
@@ -197,17 +197,17 @@ class ConversationAttributes(OptionAttributes):
 
     @property
     def id(self) -> str:
-        """The id to keep: ``conv_`` and 32 hexadecimal digits."""
+        """The id: ``conv_`` and 32 hexadecimal digits."""
         return self._handle.ref.public_id
 
     @property
     def branch(self) -> int:
-        """The number of the branch this handle is on."""
+        """The number of the branch."""
         return self._handle.ref.branch
 
     @property
     def head(self) -> int:
-        """The position of the last item on this branch that the handle knows of; -1 when there is none."""
+        """The position of the last known item on this branch; -1 if there is none."""
         return self._handle.cache.head
 
     @property
@@ -218,19 +218,19 @@ class ConversationAttributes(OptionAttributes):
 
     @property
     def user_id(self) -> str | None:
-        """Whose conversation it is."""
+        """The user the conversation belongs to."""
         user_id: str | None = self._row.user_id
         return user_id
 
     @property
     def title(self) -> str | None:
-        """A title for people."""
+        """The title."""
         title: str | None = self._row.title
         return title
 
     @property
     def labels(self) -> dict[str, str]:
-        """The application's own labels; never sent to a provider."""
+        """The application's labels; never sent to a provider."""
         text = self._row.labels
         return {} if text is None else loads_stored(text, "conversations", f"public_id {self.id}")
 
@@ -242,13 +242,13 @@ class ConversationAttributes(OptionAttributes):
 
     @property
     def created_at(self) -> datetime:
-        """When it was created, aware, in UTC."""
+        """The time of creation; aware, in UTC."""
         created_at: datetime = self._row.created_at
         return created_at
 
     @property
     def last_activity_at(self) -> datetime:
-        """When it was last appended to, as far as this handle has read, aware, in UTC."""
+        """The time of the last append known to this object; aware, in UTC."""
         last_activity_at: datetime = self._row.last_activity_at
         return last_activity_at
 
@@ -260,12 +260,12 @@ class ConversationAttributes(OptionAttributes):
 
     @property
     def tool_definitions(self) -> list[Tool]:
-        """The tools, as values."""
+        """The tools, as `Tool` objects."""
         return tools_from(self._handle.cache.conversation.tools)
 
     @property
     def tools(self) -> list[JsonObject]:
-        """A copy of the tool definitions, in order."""
+        """A copy of the tool definitions as dicts, in order."""
         tools = self._handle.cache.conversation.tools
         return [{key: json_copy(value, key) for key, value in tool.items()} for tool in tools]
 

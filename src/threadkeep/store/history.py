@@ -1,4 +1,4 @@
-"""Reading the history of a branch: all of it, or what is new; and what the provider holds of it."""
+"""Reading the history of a branch: all of it, or what is new; and what the provider stores of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_history(
     *,
     is_latest: bool = False,
 ) -> HistoryPage:
-    """Read what is new of a conversation: one statement while its options are the same.
+    """Read what is new in a conversation, with one statement as long as its options are unchanged.
 
     `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
     """
@@ -69,7 +69,7 @@ def read_history(
 
 
 def is_held(table: Any) -> list[ColumnElement[bool]]:
-    """Conditions on responses that a provider holds: neither in progress, nor left before the end of their stream."""
+    """Return conditions for responses stored by a provider: not in progress, and not interrupted."""
     return [
         table.open_branch.is_(None),
         or_(table.status.is_(None), table.status != "cancelled"),
@@ -78,16 +78,11 @@ def is_held(table: Any) -> list[ColumnElement[bool]]:
 
 
 def read_server_state(connection: Connection, ref: BranchRef, lineage: Lineage, settings: JsonObject) -> ServerState:
-    """What the provider holds of a conversation in server state: its newest answer on this branch."""
+    """Return what the provider stores of a conversation in server state: its latest response on this branch."""
     table = responses.c
     statement = (
         select(table.branch, table.from_position, table.to_position, table.provider_response_id)
-        .where(
-            table.tenant_id == ref.scope.tenant,
-            table.conversation_id == ref.key,
-            table.format == "open_responses",
-            *is_held(table),
-        )
+        .where(*ref.rows_of(table), table.format == "open_responses", *is_held(table))
         .order_by(table.number.desc())
     )
     previous, boundary = None, None

@@ -1,6 +1,6 @@
 """The histories of conversations that were read lately, so that the next handle reads only what is new.
 
-A web application opens a conversation anew for every request. What was read before is still true as long as the
+A web application opens a conversation again for every request. What was read before is still true as long as the
 conversation's revision is the same: a handle that begins with it asks the database for the revision and for what is
 new, like any handle that is kept, and drops it when the revision is another.
 """

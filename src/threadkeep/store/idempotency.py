@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.driver import insert_statement
-from threadkeep.db.queries.keys import append_of, new_outcome
+from threadkeep.db.queries.conversations import append_of, new_outcome
 from threadkeep.db.tables import appends
 from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads_stored
 from threadkeep.errors import IdempotencyConflict
@@ -87,6 +87,6 @@ def keep_outcome(
 def replace_outcome(
     connection: Connection, tenant: int, conversation: int, key: IdempotencyKey, **outcome: Any
 ) -> None:
-    """Keep something else under a key: a refused answer was stored after all."""
+    """Replace the result of a key: a refused response was stored after all."""
     parameters = {"tenant": tenant, "conversation": conversation, "name": key.key}
     connection.execute(new_outcome(), {**parameters, "new_outcome": dumps(outcome).decode()})

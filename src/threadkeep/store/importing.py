@@ -22,14 +22,12 @@ from threadkeep.errors import CannotParse, InvalidOption
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import paired
 from threadkeep.store import conversations, positions
-from threadkeep.store.config_cache import ConfigCache
-from threadkeep.store.conversations import ConversationInfo, create_conversation, new_conversation
+from threadkeep.store.conversations import ConversationInfo, NewConversation, new_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import read_history
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.items import AppendResult, NewItems, read_appended
-from threadkeep.store.lineage import ConversationState
 from threadkeep.store.positions import NOTHING, AppendOptions, Counts, HeadCheck
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
@@ -65,25 +63,6 @@ def _plain(value: Any, depth: int = 0) -> Any:
 # Conversations
 
 
-def import_request(
-    transactions: Transactions,
-    scope: Scope,
-    configs: ConfigCache,
-    payload: Any,
-    format: str,
-    *,
-    model: str | None,
-    stream: bool | None,
-    options: Mapping[str, Any],
-    info: ConversationInfo,
-    key: str | None,
-) -> tuple[ConversationState, bool]:
-    """Create a conversation of a provider's request; see `Store.import_request`. Result as `create_conversation`."""
-    session = request_session(payload, format, model, stream, options)
-    new = new_conversation(session, info, scope, key, "import_request")
-    return create_conversation(transactions, scope, configs, new)
-
-
 def request_session(
     payload: Any, format: str, model: str | None, stream: bool | None, options: Mapping[str, Any]
 ) -> Session:
@@ -92,18 +71,6 @@ def request_session(
     if options:
         session.update(**options)
     return session
-
-
-def save_session(
-    transactions: Transactions,
-    scope: Scope,
-    configs: ConfigCache,
-    session: Session,
-    info: ConversationInfo,
-    key: str | None,
-) -> tuple[ConversationState, bool]:
-    """Create a conversation of a detached session. Errors and result as `create_conversation`."""
-    return create_conversation(transactions, scope, configs, new_conversation(session, info, scope, key))
 
 
 def save_sessions(
@@ -130,23 +97,16 @@ def in_batches(sessions: Iterable[Session], size: int = BATCH_SIZE) -> Iterator[
         yield batch
 
 
-def copy_conversation(
-    transactions: Transactions,
-    scope: Scope,
-    configs: ConfigCache,
-    id: str,
-    session: Session,
-    info: ConversationInfo,
-    key: str | None,
-) -> tuple[ConversationState, bool]:
-    """Create a copy of the conversation `id`, of which `session` is a detached copy; errors as `create_conversation`.
+def copied_conversation(
+    id: str, session: Session, info: ConversationInfo, scope: Scope, key: str | None
+) -> NewConversation:
+    """A copy of the conversation `id`, of which `session` is a detached copy.
 
     The key is for the original's id, because the original may have grown since.
     """
     new = new_conversation(session, info, scope)
     content = [id, new.user_id, new.external_id, new.title, dict(new.labels)]
-    new = replace(new, key=IdempotencyKey.of(key, "copy_conversation", content))
-    return create_conversation(transactions, scope, configs, new)
+    return replace(new, key=IdempotencyKey.of(key, "copy_conversation", content))
 
 
 # Turns
@@ -249,7 +209,7 @@ def _append(
 
 
 def _latest_history(connection: Connection, handle: Handle, ref: BranchRef) -> Sequence[Entry]:
-    """The items of a branch of a conversation that is locked."""
+    """Return the items of a branch of a locked conversation."""
     (conversation, known, since), configs = handle.cache.history(), handle.resources.configs
     if ref.branch != conversation.branch:
         conversation = conversations.open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)

@@ -291,7 +291,7 @@ def read_entries(
     """The items of ranges (branch, after, up to), media in place; `is_latest` as in `read_history`."""
     statement, entries = entries_of(connection.dialect.name, latest=is_latest), []
     for branch, after, upto in ranges:
-        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
+        parameters = ref.parameters(branch=branch, after=after, upto=upto)
         entries += decode_entries(connection, ref, statement.fetch_all(connection, parameters), is_latest=is_latest)
     return entries
 
@@ -322,7 +322,7 @@ def decode_entries(
     if max(map(_CODEC, entries), default=0) < SPLICED:
         return entries
     flagged = [entry.position for entry in entries if entry.codec & SPLICED]
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": min(flagged) - 1, "upto": max(flagged)}
+    parameters = ref.parameters(after=min(flagged) - 1, upto=max(flagged))
     pieces = connection.execute(blobs_of(connection.dialect.name, latest=is_latest), parameters)
     return _splice_media(entries, pieces)
 

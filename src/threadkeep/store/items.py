@@ -186,10 +186,8 @@ def get_item(handle: Handle, position: int) -> StoredItem:
 
     def read(connection: Connection) -> StoredItem:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
-        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "position": wanted}
-        items = _stored_items(
-            connection, ref, stored_item_of(connection.dialect.name).fetch_all(connection, parameters)
-        )
+        rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=wanted))
+        items = _stored_items(connection, ref, rows)
         if not items or not lineage.includes(ref.branch, wanted, items[0].branch):
             raise position_not_found(ref, wanted, lineage.head)
         return items[0]
@@ -208,11 +206,8 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
     for branch, after, upto in reversed(ranges) if window.is_descending else ranges:
         if len(rows) == window.limit:
             break
-        parameters = {
-            "tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto,
-            "limit": ALL if window.limit is None else window.limit - len(rows),
-        }  # fmt: skip
-        rows += statement.fetch_all(connection, parameters)
+        limit = ALL if window.limit is None else window.limit - len(rows)
+        rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
     return _stored_items(connection, ref, rows)
 
 

@@ -35,7 +35,7 @@ MAX_LATENCY: Final = 2**53
 
 
 class CallInfo(TypedDict, total=False):
-    """What the application knows of a call: who answered, after how many milliseconds, with which HTTP headers."""
+    """What the application knows about a call: the provider, the latency, and the HTTP headers of the response."""
 
     provider: str | None
     latency_ms: float | None
@@ -44,7 +44,7 @@ class CallInfo(TypedDict, total=False):
 
 @dataclass(slots=True)
 class Attempt:
-    """What is known of one call to a provider."""
+    """What is known about one call to a provider."""
 
     format: str
     status: str | None
@@ -58,7 +58,7 @@ class Attempt:
 
 
 def check_call(format: str, call: CallInfo) -> None:
-    """Refuse what cannot be written down of a call before anything begins."""
+    """Reject details of a call that cannot be stored, before anything begins."""
     get_format(format)
     _provider(call)
     _milliseconds(call.get("latency_ms"))
@@ -67,7 +67,7 @@ def check_call(format: str, call: CallInfo) -> None:
 def attempt_of(
     response: Response, format: str, call: CallInfo, prices: PriceBook, model: str | None, error: Any = None
 ) -> Attempt:
-    """What the ledger keeps of a call that gave a response; `model` is the one asked, for answers that name none."""
+    """Return the attempt for a call with a response; `model` is the requested one, for responses that name none."""
     usage, provider = response.usage, _provider(call)
     model = fitting(response.model or model)
     cost = None
@@ -88,7 +88,7 @@ def attempt_of(
 
 
 def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, status: str = "failed") -> Attempt:
-    """What the ledger keeps of a call that gave no response."""
+    """Return the attempt for a call without a response."""
     get_format(format)
     return Attempt(
         format=format,
@@ -103,7 +103,7 @@ def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, s
 def add_attempt(
     handle: Handle, format: str, call: CallInfo, error: Any, model: str | None, status: str, key: str | None
 ) -> None:
-    """Write down a call that gave no response; see `Conversation.record_attempt`."""
+    """Record a call without a response; see `Conversation.record_attempt`."""
     model = model or handle.cache.conversation.settings.get("model")
     attempt = failed_attempt(format, call, error, model, status)
     content = {"format": format, "error": attempt.error, "model": attempt.model, "status": status}
@@ -113,7 +113,7 @@ def add_attempt(
 def record_attempt(
     handle: Handle, attempt: Attempt, key: IdempotencyKey | None, hashes: ConfigHashes | None = None
 ) -> None:
-    """Write the ledger row of a call that gave no response; nothing where that was done under the same key.
+    """Write the ledger row of a call without a response, unless that was done under the same key.
 
     `hashes` name what the request was rendered with; None: what the conversation has now.
     """
@@ -134,7 +134,7 @@ def record_attempt(
 def insert_attempt(
     connection: Connection, ref: ConversationRef, attempt: Attempt, now: datetime, **columns: Any
 ) -> int:
-    """Write the ledger row of an attempt; returns its id."""
+    """Write the ledger row of an attempt; return its id."""
     row = attempt_row(connection, ref, attempt, now, **columns)
     insert_statement(usage_records).execute(connection, row)
     key: int = row["id"]
@@ -151,7 +151,7 @@ def attempt_row(
     response: int | None = None,
     tool_set_hash: bytes | None = None,
 ) -> dict[str, Any]:
-    """The ledger row of an attempt, to be written in this transaction.
+    """Return the ledger row of an attempt, to be written in this transaction.
 
     One for another day than today, by the same clock, invalidates the sums of that day.
     """
@@ -183,7 +183,7 @@ def attempt_row(
 
 
 def link_response(connection: Connection, ref: ConversationRef, attempt_id: int, response: int) -> None:
-    """Note which response an attempt gave after all; its figures stay as they are."""
+    """Record the response that an attempt did return; its figures do not change."""
     table = usage_records.c
     statement = update(usage_records).where(table.tenant_id == ref.scope.tenant, table.id == attempt_id)
     connection.execute(statement.values(response=response))
@@ -195,7 +195,7 @@ def _provider(call: CallInfo) -> str | None:
 
 
 def _error_object(error: Any) -> JsonObject | None:
-    """What went wrong, without the keys and passwords that messages of HTTP clients contain."""
+    """Return the message of an error without keys and passwords, which messages of HTTP clients may contain."""
     if isinstance(error, ProviderError):
         fields = {"code": error.code, "message": error.message, "type": error.type, "status": error.status}
         error = {name: value for name, value in fields.items() if value is not None}
@@ -216,10 +216,10 @@ def _milliseconds(value: object) -> int | None:
 
 
 def _figure(value: int | None) -> int | None:
-    """A figure that can be summed; one beyond any provider's is unknown here, and stands in the provider's object."""
+    """Return a figure that can be summed; absurdly large ones count as unknown, but stay in the provider's object."""
     return value if value is not None and 0 <= value < MAX_FIGURE else None
 
 
 def json_text(value: Any) -> str | None:
-    """The JSON text of a value that may be unknown."""
+    """Return the JSON text of a value that may be unknown."""
     return None if value is None else dumps(value).decode()

@@ -98,8 +98,7 @@ def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow) -> Lineage
     """The lineage of a branch of a conversation whose row was read; NotFound when it has no such branch."""
     if ref.branch == 0:
         return Lineage((), row.head_position)
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "number": ref.branch}
-    branch = connection.execute(branch_of(), parameters).one_or_none()
+    branch = connection.execute(branch_of(), ref.parameters(number=ref.branch)).one_or_none()
     if branch is None:
         raise branch_not_found(ref)
     return lineage_from(branch)

@@ -16,7 +16,8 @@ from threadkeep.db.queries.items import last_position, position_of
 from threadkeep.db.queries.streams import open_response_of
 from threadkeep.db.tables import branches
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress, shown
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
 from threadkeep.store.refs import BranchRef
@@ -26,17 +27,17 @@ from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 OnConflict = Literal["raise", "append", "branch"]
 """What happens when a branch does not end at `expected_head`."""
 ON_CONFLICT: Final = get_args(OnConflict)
-INCOMPLETE: Final = "incomplete"  # a response whose recorder was not heard of any more
-CANCELLED: Final = "cancelled"  # one that was ended on purpose
+INCOMPLETE: Final = "incomplete"  # a response whose recorder has gone silent
+CANCELLED: Final = "cancelled"  # a response that was ended on purpose
 
 
 class AppendOptions(TypedDict, total=False):
-    """How something is appended.
+    """Options of the methods that append.
 
-    `idempotency_key`: the same key with the same content gives the first result, and writes nothing.
-    `expected_head`: the position where the branch must end (-1: it must be empty).
-    `on_conflict`: when it ends elsewhere, or a response is in progress there, "raise" HeadConflict or
-    ResponseInProgress, "append" all the same (which ends that response), or append on a new "branch".
+    `idempotency_key`: a repeated call with the same key and content returns the first result and writes nothing.
+    `expected_head`: the position where the branch must end (-1: it must be empty). `on_conflict`: if the branch ends
+    elsewhere or a response is in progress on it, "raise" HeadConflict or ResponseInProgress, "append" anyway (which
+    ends that response), or append to a new "branch".
     """
 
     idempotency_key: str | None
@@ -45,7 +46,7 @@ class AppendOptions(TypedDict, total=False):
 
 
 class HeadCheck(NamedTuple):
-    """Where the caller expects the branch to end (None: anywhere), and what to do when it does not end there."""
+    """Where the caller expects the branch to end (None: anywhere), and what to do if it ends elsewhere."""
 
     expected_head: int | None = None
     on_conflict: str = "raise"
@@ -56,7 +57,7 @@ _APPEND_OPTIONS: Final = frozenset(AppendOptions.__annotations__)
 
 
 def head_check(options: AppendOptions) -> HeadCheck:
-    """Where the caller of an append expects the branch to end."""
+    """Return where the caller of an append expects the branch to end."""
     if not options:
         return NO_CHECK
     if not options.keys() <= _APPEND_OPTIONS:
@@ -65,18 +66,15 @@ def head_check(options: AppendOptions) -> HeadCheck:
     if expected is not None:
         expected = whole_number("expected_head", expected, MAX_POSITION)
         if expected < -1:
-            raise InvalidOption(
-                f"must be a position, or -1 for an empty branch, not {expected}.", argument="expected_head"
-            )
+            raise mismatch(InvalidOption, "a position, or -1 for an empty branch", expected, "expected_head")
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
-        words = ", ".join(ON_CONFLICT)
-        raise InvalidOption(f"must be one of {words}, not {shown(on_conflict)}.", argument="on_conflict")
+        raise mismatch(InvalidOption, f"one of {', '.join(ON_CONFLICT)}", on_conflict, "on_conflict")
     return HeadCheck(expected, on_conflict)
 
 
 def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
-    """The key of an append, with the hash of what is appended; None for none."""
+    """Return the key of an append with the hash of the content, or None if there is no key."""
     key = options.get("idempotency_key")
     return None if key is None else IdempotencyKey.of(key, method, content)
 
@@ -195,8 +193,7 @@ def _reserve_slowly(
 
 def _find_stream(connection: Connection, ref: BranchRef) -> ResponseInProgress | None:
     """The response in progress on a branch, as the error that it is to other writers."""
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch}
-    row = connection.execute(open_response_of(), parameters).one_or_none()
+    row = connection.execute(open_response_of(), ref.parameters(branch=ref.branch)).one_or_none()
     return None if row is None else in_progress(ref, row)
 
 
@@ -246,7 +243,7 @@ def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, po
         return
     for branch, after, upto in lineage.ranges(ref.branch, -1, lineage.head):
         if after < position <= upto:
-            parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "position": position}
+            parameters = ref.parameters(branch=branch, position=position)
             if connection.execute(position_of(), parameters).one_or_none() is not None:
                 return
     raise position_not_found(ref, position, lineage.head)
@@ -257,7 +254,7 @@ def _position_before(connection: Connection, ref: BranchRef, lineage: Lineage, p
     if position < 0:
         raise position_not_found(ref, position, lineage.head)
     for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, position - 1)):
-        parameters = {"tenant": ref.scope.tenant, "key": ref.key, "branch": branch, "after": after, "upto": upto}
+        parameters = ref.parameters(branch=branch, after=after, upto=upto)
         found: int | None = connection.execute(last_position(), parameters).scalar()
         if found is not None:
             return found
@@ -310,10 +307,7 @@ def _update(
 
 def _move_head(connection: Connection, ref: BranchRef, reservation: Reservation, expected: int | None) -> bool:
     """Move the head of a forked branch; False when it is not where it was expected."""
-    parameters = {
-        "tenant": ref.scope.tenant, "key": ref.key, "branch": ref.branch,
-        "count": reservation.count, "last": reservation.last,
-    }  # fmt: skip
+    parameters = ref.parameters(branch=ref.branch, count=reservation.count, last=reservation.last)
     if expected is not None:
         parameters["head"] = expected
     moved = branch_head(expected=expected is not None).execute(connection, parameters)

@@ -88,7 +88,7 @@ class PriceEntry(NamedTuple):
         return cls(rate, cached, written, output, _text(source, model, prices))
 
     def cost(self, figures: NormalizedUsage) -> Cost | None:
-        """What these figures cost; None where the provider did not count input or output."""
+        """Return the cost of these figures; None if the provider did not report input or output."""
         if figures.input_tokens is None or figures.output_tokens is None:
             return None
         cached = min(figures.cached_tokens or 0, figures.input_tokens)
@@ -161,7 +161,7 @@ class PriceBook:
         self._list: PriceList | None = None
 
     def cost(self, call: BillableCall) -> Cost | None:
-        """What a response cost; None where that is unknown. It never fails: responses are stored whatever they cost."""
+        """Return the cost of a response, or None if unknown. Never fails: responses are stored in any case."""
         with localcontext(ARITHMETIC):
             reported = reported_cost(call.usage)
             if reported is not None:
@@ -172,7 +172,7 @@ class PriceBook:
                 return entry.cost(call.figures)
             try:
                 return self._listed_cost(call)
-            except Exception:  # somebody else's table and code: whatever it is, the cost is unknown
+            except Exception:  # third-party data and code: whatever it is, the cost is unknown
                 logger.warning("The price of %s is not known: genai-prices failed.", call.model, exc_info=True)
                 return None
 

@@ -43,7 +43,7 @@ BodyCursor = tuple[int, int]
 
 
 def hide_conversation(connection: Connection, scope: Scope, id: str, key: IdempotencyKey | None) -> int:
-    """Take a conversation out of everybody's sight; returns its key, under which its rows are to be purged."""
+    """Hide a conversation; return its key, which is needed to purge its rows."""
     outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
     if outcome is not None:
         raise Replay(outcome["conversation_id"])
@@ -55,13 +55,13 @@ def hide_conversation(connection: Connection, scope: Scope, id: str, key: Idempo
     keep_outcome(connection, scope.tenant, TENANT_WIDE, key, now, kind="deleted", conversation_id=conversation)
     statement = conversation_update("external_id", "status", scoped=scope.user is not None, returning=False)
     parameters = scope.parameters(key=conversation, new_status=DELETED, new_external_id=None)
-    if not statement.execute(connection, parameters):  # somebody else was faster
+    if not statement.execute(connection, parameters):  # another process was faster
         raise conversation_not_found(id)
     return conversation
 
 
 def find_conversations(connection: Connection, tenant: int, which: ColumnElement[bool]) -> list[int]:
-    """The keys of some conversations, those without activity for the longest time first."""
+    """Return the keys of some conversations, the longest inactive ones first."""
     table = tables.conversations.c
     statement = select(table.id).where(table.tenant_id == tenant, which)
     statement = statement.order_by(table.last_activity_at, table.id).limit(BATCH_CONVERSATIONS)
@@ -69,7 +69,7 @@ def find_conversations(connection: Connection, tenant: int, which: ColumnElement
 
 
 def hide_conversations(connection: Connection, tenant: int, which: ColumnElement[bool]) -> list[int]:
-    """Take conversations out of everybody's sight, with what their rows say beside the items.
+    """Hide conversations, and clear what their rows contain besides the items.
 
     Returns the keys of those that still have rows, those that were hidden before, too. The rows are locked, and read
     again, before they are changed: a writer that was faster keeps its conversation.
@@ -90,7 +90,7 @@ def hide_conversations(connection: Connection, tenant: int, which: ColumnElement
 
 
 def count_older(connection: Connection, tenant: int, column: Column[Any], before: datetime | None) -> int:
-    """How many rows of the column's table are older than a moment; 0 where there is no moment."""
+    """Return how many rows are older than a time; 0 without a time."""
     if before is None:
         return 0
     statement = select(func.count()).where(column.table.c.tenant_id == tenant, column < before)
@@ -102,7 +102,7 @@ def count_older(connection: Connection, tenant: int, column: Column[Any], before
 
 
 def purge_batch(connection: Connection, tenant: int, key: int, recovery: StreamRecovery) -> bool:
-    """Remove a batch of a deleted conversation's rows; False when nothing is left of it.
+    """Remove a batch of a deleted conversation's rows; return False if nothing is left.
 
     Its responses in progress get their ledger rows, of what `recovery` makes of them.
     """
@@ -124,7 +124,7 @@ def purge_batch(connection: Connection, tenant: int, key: int, recovery: StreamR
 
 
 def _delete_lowest(connection: Connection, table: Table, order: str, tenant: int, key: int) -> int:
-    """Remove rows from the lowest number on; a range, because DELETE … LIMIT is not for every database."""
+    """Remove rows in order of their numbers, as a range, because not every database has DELETE … LIMIT."""
     conditions = _of_conversation(table, tenant, key)
     lowest = connection.execute(select(func.min(table.c[order])).where(*conditions)).scalar()
     if lowest is None:
@@ -142,7 +142,7 @@ def _of_conversation(table: Table, tenant: int, key: int) -> list[ColumnElement[
 def delete_bodies(
     connection: Connection, tenant: int, before: datetime, after: BodyCursor
 ) -> tuple[int, BodyCursor | None]:
-    """Remove a batch of raw bodies older than a moment; how many, and where to go on (None: nowhere)."""
+    """Remove a batch of old raw bodies; return how many, and where to continue (None: done)."""
     table = tables.response_bodies.c
     key, number = after
     statement = (
@@ -173,7 +173,7 @@ def _by_conversation(
 
 
 def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[int]) -> int:
-    """Take what providers said out of a batch of the ledger: attempts in conversations that are being erased.
+    """Clear provider data in a batch of the ledger: attempts in conversations that are being erased.
 
     These are attempts from before the conversations were the user's; the user's own ones are found by their user.
     Returns how many rows it was.
@@ -188,7 +188,7 @@ def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[
 
 
 def anonymize_ledger(connection: Connection, tenant: int, user: str) -> int:
-    """Take a user out of a batch of the ledger, with what the provider said; the figures stay. Returns how many."""
+    """Remove a user and provider data from a batch of the ledger, except figures; return how many rows changed."""
     is_of_user = tables.usage_records.c.user_id == user
     return _update_ledger(connection, tenant, [is_of_user], user_id=None, usage=None, error=None)
 
@@ -206,7 +206,7 @@ def _update_ledger(
 
 
 def anonymize_items(connection: Connection, tenant: int, user: str) -> int:
-    """Take a user out of a batch of items in the conversations of others; returns how many."""
+    """Remove a user from a batch of items in the conversations of others; return how many."""
     table = tables.items.c
     statement = (
         select(table.conversation_id, table.position)
@@ -239,7 +239,7 @@ def collect_keys(connection: Connection, tenant: int, after: str) -> str | None:
 
 
 def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject) -> bool:
-    """Whether a conversation that an outcome names still exists."""
+    """Return whether the conversation of an outcome still exists."""
     texts = [outcome["public_id"]] if "public_id" in outcome else outcome.get("ids", ())
     public_ids = [bytes.fromhex(text.rpartition("_")[2]) for text in texts]
     table = tables.conversations.c
@@ -251,14 +251,14 @@ def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject
 
 
 def collect_media(connection: Connection, tenant: int) -> int:
-    """Remove a batch of media that no item points at any more; returns how many."""
+    """Remove a batch of media that no item refers to any more; return how many."""
     table = tables.item_blobs.c
     user = select(table.hash).where(table.tenant_id == tables.blobs.c.tenant_id, table.hash == tables.blobs.c.hash)
     return _collect(connection, tables.blobs, tenant, [user])
 
 
 def collect_configs(connection: Connection, tenant: int) -> int:
-    """Remove a batch of options, tool sets and tools that nothing uses any more; returns how many.
+    """Remove a batch of options, tool sets and tools that are no longer used; return how many.
 
     Who wants to use them again meanwhile writes them again: the use case is repeated when its reference breaks.
     """
@@ -273,7 +273,7 @@ def collect_configs(connection: Connection, tenant: int) -> int:
 
 
 def _collect(connection: Connection, table: Table, tenant: int, users: Iterable[Select[Any]]) -> int:
-    """Remove a batch of rows, named by their hashes, for which none of the statements finds a user."""
+    """Remove a batch of rows, given by hash, for which none of the statements finds a reference."""
     is_unused = [~user.exists() for user in users]
     statement = select(table.c.hash).where(table.c.tenant_id == tenant, *is_unused).limit(BATCH_SIZE)
     hashes = list(connection.execute(statement).scalars())
@@ -283,7 +283,7 @@ def _collect(connection: Connection, table: Table, tenant: int, users: Iterable[
 
 
 def _collect_definitions(connection: Connection, tenant: int) -> int:
-    """Definitions that no set names. They are locked and read again, because a set may be written just now."""
+    """Return tools in no tool set. They are locked and read again, because a set may be written concurrently."""
     table = tables.tool_definitions.c
     statement = select(table.hash).where(table.tenant_id == tenant)
     hashes = _hashes(connection, statement)

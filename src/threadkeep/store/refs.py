@@ -39,6 +39,14 @@ class ConversationRef:
     key: int
     public_id: str
 
+    def parameters(self, **values: Any) -> dict[str, Any]:
+        """Parameters of statements that name the conversation, and `values`."""
+        return {"tenant": self.scope.tenant, "key": self.key, **values}
+
+    def rows_of(self, table: Any) -> list[Any]:
+        """Conditions for the rows of the conversation in a table, whose columns are given."""
+        return [table.tenant_id == self.scope.tenant, table.conversation_id == self.key]
+
     def item_id(self, position: int) -> str:
         """The id of the stored item at a position: never sent to a provider."""
         return f"item_{self.public_id.removeprefix('conv_')}_{position}"

@@ -30,7 +30,7 @@ NOT_RECORDED: Final = (
 
 
 def render_options(view: ViewOptions) -> RenderOptions:
-    """The options of a render."""
+    """Return the options of a rendering."""
     if not view:
         return AS_IT_IS
     check_names(view, ViewOptions.__annotations__)
@@ -46,7 +46,7 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
         rendered = render_with_cache(handle, wire, options)
     else:
         rendered = wire.render(handle.read_snapshot(), options)
-    rendered.configured = handle.cache.conversation.hashes  # they may change before the answer comes
+    rendered.configured = handle.cache.conversation.hashes  # they may change before the response arrives
     rendered.conversation_id = handle.ref.public_id
     return rendered
 
@@ -55,7 +55,7 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
 
 
 def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
-    """The request of an earlier turn, with the options and tools of that time where it was recorded."""
+    """Render the request of an earlier turn, with the options and tools of that time if they were recorded."""
     position = whole_number("upto", view.get("upto"), MAX_POSITION)
     page, then, view_then = handle.transactions.read(lambda connection: _read_request(connection, handle, position))
     snapshot = handle.cache.update(page)
@@ -86,12 +86,7 @@ def _read_request(
     table = responses.c
     statement = (
         select(table.number, table.branch, table.view, table.config_hash, table.tool_set_hash)
-        .where(
-            table.tenant_id == ref.scope.tenant,
-            table.conversation_id == ref.key,
-            table.input_to == position,
-            table.view.is_not(None),
-        )
+        .where(*ref.rows_of(table), table.input_to == position, table.view.is_not(None))
         .order_by(table.number.desc())
     )
     branches = {ref.branch, *(number for number, _ in conversation.lineage.parts)}
@@ -112,7 +107,7 @@ def _read_request(
 
 
 def detach(handle: Handle) -> Session:
-    """A copy of a conversation: its options, tools and the items of one branch, with their authors."""
+    """Return a copy of a conversation: options, tools and the items of one branch, with their authors."""
     return handle.transactions.read(lambda connection: _read_session(connection, handle))
 
 
@@ -140,7 +135,7 @@ def _read_session(connection: Connection, handle: Handle) -> Session:
 
 
 def clone_config(handle: Handle) -> Session:
-    """The options and tools of a conversation, without items and without what points at a provider's state."""
+    """Return the options and tools of a conversation, without items or references to a provider's state."""
     ref, configs = handle.ref, handle.resources.configs
 
     def read(connection: Connection) -> Session:
@@ -152,7 +147,7 @@ def clone_config(handle: Handle) -> Session:
 
 
 def _renumber(item: JsonObject, positions: Sequence[int]) -> JsonObject:
-    """An item as it stands in a copy, where positions are counted from 0: compactions name others by theirs."""
+    """Return an item for a copy, where positions begin at 0: compactions refer to other positions."""
     if item["type"] == "compaction" and isinstance(item.get("upto"), int):
         return {**item, "upto": bisect_right(positions, item["upto"]) - 1}
     if item["type"] == UNDONE and item.get("compaction") in positions:
@@ -161,7 +156,7 @@ def _renumber(item: JsonObject, positions: Sequence[int]) -> JsonObject:
 
 
 def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Session, int]:
-    """A session with these options and tools, and the boundary that is kept among the options."""
+    """Return a session with these options and tools, and the boundary stored among the options."""
     options = dict(settings)
     boundary: int = options.pop("response_boundary", 0)
     options.pop("imported", None)
@@ -172,6 +167,5 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
 
 def _read_authors(connection: Connection, ref: BranchRef) -> dict[int, str]:
     table = items.c
-    of_conversation = [table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key]
-    statement = select(table.position, table.author_id).where(*of_conversation, table.author_id.is_not(None))
+    statement = select(table.position, table.author_id).where(*ref.rows_of(table), table.author_id.is_not(None))
     return {row.position: row.author_id for row in connection.execute(statement)}

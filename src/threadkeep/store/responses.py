@@ -1,10 +1,10 @@
-"""Responses: storing a provider's answer (items, response, raw body and ledger row), and reading what is stored."""
+"""Responses: storing a provider's response (items, response, raw body and ledger row), and reading stored ones."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -13,12 +13,20 @@ from sqlalchemy import Connection, select
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.tables import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads, loads_stored
 from threadkeep.domain.objects import dumped, shown
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
-from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import CannotParse, HeadConflict, InvalidOption, ProviderError, ResponseInProgress
+from threadkeep.domain.stored import Page, StoredAt, StoredResponse
+from threadkeep.errors import (
+    CannotParse,
+    DamagedRow,
+    HeadConflict,
+    InvalidOption,
+    NotFound,
+    ProviderError,
+    ResponseInProgress,
+)  # fmt: skip
 from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
@@ -28,10 +36,12 @@ from threadkeep.store.lineage import get_row
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
+from threadkeep.store.validation import cursor_position, page_size, whole_number
 
 PLAIN: Final = 0
 ZLIB: Final = 1
 _WORTH_COMPRESSING: Final = 2048  # bytes; shorter bodies are kept as they are
+_FIELDS: Final = tuple(field.name for field in fields(StoredResponse))
 
 
 # What came, before any transaction begins
@@ -53,7 +63,7 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
     value = dumped(body)
     if not isinstance(value, dict | list | tuple | int | float | None):
         raise CannotParse(
-            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is no JSON.",
+            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is not JSON.",
             hint="Pass its JSON, such as response.json(), or the SDK's object; stream_response() takes the events of a "
             "stream.",
         )
@@ -62,7 +72,7 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
 
 
 class RequestInfo(NamedTuple):
-    """What is known of a request: its view, the last position that it showed, and its options and tools."""
+    """What is known about a request: its view, the last position it showed, and its options and tools."""
 
     view: JsonObject | None
     head: int
@@ -70,7 +80,7 @@ class RequestInfo(NamedTuple):
 
 
 def request_info(handle: Handle, format: str, rendered: Rendered | None) -> RequestInfo:
-    """What is known of a request; without one it is taken to have shown everything up to the handle's head."""
+    """Return what is known about a request; without one, it is assumed to have shown everything up to the head."""
     if rendered is None:
         return RequestInfo(None, handle.cache.head, None)
     if not isinstance(rendered, Rendered):
@@ -84,7 +94,7 @@ def request_info(handle: Handle, format: str, rendered: Rendered | None) -> Requ
 
 
 def response_columns(response: Response, format: str) -> JsonObject:
-    """What the row of a response says of it."""
+    """Return the columns of a response."""
     return {
         "format": format,
         "provider_response_id": response.id,
@@ -105,12 +115,12 @@ def _moment(seconds: float | None) -> datetime | None:
         return None
 
 
-# Storing an answer
+# Storing a response
 
 
 @dataclass(frozen=True, slots=True)
 class NewResponse:
-    """A provider's answer as it is going to be stored."""
+    """A provider's response that is about to be stored."""
 
     records: Sequence[ItemRecord]
     body: bytes | None
@@ -120,14 +130,14 @@ class NewResponse:
 
     @classmethod
     def of(cls, response: Response, body: bytes | None, attempt: Attempt, key: IdempotencyKey | None) -> NewResponse:
-        """An answer with its items; InvalidItem when one of them cannot be stored."""
+        """Return a response with its items; raise InvalidItem if one of them cannot be stored."""
         records = [encode_item(item.to_object(), model=response.model) for item in response.output]
         return cls(records, body, attempt, response_columns(response, attempt.format), key)
 
 
 @dataclass(slots=True)
 class ResponseResult:
-    """Where an answer was stored."""
+    """Where a response was stored."""
 
     number: int = -1
     first: int = 0
@@ -140,10 +150,10 @@ class ResponseResult:
 def add_response(
     handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
 ) -> Response:
-    """Append a provider's answer; see `Conversation.add_response`."""
+    """Append a provider's response; see `Conversation.add_response`."""
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
-        raise InvalidOption(f"must be a mapping of names to values, not {shown(headers)}.", argument="headers")
+        raise InvalidOption(f"must be a dict of header names and values, not {shown(headers)}.", argument="headers")
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
     key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
@@ -172,7 +182,7 @@ def add_response(
 def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
 ) -> ResponseResult | HeadConflict | ResponseInProgress:
-    """Write an answer. A refusal is a result: its ledger row is to be committed before it is raised."""
+    """Write a response. A refusal is a result: its ledger row must be committed before it is raised."""
     now = datetime.now(UTC)
     try:
         reservation = reserve(connection, ref, check, now, Counts(items=len(new.records), responses=1))
@@ -206,7 +216,7 @@ def _store_response(
 def _find_refusal(
     connection: Connection, ref: BranchRef, key: IdempotencyKey | None, check: HeadCheck
 ) -> JsonObject | None:
-    """The refusal that was kept under the key and no longer holds; the transaction ends with what was stored.
+    """Return the refusal stored under the key, which no longer applies; the transaction ends with what was stored.
 
     That the branch ended elsewhere is over when the caller says what to do about it, a response in progress by itself.
     """
@@ -218,7 +228,7 @@ def _find_refusal(
 
 
 def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | HeadConflict:
-    """What was kept under an idempotency key."""
+    """Return what was stored under an idempotency key."""
     if outcome["kind"] == "head_conflict":
         return HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
     return ResponseResult(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
@@ -232,7 +242,7 @@ def _refuse(
     check: HeadCheck,
     conflict: HeadConflict | ResponseInProgress,
 ) -> HeadConflict | ResponseInProgress:
-    """The branch ends elsewhere, or in a response in progress: only the ledger row is written; tokens were used."""
+    """Only write the ledger row, because the branch ends elsewhere or is in use; the tokens were used anyway."""
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
     if outcome is not None:
         raise Replay(conflict if outcome["kind"] == "in_progress" else _result_of(outcome, check))
@@ -248,7 +258,7 @@ def _refuse(
 
 
 def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reservation: Reservation) -> int:
-    """The last position that a request showed: on a branch that was made for its answer, none behind the fork."""
+    """Return the last position that a request showed; on a branch created for its response, at most the fork."""
     if check.expected_head is not None and reservation.branch != ref.branch:
         return min(request.head, check.expected_head)
     return min(request.head, reservation.first - 1)
@@ -257,7 +267,7 @@ def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reser
 def response_row(
     connection: Connection, ref: BranchRef, reservation: Reservation, request: RequestInfo, input_to: int, now: datetime
 ) -> dict[str, Any]:
-    """The row of a response, without what the provider said."""
+    """Return the row of a response, without the columns reported by the provider."""
     current = ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
     view, hashes = _request_columns(connection, ref, request, current)
     return {
@@ -296,7 +306,7 @@ def _request_columns(
 
 
 def body_row(connection: Connection, response: Mapping[str, Any], body: bytes, now: datetime) -> dict[str, Any]:
-    """The row of a raw body; `response` holds the key of its response."""
+    """Return the row of a raw body; `response` is the key of its response."""
     is_long = len(body) >= _WORTH_COMPRESSING
     row = {
         **{name: response[name] for name in ("tenant_id", "conversation_id", "number")},
@@ -309,5 +319,43 @@ def body_row(connection: Connection, response: Mapping[str, Any], body: bytes, n
 
 
 def decompress_body(codec: int, body: bytes) -> bytes:
-    """The raw body of a stored one."""
+    """Return a raw body from its stored form."""
     return zlib.decompress(body) if codec == ZLIB else body
+
+
+# Reading
+
+
+def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[StoredResponse]:
+    """A page of a conversation's responses on all branches, oldest first."""
+    ref, start, size = handle.ref, cursor_position(after), page_size(limit)
+    table, last = responses.c, -1 if start is None else whole_number("after", start)
+    statement = select(*(table[name] for name in _FIELDS)).where(*ref.rows_of(table), table.number > last)
+    statement = statement.order_by(table.number).limit(size + 1)
+
+    def read(connection: Connection) -> list[StoredResponse]:
+        get_row(connection, ref)
+        rows = connection.execute(statement).mappings()
+        views = ((row, loads_stored(row["view"] or "null", "responses", f"number {row['number']}")) for row in rows)
+        return [StoredResponse(**{**row, "view": view}) for row, view in views]
+
+    return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
+
+
+def read_body(handle: Handle, number: int) -> bytes:
+    """A provider's body as it came; see `Conversation.response_body`."""
+    ref, wanted = handle.ref, whole_number("number", number)
+    table = response_bodies.c
+    statement = select(table.codec, table.body).where(*ref.rows_of(table), table.number == wanted)
+
+    def read(connection: Connection) -> bytes:
+        get_row(connection, ref)
+        row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise NotFound(f"{ref.public_id} has no raw body of response {wanted}: it does not exist, or has expired.")
+        try:
+            return decompress_body(row.codec, bytes(row.body))
+        except zlib.error as error:
+            raise DamagedRow("response_bodies", f"number {wanted}", error) from error
+
+    return handle.transactions.read(read)

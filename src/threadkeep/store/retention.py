@@ -1,6 +1,6 @@
-"""Removing what is stored: a conversation, what is kept of a user, what has been kept long enough.
+"""Removing stored content: a conversation, the content of a user, or content older than a given age.
 
-Each use case is many small transactions. All of them can be repeated: what was interrupted goes on where it ended.
+Each use case is many small transactions. All of them can be repeated and continue where they were interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.queries.search import INDEX
 from threadkeep.db.tables import conversations, response_bodies
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store import purging
 from threadkeep.store.handle import StoreResources
@@ -37,13 +37,13 @@ Progress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """What was erased of a user.
+    """The result of `erase_user`.
 
     Attributes:
         conversations: how many conversations were removed.
-        attempts: how many rows of the ledger were made anonymous; their figures stay.
-        items: how many items in conversations of others no longer name the user as their author.
-        is_scrubbed: whether the texts are gone from the database's files, too (SQLite); None where the server decides.
+        attempts: how many ledger rows were made anonymous; their figures are kept.
+        items: how many items in other users' conversations no longer name the user as their author.
+        is_scrubbed: whether the text is also gone from the database files (SQLite); None if the server decides.
     """
 
     conversations: int
@@ -54,11 +54,11 @@ class ErasureReport:
 
 @dataclass(frozen=True, slots=True)
 class RetentionReport:
-    """What was, or with `dry_run` would be, removed because it was old.
+    """What `retain` removed or, with `dry_run`, would remove.
 
     Attributes:
-        raw_bodies: how many raw bodies of provider responses.
-        conversations: how many conversations with all their content.
+        raw_bodies: the number of raw response bodies.
+        conversations: the number of conversations, with all their content.
     """
 
     raw_bodies: int
@@ -66,14 +66,14 @@ class RetentionReport:
 
 
 class _Removal:
-    """Removes what a tenant stores in many transactions; `progress` is told what, and how many so far."""
+    """Removes data of a tenant in many transactions; `progress` is called with what was removed and how many."""
 
     def __init__(
         self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
     ) -> None:
         self._transactions, self._tenant = transactions, tenant
         if not (progress is None or callable(progress)):
-            raise InvalidOption(f"must be a function, not {shown(progress)}.", argument="progress")
+            raise mismatch(InvalidOption, "a function", progress, "progress")
         self._progress = progress or (lambda _what, _count: None)
         self._recovery = StreamRecovery(resources.prices)
         self.conversations = 0  # that are purged
@@ -83,7 +83,7 @@ class _Removal:
         return self._transactions.write(partial(batch, tenant=self._tenant, **which), is_repeatable=True)
 
     def repeat(self, batch: Callable[..., int], what: str, **which: Any) -> int:
-        """Run batches until one has nothing to do; returns the sum of what they say."""
+        """Run batches until one has nothing to do; return the sum of their results."""
         total = 0
         while count := self.write(batch, **which):
             total += count
@@ -99,7 +99,7 @@ class _Removal:
             self._progress("conversations", self.conversations)
 
     def remove_bodies(self, before: datetime) -> int:
-        """Remove the raw bodies that are older than a moment; returns how many there were."""
+        """Remove raw bodies older than the given time; return how many."""
         count = 0
         after: purging.BodyCursor | None = (-1, -1)
         while after is not None:
@@ -109,7 +109,7 @@ class _Removal:
         return count
 
     def collect(self) -> None:
-        """Remove media, options and tools that nothing uses any more."""
+        """Remove media, options and tools that are no longer used."""
         self.repeat(purging.collect_media, "media")
         self.repeat(purging.collect_configs, "options and tools")
 
@@ -128,7 +128,7 @@ def delete_conversation(
 
 
 def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreResources) -> int:
-    """Remove the rows of deleted conversations that an interrupted deletion left; returns how many there were."""
+    """Remove rows left behind by interrupted deletions; return the number of conversations."""
     removal, are_deleted = _Removal(transactions, scope.tenant, resources), conversations.c.status == DELETED
     while keys := transactions.read(
         lambda connection: purging.find_conversations(connection, scope.tenant, are_deleted)
@@ -141,7 +141,7 @@ def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreReso
 def erase_user(
     transactions: Transactions, scope: Scope, resources: StoreResources, user_id: str, progress: Progress | None = None
 ) -> ErasureReport:
-    """Remove every trace of a user's content, and keep the figures without a name; see `Store.erase_user`."""
+    """Remove all content of a user, and keep anonymous figures; see `Store.erase_user`."""
     user = identifier("user_id", user_id)
     if scope.user not in (None, user):
         raise other_user(scope.user, user)
@@ -199,23 +199,22 @@ def retain(
 
 
 def _moment_before(now: datetime, argument: str, age: object) -> datetime | None:
-    """The moment so many days, or such a timedelta, ago; None stays None."""
+    """Return the time so many days (or a timedelta) ago; None stays None."""
     if age is None:
         return None
     if isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= timedelta.max.days:
         age = timedelta(days=age)
     if not isinstance(age, timedelta) or age < timedelta(0):
-        message = f"must be a number of days, from 0 on, or a timedelta, not {shown(age)}."
-        raise InvalidOption(message, argument=argument)
+        raise mismatch(InvalidOption, "a number of days, from 0 on, or a timedelta", age, argument)
     first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # nothing is older; all time zones can write it
     return now - age if age < now - first else first
 
 
 def scrub(connection: Connection) -> bool | None:
-    """Overwrite what was deleted in the files of SQLite; True when nothing of it is left in them.
+    """Overwrite deleted data in the files of SQLite; return True if none of it is left in them.
 
-    VACUUM writes the database anew, a TRUNCATE checkpoint empties the write-ahead log; a reader that is still at work
-    can hold the latter up. Servers do this in a time of their own: None.
+    VACUUM rewrites the database, and a TRUNCATE checkpoint empties the write-ahead log, which an active reader can
+    delay. Servers decide themselves when to do this: None.
     """
     if connection.dialect.name != "sqlite":
         return None
@@ -230,5 +229,5 @@ def scrub(connection: Connection) -> bool | None:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise
         driver.rollback()
-        return False  # somebody writes all the time; all rows are gone, and the call can be repeated
+        return False  # there are other writers all the time; all rows are gone, and the call can be repeated
     return any(driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0 for _ in range(CHECKPOINTS))

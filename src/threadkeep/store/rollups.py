@@ -36,7 +36,7 @@ Sums = dict[Key, tuple[int | None, ...]]
 
 
 def roll_up_days(transactions: Transactions, scope: Scope) -> int:
-    """Roll up all days that have ended, a few in each transaction; returns how many there were."""
+    """Roll up all days that have ended, a few per transaction; return the number of days."""
     tenant, count = _tenant_of_all_users(scope), 0
     while days := transactions.write(lambda connection: roll_up_batch(connection, tenant), is_repeatable=True):
         count += days
@@ -44,7 +44,7 @@ def roll_up_days(transactions: Transactions, scope: Scope) -> int:
 
 
 def reconcile(transactions: Transactions, scope: Scope) -> ReconciliationReport:
-    """Compare the sums of rolled-up days with the ledger, repair those that differ, and roll up the other days."""
+    """Compare the sums of rolled-up days with the ledger, repair differences, and roll up the other days."""
     tenant, repaired = _tenant_of_all_users(scope), 0
     after: date | None = None
     while True:
@@ -57,7 +57,7 @@ def reconcile(transactions: Transactions, scope: Scope) -> ReconciliationReport:
 def _tenant_of_all_users(scope: Scope) -> int:
     if scope.user is not None:
         raise InvalidOption(
-            f"Days are summed up over all users, and this store is for the user {scope.user!r} only.",
+            f"Days are rolled up over all users, and this store is for the user {scope.user!r} only.",
             hint="Call it on the store that for_user() was called on.",
         )
     return scope.tenant
@@ -75,7 +75,7 @@ def last_day(now: datetime) -> date:
 
 
 def roll_up_batch(connection: Connection, tenant: int) -> int:
-    """Roll up the oldest days that are not; returns how many, 0 when there are none left."""
+    """Roll up the oldest days that are not rolled up yet; return how many."""
     now = datetime.now(UTC)
     days = _missing_days(connection, tenant, last_day(now))
     if days:
@@ -144,7 +144,7 @@ def _different_days(connection: Connection, tenant: int, days: Sequence[date]) -
 
 
 def _sum_ledger(connection: Connection, tenant: int, days: Sequence[date]) -> Mapping[Table, Mapping[date, Sums]]:
-    """What each table of sums is to hold of these days."""
+    """Return what each table of sums should contain for these days."""
     table = usage_records.c
     keys = [table.day, *(table[name] for name in KEYS)]
     statement = (
@@ -186,5 +186,5 @@ def _add(one: int | None, other: int | None) -> int | None:
 
 
 def _order(key: Key) -> list[tuple[bool, str | None]]:
-    """Reports find their rows nearly in order."""
+    """Sort rows so that reports find them nearly in order."""
     return [(name is None, name) for name in key]

@@ -1,4 +1,4 @@
-"""The store: where conversations are created, found and counted."""
+"""The store: creates, finds and reports on conversations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from threadkeep.formats import FormatName
 from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.conversations import ConversationInfo
+from threadkeep.store.conversations import ConversationInfo, NewConversation
 from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
@@ -48,7 +48,7 @@ from threadkeep.store.validation import MAX_POSITION, identifier, other_user, wh
 
 
 class StoreRoot:
-    """The database of a store and of those made of it, which is opened once."""
+    """The database shared by a store and the stores derived from it; opened once."""
 
     def __init__(self, engine: Engine, transactions: Transactions, *, has_tenants: bool, url: str | None) -> None:
         self._engine, self._transactions, self._has_tenants, self._url = engine, transactions, has_tenants, url
@@ -65,9 +65,9 @@ class StoreRoot:
             self.is_open = True
 
     def default_tenant(self, transactions: Transactions, *, create: bool) -> int:
-        """The tenant of a store without tenants; the first call with `create` makes it, so that reads need not write.
+        """Return the tenant of a store without tenants; only calls with `create` create it, so that reads never write.
 
-        In the caller's transaction it may be made and taken back, so it is not remembered.
+        Within the caller's transaction, the new tenant may be rolled back again, so it is not remembered.
         """
         self.open()
         tenant = self._default_tenant or tenants.find_default_tenant(transactions)
@@ -79,22 +79,22 @@ class StoreRoot:
 
 
 class Store:
-    """Conversations in a database.
+    """A database of conversations.
 
     Args:
         url: a database URL (``sqlite:///chat.db``, ``postgresql://…``, ``mysql://…``, ``mariadb://…``), or an Engine.
-        tenants: False: all is kept for one tenant. True: the store only has `for_tenant`, `create_tenant` and
-            `delete_tenant`, and each tenant gets a store of its own.
-        memory_bytes: how much JSON text of conversations that were read lately is kept, so that opening one again reads
-            only what is new of it; 0 keeps nothing.
-        prices: prices of your own; the first that is for an answer counts. They come before those of genai-prices (the
-            extra `prices`), and after what a provider itself reports.
-        search: False: keep no texts for the search. What is stored meanwhile can be found later, by a store that
-            searches.
+        tenants: if False, everything belongs to a single tenant. If True, the store only has `for_tenant`,
+            `create_tenant` and `delete_tenant`, and each tenant gets its own store.
+        memory_bytes: the size limit of the cache of recently read conversations, in bytes of JSON text. When a cached
+            conversation is opened again, only new items are read. 0 turns the cache off.
+        prices: your own prices; the first one that matches a response applies. They take precedence over genai-prices
+            (the extra `prices`), but not over costs that the provider reports itself.
+        search: if False, new text is not indexed for search. A store opened later with search can still find it.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
-        SchemaError: the tables are missing or of another release. An empty SQLite database is set up by itself.
+        SchemaError: the tables are missing or belong to another release. In an empty SQLite database, they are created
+            automatically.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Store:
         self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
         search: bool,
     ) -> None:  # fmt: skip
-        """Prepare the store; no statement is run. An AsyncStore opens it later."""
+        """Prepare the store without running a statement. An AsyncStore opens it later."""
         book = PriceBook(prices)
         self._recovery = StreamRecovery(book)
         self._transactions: Transactions = EngineTransactions(engine, is_owned=is_owned, end_stream=self._recovery.end)
@@ -129,7 +129,7 @@ class Store:
         shown_url = command_url(engine) if is_owned else None
         self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
         self._has_tenants = tenants
-        self._tenant: int | None = None  # None: the default one, which is looked up on opening
+        self._tenant: int | None = None  # None: the default tenant, which is looked up on opening
         self._user: str | None = None
 
     def __enter__(self) -> Self:
@@ -148,11 +148,11 @@ class Store:
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[NewOptions],
     ) -> Conversation:  # fmt: skip
-        """Create a conversation with session options (`model`, `instructions` …), and `input`, `system` and `tools`.
+        """Create a conversation from session options (`model`, `instructions` …), `input`, `system` and `tools`.
 
         Raises:
-            InvalidOption, InvalidItem: an option cannot be used, or another conversation has the external_id.
-            IdempotencyConflict: the key was used with other content.
+            InvalidOption, InvalidItem: an option cannot be used, or the external_id belongs to another conversation.
+            IdempotencyConflict: the key was used before with different content.
         """
         info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
         return self.save(Session(**options), idempotency_key=idempotency_key, **info)
@@ -162,47 +162,43 @@ class Store:
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[ImportOptions],
     ) -> Conversation:  # fmt: skip
-        """Create a conversation of a provider's request: its settings, tools and history.
+        """Create a conversation from a provider request: its settings, tools and history.
 
-        `payload` is a dict, JSON text, or an object of the provider's SDK; `model` and `stream` say what it does not
-        (Gemini, Converse); `options` are session options, set over those of the request.
+        `payload` is a dict, JSON text, or an object from the provider's SDK. `model` and `stream` supply what requests
+        in the format do not contain (Gemini, Converse). `options` are session options that override those in the
+        request.
 
         Raises:
             UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
         """
         info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
-        return self._created(
-            importing.import_request(
-                self._transactions, self._new_scope, self._resources.configs, payload, format,
-                model=model, stream=stream, options=options, info=info, key=idempotency_key,
-            )
-        )  # fmt: skip
+        session = importing.request_session(payload, format, model, stream, options)
+        scope = self._new_scope
+        new = conversations.new_conversation(session, info, scope, idempotency_key, "import_request")
+        return self._create(new, scope)
 
     def save(
         self, session: Session, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
-        """Create a conversation of a detached session. Errors as `create_conversation`."""
-        return self._created(
-            importing.save_session(
-                self._transactions, self._new_scope, self._resources.configs, session, info, idempotency_key
-            )
-        )
+        """Create a conversation from a detached session. Raises the same errors as `create_conversation`."""
+        scope = self._new_scope
+        return self._create(conversations.new_conversation(session, info, scope, idempotency_key), scope)
 
     def save_many(
         self, sessions: Iterable[Session], *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> list[str]:
-        """Create conversations of many sessions, a few hundred in each transaction; returns their ids.
+        """Create conversations from many sessions, a few hundred per transaction; return their ids.
 
-        With an idempotency key, a repeated call goes on where an interrupted one ended. What earlier transactions
-        wrote stays. Errors as `create_conversation`.
+        With an idempotency key, a repeated call continues where an interrupted one stopped. Transactions that were
+        already committed are kept. Raises the same errors as `create_conversation`.
         """
         return importing.save_sessions(self._transactions, self._new_scope, sessions, info, idempotency_key)
 
     def get_conversation(self, id: str, *, branch: int | None = None) -> Conversation:
-        """Resume a conversation, on its active branch or another.
+        """Open a conversation on its active branch, or on the given one.
 
         Raises:
-            NotFound: there is none of that id here, or it has no such branch.
+            NotFound: this store has no conversation with that id, or the conversation has no such branch.
         """
         number = None if branch is None else whole_number("branch", branch)
         place = self._scope, "public_id", public_id_bytes(id), self._resources.configs, number
@@ -211,7 +207,7 @@ class Store:
         )
 
     def find_conversation(self, *, external_id: str) -> Conversation | None:
-        """The conversation with the application's own id; None when there is none."""
+        """Return the conversation with the application's own id, or None."""
         place = self._scope, "external_id", identifier("external_id", external_id), self._resources.configs
         found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
@@ -225,7 +221,9 @@ class Store:
         after: str | None = None,
         limit: int = 50,
     ) -> Page[Conversation]:
-        """A page of conversations, newest activity first; of a user, with all of these labels, of a status (None: any).
+        """Return a page of conversations, most recently active first.
+
+        Filter by user, by labels (conversations must have all of them) and by status (None: any status).
 
         Raises:
             InvalidOption: a filter cannot be used, or `after` is not the `next` of a page.
@@ -237,40 +235,37 @@ class Store:
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
-        """A new conversation with the options, tools and items of another one's active branch.
+        """Create a conversation with the options, tools and items of another conversation's active branch.
 
         Raises:
-            NotFound: there is none of that id here.
+            NotFound: this store has no conversation with that id.
         """
-        session = self.get_conversation(id).session()
-        return self._created(
-            importing.copy_conversation(
-                self._transactions, self._scope, self._resources.configs, id, session, info, idempotency_key
-            )
-        )
+        session, scope = self.get_conversation(id).session(), self._scope
+        return self._create(importing.copied_conversation(id, session, info, scope, idempotency_key), scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
-        """Delete a conversation: it is gone at once, then its rows are removed in batches. Its ledger rows stay.
+        """Delete a conversation. It disappears at once; its rows are then removed in batches. Its ledger rows are kept.
 
         Raises:
-            NotFound: there is none of that id here.
+            NotFound: this store has no conversation with that id.
         """
         retention.delete_conversation(self._transactions, self._scope, self._resources, id, idempotency_key)
 
     def purge_deleted(self) -> int:
-        """Remove the rows of deleted conversations that an interrupted deletion left; returns how many there were."""
+        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to."""
         return retention.purge_deleted(self._transactions, self._scope, self._resources)
 
     def erase_user(self, user_id: str, *, progress: Progress | None = None) -> ErasureReport:
-        """Remove every trace of a user's content, in bounded transactions; an interrupted call can be repeated.
+        """Remove all content of a user, in bounded transactions. An interrupted call can be repeated.
 
-        Gone are the user's conversations with all that belongs to them (items, responses, raw bodies, media, labels,
-        idempotency keys, search documents), options and tools that nothing else uses, the provider's usage objects and
-        error texts. The figures of the ledger stay, without the user. On SQLite the files are written anew at the end;
-        what stays in logs and backups of servers: docs/retention.md. `progress`: see `Progress`.
+        This deletes the user's conversations with everything that belongs to them (items, responses, raw bodies, media,
+        labels, idempotency keys, search documents), options and tools that are not used elsewhere, the providers' usage
+        objects, and error messages. The figures in the ledger are kept, without the user. On SQLite, the files are
+        rewritten at the end. The page Retention of the documentation explains what remains in the logs and backups of
+        servers. `progress`: see `Progress`.
 
         Raises:
-            InvalidOption: the store is for another user.
+            InvalidOption: the store is limited to another user.
         """
         return retention.erase_user(self._transactions, self._scope, self._resources, user_id, progress)
 
@@ -282,13 +277,14 @@ class Store:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> RetentionReport:
-        """Remove what is older than it is to be kept, in bounded transactions; an interrupted call can be repeated.
+        """Remove content older than the given ages, in bounded transactions. An interrupted call can be repeated.
 
-        `raw_bodies`: days (or a timedelta) after which the raw bodies of answers go. `content`: days without activity
-        after which whole conversations go. The ledger stays. `dry_run` only counts. `progress`: see `Progress`.
+        `raw_bodies`: the age, in days or as a timedelta, at which raw response bodies are removed. `content`: the time
+        without activity after which whole conversations are removed. The ledger is kept. With `dry_run`, rows are only
+        counted. `progress`: see `Progress`.
 
         Raises:
-            InvalidOption: neither is given, or one of them is no length of time.
+            InvalidOption: neither age is given, or one of them is not a length of time.
         """
         ages = {"raw_bodies": raw_bodies, "content": content}
         return retention.retain(self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run)
@@ -308,29 +304,30 @@ class Store:
         after: str | None = None,
         limit: int = 20,
     ) -> Page[SearchResult]:
-        """Messages, calls and outputs of tools, and titles, in which all words of a text are; the best first.
+        """Search messages, tool calls and their outputs, and titles for all words of a text; best matches first.
 
-        ``"several words"`` must stand side by side, ``wor*`` is a beginning, ``-word`` must not be there. `user_id`,
-        `labels` and `status` are as for `list_conversations`; `type` is that of an item, or ``title``; `role` that of a
-        message; `since` and `until` (exclusive) are dates in UTC, or aware datetimes. What was appended up to now is
-        found, on all branches, of long items the beginning; in the caller's transaction only what was seen before.
+        ``"several words"`` matches a phrase, ``wor*`` a prefix, and ``-word`` excludes a word. `user_id`, `labels` and
+        `status` filter as in `list_conversations`; `type` is an item type or ``title``; `role` is the role of a
+        message; `since` and `until` (exclusive) are UTC dates or aware datetimes. Everything appended so far is found,
+        on all branches; of long items, only the beginning is searched. Within the caller's transaction, only text that
+        is already indexed is found.
 
         Raises:
-            InvalidOption: there is no word to look for, a filter or page cannot be used, or this store does not search.
-            NotFound: `conversation_id` is not the id of any conversation.
+            InvalidOption: the text contains no words, a filter or page cannot be used, or search is off for this store.
+            NotFound: `conversation_id` is not the id of a conversation.
             SchemaError: the index is missing or broken.
         """
         filters = SearchFilters(user_id, labels, status, conversation_id, type, role, since, until, after, limit)
         return query.search(self._transactions, self._searched_scope, text, filters)
 
     def reindex(self, *, rebuild: bool = False) -> int:
-        """Let the search see everything that it has not seen yet; returns how many items and titles it found text in.
+        """Index everything that is not indexed yet; return the number of items and titles with text.
 
-        That is what was stored while it was off, by an older release, or in a large import: the next questions see it,
-        too, and take longer. `rebuild` forgets everything first, for an index that is broken.
+        Items may be missing from the index if they were stored while search was off, by an older release, or in a large
+        import. Searches find them anyway, but take longer. `rebuild` discards the index first, in case it is broken.
 
         Raises:
-            InvalidOption: this store is for one user, or does not search.
+            InvalidOption: this store is limited to one user, or search is off.
         """
         return index.reindex(self._transactions, self._searched_scope, rebuild=rebuild)
 
@@ -346,16 +343,16 @@ class Store:
         limit: int | None = None,
         **filters: Unpack[UsageFilters],
     ) -> list[UsageRow]:
-        """What was used: attempts, tokens and costs, summed.
+        """Return attempts, tokens and costs, summed.
 
-        `by` names any of hour, day, week (its Monday), month (its first day), model, provider, format, user_id,
-        conversation_id, status, tool_set (its hash) and response.
-        `since` and `until` (exclusive) are dates or aware datetimes; dates, days and hours are those of the time zone
-        `tz`. `filters` name values, or lists of values, of the same columns but for times (`day` is a UTC day there).
-        `order_by` is a sum, largest first; with `limit` that is a top list.
+        `by` names the columns to group by: hour, day, week (its Monday), month (its first day), model, provider,
+        format, user_id, conversation_id, status, tool_set (its hash) or response. `since` and `until` (exclusive) are
+        dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values, or lists of
+        values, of the same columns, except hour, week and month; `day` is a UTC day there. `order_by` sorts by a sum,
+        largest first; add `limit` for a top list.
 
         Raises:
-            InvalidOption: it cannot be grouped, filtered or ordered like that.
+            InvalidOption: a column, filter, time zone or order cannot be used.
         """
         return usage.usage(
             self._transactions, self._scope, by, filters,
@@ -371,44 +368,48 @@ class Store:
         user_id: str | None = None,
         limit: int | None = None,
     ) -> list[ToolUsage]:
-        """How often functions were called, the most called first; how many calls are unanswered, and how many failed.
+        """Return how often each function was called, unanswered or failed; the most frequently called first.
 
-        `since` and `until` (exclusive) are dates in the time zone `tz`, or aware datetimes, of the calls. Calls of
-        deleted conversations are gone.
+        `since` and `until` (exclusive) limit the time of the calls; they are dates in the time zone `tz`, or aware
+        datetimes. Calls in deleted conversations are not counted.
 
         Raises:
-            InvalidOption: it cannot be asked like that.
+            InvalidOption: an argument cannot be used.
         """
         return statistics.tool_usage(self._transactions, self._scope, since, until, tz, user_id, limit)
 
     def statistics(self, *, largest: int = 10) -> Statistics:
-        """How much is stored: counts, bytes, and the largest conversations. It looks at every row, which takes long.
+        """Return how much is stored: counts, bytes, and the largest conversations. Reads every row, so it can be slow.
 
         Raises:
-            InvalidOption: `largest` is no number from 1 on.
+            InvalidOption: `largest` is not a positive integer.
         """
         return statistics.statistics(self._transactions, self._scope, largest)
 
     def fill_usage_days(self) -> int:
-        """Sum up the days that ended an hour ago or earlier, a few in each transaction; returns how many there were.
+        """Roll up the days that ended at least an hour ago, a few per transaction; return the number of days.
 
-        Reports say the same without it, and are faster with it: call it once a day.
+        Reports are the same without it, but faster with it: call it once a day.
 
         Raises:
-            InvalidOption: this store is for one user.
+            InvalidOption: this store is limited to one user.
         """
         return rollups.roll_up_days(self._transactions, self._scope)
 
     def reconcile_usage(self) -> ReconciliationReport:
-        """Compare the sums of filled days with the ledger and mend those that differ; then `fill_usage_days`.
+        """Compare the sums of rolled-up days with the ledger and repair any differences; then call `fill_usage_days`.
 
-        Nothing differs unless a transaction was open for more than an hour after midnight, a clock was wrong, or rows
-        of the ledger were changed by hand. Errors as `fill_usage_days`.
+        Sums differ only if a transaction was open for more than an hour after midnight, a clock was wrong, or ledger
+        rows were changed by hand. Raises the same errors as `fill_usage_days`.
         """
         return rollups.reconcile(self._transactions, self._scope)
 
     def for_user(self, user_id: str) -> Store:
-        """This store, for the conversations of one user only."""
+        """Return this store, limited to the conversations of one user.
+
+        Raises:
+            InvalidOption: the store is already limited to another user, or it has tenants and none was chosen.
+        """
         user = identifier("user_id", user_id)
         if self._has_tenants:
             raise self._needs_tenant()
@@ -417,27 +418,27 @@ class Store:
         return self._sibling(self._tenant, user)
 
     def within(self, host: Connection | OrmSession | scoped_session[Any]) -> Store:
-        """This store, inside the caller's transaction: each method happens whole or not at all, and none commits.
+        """Return this store within the caller's transaction. Its methods are all-or-nothing, and never commit.
 
         Raises:
-            InvalidOption: it is no connection and no session.
+            InvalidOption: `host` is not a connection or session.
         """
         return self._within(host_connection(host))
 
     def for_tenant(self, name: str) -> Store:
-        """The store of a tenant.
+        """Return the store of a tenant.
 
         Raises:
-            NotFound: there is none of that name.
+            NotFound: there is no tenant with that name.
         """
         self._check_tenants()
         return self._sibling(tenants.get_tenant(self._transactions, name))
 
     def create_tenant(self, name: str) -> Store:
-        """Make a tenant; returns its store.
+        """Create a tenant and return its store.
 
         Raises:
-            InvalidOption: there is one of that name.
+            InvalidOption: there is already a tenant with that name.
         """
         self._check_tenants()
         return self._sibling(tenants.create_tenant(self._transactions, name))
@@ -446,8 +447,8 @@ class Store:
         """Delete a tenant with all its conversations and its ledger.
 
         Raises:
-            NotFound: there is none of that name.
-            Conflict: somebody goes on making conversations of it.
+            NotFound: there is no tenant with that name.
+            Conflict: new conversations were created for it during the deletion.
         """
         self._check_tenants()
         tenant = tenants.get_tenant(self._transactions, name)
@@ -455,7 +456,7 @@ class Store:
 
     @property
     def _scope(self) -> Scope:
-        """Whose data this store may see.
+        """The tenant and user whose data this store can access.
 
         Raises:
             InvalidOption: the store was opened with tenants, and none was chosen.
@@ -464,7 +465,7 @@ class Store:
 
     @property
     def _new_scope(self) -> Scope:
-        """The same for what may be the first that is stored."""
+        """The same for writes, which may be the first ones."""
         return self._get_scope(create=True)
 
     def _get_scope(self, *, create: bool) -> Scope:
@@ -496,7 +497,7 @@ class Store:
         return self._sibling(self._tenant, self._user, HostTransactions(host, end_stream=self._recovery.end))
 
     def _sibling(self, tenant: int | None, user: str | None = None, transactions: Transactions | None = None) -> Store:
-        """A store over the same database: for one tenant, and one user of it if given."""
+        """Return a store on the same database: for one tenant and, if given, one user."""
         self._transactions.check_open()
         store = object.__new__(type(self))
         store.__dict__ = {
@@ -505,8 +506,9 @@ class Store:
         }  # fmt: skip
         return store
 
-    def _created(self, result: tuple[ConversationState, bool]) -> Conversation:
-        conversation, is_replayed = result
+    def _create(self, new: NewConversation, scope: Scope) -> Conversation:
+        place = self._transactions, scope, self._resources.configs
+        conversation, is_replayed = conversations.create_conversation(*place, new)
         return self._conversation(conversation, replayed=is_replayed)
 
     def _conversation(self, conversation: ConversationState, *, replayed: bool = False) -> Conversation:

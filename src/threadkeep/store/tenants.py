@@ -19,7 +19,7 @@ from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
 
 DEFAULT_TENANT: Final = "default"  # of a store without tenants
-ROUNDS: Final = 10  # attempts to delete a tenant for which somebody creates conversations
+ROUNDS: Final = 10  # attempts to delete a tenant while conversations are being created for it
 
 # What is not removed with conversations; children first
 _TABLES: Final = (
@@ -37,7 +37,7 @@ def find_default_tenant(transactions: Transactions) -> int:
 
 
 def create_default_tenant(transactions: Transactions) -> int:
-    """Create the only tenant of a store without tenants, unless somebody else is faster; returns its id."""
+    """Create the only tenant of a store without tenants, unless another process is faster; return its id."""
     try:
         return transactions.write(lambda connection: _insert_tenant(connection, DEFAULT_TENANT), is_repeatable=True)
     except InvalidOption:
@@ -60,7 +60,7 @@ def create_tenant(transactions: Transactions, name: str) -> int:
 
 
 def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResources) -> None:
-    """Delete a tenant with everything; again from the start where somebody creates conversations meanwhile."""
+    """Delete a tenant with all its data; start again if conversations are created meanwhile."""
     hide = update(tables.conversations).where(tables.conversations.c.tenant_id == tenant)
     hide = hide.values(status=DELETED, external_id=None)
     for _ in range(ROUNDS):
@@ -72,7 +72,7 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
             continue
         return
     raise Conflict(
-        "Somebody keeps creating conversations of this tenant.", hint="Delete it again when nothing uses it any more."
+        "Conversations are still being created for this tenant.", hint="Delete it again when nothing uses it any more."
     )
 
 

@@ -245,7 +245,7 @@ class HostTransactions:
             return self._host.connection()
         if self._host.closed:
             raise InvalidOption(
-                "The connection that `within` was given is closed.", hint="Open the conversation anew from the store."
+                "The connection that `within` was given is closed.", hint="Open the conversation again from the store."
             )
         return self._host
 

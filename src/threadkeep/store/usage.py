@@ -1,4 +1,4 @@
-"""Usage reports: sums over the ledger, and over rolled-up days where these answer the query."""
+"""Usage reports: sums over the ledger, and over rolled-up days if they are enough for the query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from sqlalchemy import Connection, func, select
 
 from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries import usage as statements
-from threadkeep.db.queries.usage_times import TIMES
 from threadkeep.db.tables import usage_records
 from threadkeep.db.types import name_from
 from threadkeep.domain.ids import public_id_text
@@ -29,7 +28,7 @@ from threadkeep.store.transactions import Transactions
 from threadkeep.store.usage_filters import conversation_keys, filter_values
 from threadkeep.store.validation import column_names, date_or_moment, time_zone, whole_number
 
-GROUPS: Final = (*TIMES, *(name for name in statements.COLUMNS if name != "day"))
+GROUPS: Final = (*statements.TIMES, *(name for name in statements.COLUMNS if name != "day"))
 ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
 FIRST: Final = date(1000, 1, 1)
 LAST: Final = date(9999, 12, 30)
@@ -46,7 +45,7 @@ def usage(
     transactions: Transactions, scope: Scope, by: Sequence[str] | str, filters: Mapping[str, Any], *,
     since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None,
 ) -> list[UsageRow]:  # fmt: skip
-    """What was used; see `Store.usage`."""
+    """Return sums of usage; see `Store.usage`."""
     query = UsageQuery(
         by=by if isinstance(by, tuple) else column_names(by),
         since=None if since is None else date_or_moment("since", since),
@@ -60,7 +59,7 @@ def usage(
 
 
 def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
-    """What a conversation used: one row, or with `by` a list of them."""
+    """Return the usage of a conversation: one row or, with `by`, a list of rows."""
     ref, query = handle.ref, UsageQuery(by=column_names(by), conversation=handle.ref.key)
 
     def read(connection: Connection) -> list[UsageRow]:
@@ -73,7 +72,7 @@ def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> Usage
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """What to sum: grouped by these columns, over this time and these values."""
+    """What to sum: columns to group by, a period, and filters."""
 
     by: tuple[str, ...] = ()
     since: date | datetime | None = None
@@ -103,11 +102,11 @@ class UsageQuery:
 
     @property
     def is_utc(self) -> bool:
-        """Whether its days are those of UTC."""
-        return self.zone is UTC or not any(name in TIMES for name in self.by)
+        """Whether its days are UTC days."""
+        return self.zone is UTC or not any(name in statements.TIMES for name in self.by)
 
     def fits_rollups(self, scope: Scope) -> bool:
-        """Whether sums of days answer it."""
+        """Whether sums of days are enough."""
         return (
             scope.user is None
             and self.conversation is None
@@ -129,7 +128,7 @@ def _narrowed(
 
 
 def is_within_day(bound: datetime | None) -> bool:
-    """Whether a bound cuts a UTC day in two."""
+    """Return whether a bound divides a UTC day."""
     return bound is not None and bound != moment_of(bound.date(), UTC)
 
 
@@ -145,7 +144,7 @@ def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
 
 
 def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:
-    """The sums; figures that no record knows are None."""
+    """Return the sums; figures that no record contains are None."""
     values = dict(query.values)
     if "conversation_id" in values:
         values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.usage import COLUMNS
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, did_you_mean
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import Scope
@@ -52,7 +52,7 @@ def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _column_value(name: str, value: Any) -> Any:
     kind, other, description = TYPES.get(name, STRING)
     if isinstance(value, other) or not isinstance(value, kind):
-        raise InvalidOption(f"must be {description}, None, or a list of these, not {shown(value)}.", argument=name)
+        raise mismatch(InvalidOption, f"{description}, None, or a list of these", value, name)
     if name == "status":
         refuse_misspelt(name, str(value), STATUSES)
     if name == "response":
@@ -64,9 +64,7 @@ def _hash(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise InvalidOption(
-            f"must be the hash of a tool set, 64 hexadecimal digits, not {shown(text)}.", argument="tool_set"
-        ) from error
+        raise mismatch(InvalidOption, "the hash of a tool set, 64 hexadecimal digits", text, "tool_set") from error
 
 
 def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence[str | None]) -> list[int | None]:

@@ -150,11 +150,11 @@ def title_text(title: object) -> str | None:
 
 
 def label_texts(labels: object) -> dict[str, str]:
-    """Labels: strings by names."""
+    """Return labels: strings by name."""
     if labels is None:
         return {}
     if not isinstance(labels, Mapping):
-        raise InvalidOption(f"must be a mapping of strings to strings, not {shown(labels)}.", argument="labels")
+        raise InvalidOption(f"must be a dict of strings, not {shown(labels)}.", argument="labels")
     for name, value in labels.items():
         try:
             identifier("labels", name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from threadkeep.formats.base import ErrorKeys, Format, Signs
+from threadkeep.domain.formats import Format
+from threadkeep.formats.base import ErrorKeys, Signs
 
 FORMAT: Final = Format(
     name="prompt",

@@ -1,4 +1,4 @@
-"""Commands for those who run the database: its schema and tenants, how much is in it, and what must go."""
+"""Administration commands: schema, tenants, statistics, retention and erasure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from threadkeep.cli.output import Column, cell_text, is_terminal, iso, print_jso
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption
 
-schema_commands = typer.Typer(help="Set up and upgrade the tables.")
+schema_commands = typer.Typer(help="Create, upgrade and check the tables.")
 tenant_commands = typer.Typer(help="List, create and delete tenants.")
 TENANTS: Final = (Column("name"), Column("created_at", is_time=True, no_wrap=True, drop_order=1))
 Name = Annotated[str, Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
@@ -24,7 +24,7 @@ FIGURES: Final = (
     "active", "archived", "branches", "items", "responses", "media", "attempts", "item_bytes", "body_bytes",
     "media_bytes",
 )  # fmt: skip
-# What is printed for people: title, count, bytes
+# The readable output: title, count, bytes
 LINES: Final = (
     ("conversations", "active", None), ("archived conversations", "archived", None), ("branches", "branches", None),
     ("items", "items", "item_bytes"), ("responses, with their raw bodies", "responses", "body_bytes"),
@@ -43,7 +43,7 @@ LARGEST: Final = (
 @schema_commands.command("upgrade")
 @on_target("url", "as_json")
 def upgrade(target: Target) -> None:
-    """Create the tables, or bring them to the newest schema."""
+    """Create the tables, or upgrade them to the latest schema."""
     from threadkeep import schema
 
     with target.engine() as engine:
@@ -57,11 +57,11 @@ def upgrade(target: Target) -> None:
 @schema_commands.command("current")
 @on_target("url", "as_json")
 def current(target: Target) -> None:
-    """Print the revision of the schema, or `none`."""
+    """Print the schema revision, or `none`."""
     from threadkeep import schema
 
     revision = None
-    if not target.is_missing:  # a command that only looks must not create the file
+    if not target.is_missing:  # a read-only command must not create the file
         with target.engine() as engine:
             revision = schema.current(engine)
     target.report({"revision": revision, "newest": schema.HEAD}, revision or "none")
@@ -70,9 +70,9 @@ def current(target: Target) -> None:
 @schema_commands.command("check")
 @on_target("url", "as_json")
 def check(target: Target) -> None:
-    """Succeed if the schema is the one of this version.
+    """Check that the schema matches this version.
 
-    Otherwise the error says which command to run.
+    If it does not, the error says which command to run.
     """
     from threadkeep import schema
     from threadkeep.store.engines import command_url
@@ -86,9 +86,9 @@ def check(target: Target) -> None:
 @schema_commands.command("reconcile")
 @on_target()
 def reconcile(target: Target) -> None:
-    """Sum up the past days of the ledger, and repair wrong sums.
+    """Roll up past days of the usage ledger, and repair wrong sums.
 
-    Reports say the same without it, and are faster with it: run it once a day. Without --tenant: for all of them.
+    Reports are the same without it, but faster with it: run it once a day. Without --tenant, it processes all tenants.
     """
     names = [tenant["name"] for tenant in tenants_of(target)] if target.tenant is None else [target.tenant]
     filled = repaired = 0
@@ -98,7 +98,7 @@ def reconcile(target: Target) -> None:
                 result = store.for_tenant(name).reconcile_usage()
                 filled, repaired = filled + result.filled, repaired + result.repaired
     target.report(
-        {"filled": filled, "repaired": repaired}, f"{number_of(filled, 'day')} summed up, {repaired:,} repaired."
+        {"filled": filled, "repaired": repaired}, f"{number_of(filled, 'day')} rolled up, {repaired:,} repaired."
     )
 
 
@@ -109,12 +109,12 @@ def sql(
     *,
     dialect: Annotated[
         Text,
-        Option("--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: that of the URL."),
+        Option("--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: from the URL."),
     ] = None,
 ) -> None:
     """Print the SQL of an upgrade, without running it.
 
-    It is what `db upgrade` runs on an empty database.
+    This is the SQL that `db upgrade` runs on an empty database.
     """
     from threadkeep import schema
     from threadkeep.store.engines import parsed_url
@@ -131,7 +131,7 @@ def sql(
 def ls(target: Target) -> None:
     """List tenants by name.
 
-    One is named `default`: it has what is stored without a tenant.
+    The tenant `default` contains everything stored without a tenant.
     """
     target.report_list("tenants", tenants_of(target), TENANTS, empty="no tenants")
 
@@ -139,7 +139,7 @@ def ls(target: Target) -> None:
 @tenant_commands.command("create")
 @on_target("url", "as_json")
 def create(target: Target, *, name: Name) -> None:
-    """Create a tenant, to be named with --tenant."""
+    """Create a tenant, to be selected with --tenant."""
     with target.store(all_tenants=True, create=True) as store:
         store.create_tenant(name)
     target.report({"name": name}, f"Created the tenant {name!r} in {target.shown_url}.")
@@ -150,14 +150,14 @@ def create(target: Target, *, name: Name) -> None:
 def delete(target: Target, *, name: Name, yes: Yes = False) -> None:
     """Delete a tenant with all its conversations and its ledger."""
     if not yes:
-        raise InvalidOption(f"This deletes the tenant {name!r} and everything in it for good. Give --yes to do it.")
+        raise InvalidOption(f"This deletes the tenant {name!r} and everything in it for good. Use --yes to confirm.")
     with target.store(all_tenants=True) as store:
         store.delete_tenant(name)
     target.report({"name": name}, f"Deleted the tenant {name!r} from {target.shown_url}.")
 
 
 def tenants_of(target: Target) -> list[dict[str, Any]]:
-    """All tenants, by name, and when they were created."""
+    """Return all tenants by name, with their time of creation."""
     from sqlalchemy import select
 
     from threadkeep import schema
@@ -183,7 +183,7 @@ def stats(
 ) -> None:
     """Print how much is stored, and the largest conversations.
 
-    It reads every row, which takes a while in a large database.
+    This reads every row, so it takes a while in a large database.
     """
     with target.store(user=user) as store:
         statistics = asdict(store.statistics(largest=largest))
@@ -209,18 +209,18 @@ def retain(
     target: Target,
     *,
     raw_bodies: Annotated[
-        Text, Option("--raw-bodies", metavar="TIME", help="Keep raw bodies of answers for this long: 30d, 2w.")
+        Text, Option("--raw-bodies", metavar="TIME", help="Keep raw response bodies for this long: 30d, 2w.")
     ] = None,
     content: Annotated[
         Text,
-        Option("--content", metavar="TIME", help="Keep conversations for this long after their last activity: 365d."),
+        Option("--content", metavar="TIME", help="Keep conversations for this long after the last activity: 365d."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count what would be removed.")] = False,
 ) -> None:
-    """Remove what has been kept long enough; the ledger stays."""
+    """Remove content older than a given age; the ledger is kept."""
     bodies_for, content_for = _checked_duration("--raw-bodies", raw_bodies), _checked_duration("--content", content)
     if bodies_for is None and content_for is None:
-        raise InvalidOption("Say how long something is kept: --raw-bodies TIME or --content TIME.")
+        raise InvalidOption("Use --raw-bodies TIME or --content TIME to say how long to keep something.")
     with target.store() as store, progress("removed") as advance:
         report = store.retain(
             raw_bodies=bodies_for, content=content_for, dry_run=dry_run, progress=_progress_callback(advance)
@@ -235,13 +235,13 @@ def retain(
 @on_target()
 def erase_user(
     target: Target,
-    user: Annotated[str, Argument(metavar="USER", help="The user_id.")],
+    user: Annotated[str, Argument(metavar="USER", help="The user's id.")],
     *,
     yes: Yes = False,
 ) -> None:
-    """Remove all content of a user; figures stay, without the user's id."""
+    """Remove a user's content; anonymous figures are kept."""
     if not yes:
-        raise InvalidOption(f"This removes all content of the user {user!r} for good. Give --yes to do it.")
+        raise InvalidOption(f"This removes all content of the user {user!r} for good. Use --yes to confirm.")
     with target.store() as store, progress("erased") as advance:
         report = store.erase_user(user, progress=_progress_callback(advance))
     rows, items = number_of(report.attempts, "row"), number_of(report.items, "item")
@@ -258,15 +258,15 @@ def erase_user(
 
 
 def _checked_duration(option: str, text: str | None) -> timedelta | None:
-    """A length of time such as 30d, 2w or 12h."""
+    """Parse a duration such as 30d, 2w or 12h."""
     try:
         return None if text is None else duration_of(text)
     except (ValueError, OverflowError) as error:
-        raise InvalidOption(f"{option} takes a length of time such as 30d, 2w or 12h, not {text!r}.") from error
+        raise InvalidOption(f"{option} must be a duration such as 30d, 2w or 12h, not {text!r}.") from error
 
 
 def _progress_callback(advance: Callable[[int], None]) -> Callable[[str, int], None]:
-    """A function that the library calls with how many of a kind are done, for a bar that counts how many more are."""
+    """Return a callback for the library, which reports totals by kind, for a progress bar that counts increments."""
     counts: dict[str, int] = {}
 
     def update(kind: str, count: int) -> None:

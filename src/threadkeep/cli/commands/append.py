@@ -1,4 +1,4 @@
-"""``threadkeep append``: a provider's answer into a conversation, complete or streamed."""
+"""``threadkeep append``: appends a provider's response to a conversation, complete or streamed."""
 
 from __future__ import annotations
 
@@ -31,19 +31,17 @@ COLUMNS: Final = (
 STREAM_ENDED: Final = {"reason": "stream_ended"}  # the incomplete_details of a stream that broke off
 
 Body = Annotated[
-    str, Argument(metavar="FILE", help="The answer's body as the provider sent it; - is stdin.", show_default=False)
+    str, Argument(metavar="FILE", help="The response body as the provider sent it; - is stdin.", show_default=False)
 ]
-Key = Annotated[Text, Option("--key", metavar="KEY", help="Idempotency key: the same answer is stored only once.")]
-Provider = Annotated[Text, Option("--provider", metavar="NAME", help="Who answered, for `usage`.")]
-Latency = Annotated[float | None, Option("--latency-ms", metavar="MS", help="How long the provider took.")]
+Key = Annotated[Text, Option("--key", metavar="KEY", help="Idempotency key: the same response is only stored once.")]
+Provider = Annotated[Text, Option("--provider", metavar="NAME", help="The provider, for usage reports.")]
+Latency = Annotated[float | None, Option("--latency-ms", metavar="MS", help="Latency of the response.")]
 Head = Annotated[
-    int | None, Option("--expected-head", metavar="N", min=-1, help="Position where the branch must end; -1: empty.")
+    int | None, Option("--expected-head", metavar="N", min=-1, help="Position where the branch must end; -1 if empty.")
 ]
-Stream = Annotated[
-    bool, Option("--stream", help="The file holds events, one on each line: JSON, or server-sent events.")
-]
+Stream = Annotated[bool, Option("--stream", help="The file contains events, one per line: JSON or server-sent events.")]
 OnConflict = Annotated[
-    Literal["raise", "append", "branch"], Option("--on-conflict", help="What to do where it ends elsewhere.")
+    Literal["raise", "append", "branch"], Option("--on-conflict", help="What to do if the branch ends elsewhere.")
 ]
 
 
@@ -63,11 +61,11 @@ def append(
     branch: Branch = None,
     user: Owner = None,
 ) -> None:
-    """Append a provider's answer to a conversation.
+    """Append a provider's response to a conversation.
 
-    Its items, the raw body and a row of the usage ledger are written in one transaction. If the answer is an error only
-    the ledger row is written, and the command fails. With --stream the file holds the events of a streamed answer,
-    which are stored as they arrive.
+    Its items, the raw body and a row in the usage ledger are written in one transaction. If the response is an error,
+    only the ledger row is written, and the command fails. With --stream, the file contains the events of a streamed
+    response, which are stored as they arrive.
     """
     options: dict[str, Any] = {
         "idempotency_key": key, "expected_head": expected_head, "on_conflict": on_conflict, "provider": provider,
@@ -85,42 +83,42 @@ def append(
 
 
 def _append_body(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
-    """The response of a complete body."""
+    """Append a complete body; return the response."""
     body = source.read()
     try:
         return conversation.add_response(body, format_name(format), **options)
     except CannotParse as error:
         if not isinstance(error, ProviderError) and _holds_events(body):
-            error.hint = "If the file holds the events of a stream, give --stream."
+            error.hint = "If the file contains the events of a stream, use --stream."
         raise
 
 
 def _append_stream(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
-    """The response of a stream with one event on each line, as JSON or as server-sent events have it."""
+    """Append a stream with one event per line, as JSON or server-sent events; return the response."""
     has_events = False
     with conversation.stream_response(format_name(format), **options) as recorder:
         for event in filter(None, map(event_text, source)):
             recorder.feed(event)
             has_events = True
         if not has_events:
-            raise CannotParse("There were no events, so the answer is incomplete. There must be one on each line.")
+            raise CannotParse("There were no events, so the response is incomplete. There must be one event per line.")
     return recorder.partial
 
 
 def _report_end_of_stream(response: Response, format: str) -> None:
-    """Say on stderr that a stream broke off, or fail as it failed."""
+    """Print a note if a stream broke off, or fail if it reported an error."""
     from threadkeep import Response
 
     if response.incomplete_details == STREAM_ENDED:
-        nothing = f"nothing in it was an answer in {format} (leave out --stream if the file is one complete body)"
+        nothing = f"nothing in it was a response in {format} (omit --stream if the file is one complete body)"
         result = "what arrived is stored" if response.output else nothing
-        note(f"threadkeep: the stream ended before the answer did, which is incomplete; {result}")
+        note(f"threadkeep: the stream ended early, so the response is incomplete; {result}")
     if response.failed:
         Response.parse({"error": response.error}, format_name(format))  # raises, as for a body that is an error
 
 
 def _holds_events(body: bytes) -> bool:
-    """Whether a body looks like a stream: server-sent events, or several lines of which the first one is JSON."""
+    """Return whether a body looks like a stream: server-sent events, or several lines, the first of which is JSON."""
     line, _, others = body.strip().partition(b"\n")
     if event_text(line) != line.strip():
         return True
@@ -131,7 +129,7 @@ def _holds_events(body: bytes) -> bool:
 
 
 def _record_of(id: str, response: Response) -> dict[str, Any]:
-    """An answer in one row."""
+    """Return a response as a row."""
     usage = response.usage and response.usage.normalized
     return record(response, "status", "model", "replayed") | {
         "id": id,

@@ -1,4 +1,4 @@
-"""``threadkeep ls``, ``show`` and ``branches``: which conversations there are, and what one of them holds."""
+"""``threadkeep ls``, ``show`` and ``branches``: list conversations, and show one of them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def ls(
     limit: options.Limit = 50,
     after: options.After = None,
     external_id: Annotated[
-        Text, Option("--external-id", metavar="ID", help="Only the one with this id of the application.")
+        Text, Option("--external-id", metavar="ID", help="Only the conversation with this id of the application.")
     ] = None,
 ) -> None:
-    """List conversations, newest activity first."""
+    """List conversations, most recently active first."""
     filters: dict[str, Any] = {"labels": options.labels_of(label), "status": options.status_of(status)}
     with target.store() as store:
         if external_id is None:
@@ -67,25 +67,25 @@ def ls(
     if target.tenant is None and (others := [row["name"] for row in tenants_of(target) if row["name"] != "default"]):
         more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
         names = ", ".join(map(repr, others[:SHOWN])) + more
-        note(f"threadkeep: these are of the tenant 'default'; --tenant NAME shows those of {names}")
+        note(f"threadkeep: these belong to the tenant 'default'; use --tenant NAME for {names}")
 
 
 def _has_labels_and_status(conversation: Conversation, labels: dict[str, str], status: str | None) -> bool:
-    """Whether a conversation has these labels and this status; None is any."""
+    """Return whether a conversation has these labels and this status (None: any)."""
     return labels.items() <= conversation.labels.items() and status in {None, conversation.status}
 
 
 def record_of(conversation: Conversation) -> dict[str, Any]:
-    """What is known of a conversation without reading its items."""
+    """Return what is known about a conversation without reading its items."""
     names = ("id", "external_id", "user_id", "title", "labels", "status", "model", "created_at", "last_activity_at")
     return record(conversation, *names)
 
 
 @on_target()
 def show(target: Target, *, id: ConversationId, branch: options.Branch = None, user: Owner = None) -> None:
-    """Print a conversation to be read.
+    """Print a conversation as readable text.
 
-    Who said what, calls with their arguments, outputs, reasoning, and a note for each picture or file.
+    Shows messages, calls with their arguments, outputs, reasoning, and a note for each image or file.
     """
     with target.store(user=user) as store:
         conversation = store.get_conversation(id, branch=branch)
@@ -109,7 +109,7 @@ def show(target: Target, *, id: ConversationId, branch: options.Branch = None, u
 
 
 def _print_head(conversation: Conversation) -> None:
-    """Print what is known of a conversation as a whole."""
+    """Print information about the whole conversation."""
     facts: dict[str, Any] = {
         "title": conversation.title,
         "user": conversation.user_id,
@@ -128,7 +128,7 @@ def _print_head(conversation: Conversation) -> None:
 
 
 def print_items(conversation: Conversation) -> None:
-    """Print the items of a conversation, and in front of the first item of a response what is known of that."""
+    """Print the items of a conversation, and with the first item of each response, information about the response."""
     responses = {
         response.from_position: response
         for response in iterate(conversation.responses)
@@ -139,7 +139,7 @@ def print_items(conversation: Conversation) -> None:
 
 
 def print_item(stored: StoredItem, response: StoredResponse | None = None) -> None:
-    """Print an item, with what is known of the response that begins with it."""
+    """Print an item, with information about the response that begins with it."""
     item = stored.item.to_dict()
     title = " ".join(title_of(item).split())  # a name with a line break would look like more than one item
     facts: list[str | None] = [f"#{stored.position} {title}"]
@@ -159,7 +159,7 @@ def print_item(stored: StoredItem, response: StoredResponse | None = None) -> No
 def branches(target: Target, *, id: ConversationId, user: Owner = None) -> None:
     """List the branches of a conversation.
 
-    The last position that a branch shares with its parent, and the position of its last item; -1 is before all items.
+    Includes the last position that a branch shares with its parent, and the position of its last item; -1 means none.
     """
     with target.store(user=user) as store:
         branches = list(iterate(store.get_conversation(id).branches))

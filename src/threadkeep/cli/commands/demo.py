@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from threadkeep import Rendered
 
 BY: Final = ("provider", "model", "format")
-# wire format that a provider answers in -> what is known of the call beside its answer; in the order of the answers
+# wire format of a provider's response -> what is known about the call; in the order of the responses
 PROVIDERS: Final[dict[str, dict[str, Any]]] = {
     "open_responses": {"provider": "openai", "latency_ms": 4_180},
     "chat_completion": {"provider": "openrouter", "latency_ms": 1_020},
 }
 
-# wire format that no provider answers in -> the model that would be asked
+# wire formats without a response in the demo -> the model that would be used
 OTHER_MODELS: Final = {
     "messages": "claude-sonnet-4-5",
     "gemini": "gemini-3-pro-preview",
@@ -58,14 +58,14 @@ def demo(
         Text, Option("--keep", metavar="FILE", help="Keep the SQLite file of the demo under this new name.")
     ] = None,
     resume: Annotated[
-        Text, Option("--resume", metavar="ID", help="Do the second half only, in the file of --keep.")
+        Text, Option("--resume", metavar="ID", help="Only run the second half, in the file of --keep.")
     ] = None,
 ) -> None:
     """Show an exchange with tools and two providers.
 
-    A question with a picture, calls and their outputs, the final answer of another provider; then a second process
-    resumes the conversation by its id and renders it for all providers. It works on a SQLite file of its own, and sends
-    nothing: the providers' answers come with the package.
+    A question with an image, tool calls and their outputs, and the final response from another provider; then a second
+    process resumes the conversation by id and renders it for all providers. The demo uses a SQLite file of its own and
+    sends nothing: the providers' responses are part of the package.
     """
     if resume is not None:
         if keep is None or not Path(keep).exists():
@@ -82,7 +82,7 @@ def demo(
 
 @contextmanager
 def _new_file(keep: str | None) -> Iterator[Path]:
-    """The path of a SQLite file that does not exist yet; a temporary one is removed at the end."""
+    """Provide the path of a new SQLite file; a temporary one is removed at the end."""
     if keep is not None:
         if Path(keep).exists():
             raise InvalidOption(f"{keep!r} exists already. Give --keep the name of a new file.")
@@ -95,14 +95,14 @@ def _new_file(keep: str | None) -> Iterator[Path]:
 
 
 def _url_of(file: Path) -> URL:
-    """The URL of a SQLite file, whatever characters its name has."""
+    """Return the URL of a SQLite file, whatever characters its name contains."""
     from sqlalchemy import URL
 
     return URL.create("sqlite", database=str(file))
 
 
 def _run_first_half(file: Path, *, is_json: bool) -> str:
-    """A question, an answer with calls, their outputs, and the final answer of another provider; returns the id."""
+    """Store a question, a response with calls, their outputs, and another provider's final response; return the id."""
     from threadkeep import Store
 
     script = load_script()
@@ -116,14 +116,14 @@ def _run_first_half(file: Path, *, is_json: bool) -> str:
             for tool in response.tool_calls:
                 conversation.add_function_call_output(call_id=tool.call_id, output=script["tool_outputs"][tool.name])
         if not is_json:
-            print_text("The providers' answers are recorded ones; nothing is sent anywhere.")
+            print_text("The providers' responses are recordings; nothing is sent anywhere.")
             _print_headline(f"Process {os.getpid()} stores {conversation.id}, “{conversation.title}”, turn by turn")
             print_items(conversation)
     return conversation.id
 
 
 def _start_second_half(file: Path, id: str, *, is_json: bool) -> None:
-    """Resume in another process, which has nothing but the file and the id."""
+    """Resume in another process, which has only the file and the id."""
     command = [sys.executable, "-m", "threadkeep", "demo", "--keep", str(file), "--resume", id]
     sys.stdout.flush()
     # Both processes print to a terminal themselves, and alike; otherwise this one prints what the other one says.
@@ -136,7 +136,7 @@ def _start_second_half(file: Path, id: str, *, is_json: bool) -> None:
 
 
 def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
-    """Resume by id, ask one more question, and show the requests for all providers and the usage of all of it."""
+    """Resume by id, ask another question, and show the requests for all providers and the total usage."""
     from threadkeep import Store
 
     script, requests = load_script(), {}
@@ -160,7 +160,7 @@ def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
         _print_headline(f"The next request in {_summary(wire, requests[wire])}")
         print_text("".join(f"\n  {line}" for line in preview_lines(requests[wire].payload)))
         _print_report(requests[wire])
-    _print_headline("The other formats in short; `threadkeep render` prints the requests")
+    _print_headline("The other formats in brief; `threadkeep render` prints the requests")
     for wire in OTHER_MODELS:
         print_text(f"\n  {_summary(wire, requests[wire])}")
         _print_report(requests[wire])
@@ -170,12 +170,12 @@ def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
 
 
 def _summary(format: str, rendered: Rendered) -> str:
-    """How large a request is, and how much of it no later turn changes."""
+    """Describe the size of a request, and how much of it later turns leave unchanged."""
     return f"{format}: {len(rendered.body):,} bytes, its first {rendered.stable} turns are final"
 
 
 def _print_report(rendered: Rendered) -> None:
-    """Print what a request does not say."""
+    """Print what a request does not express."""
     for line in report_lines(rendered):
         print_text(f"  {line}", is_dim=True)
 
@@ -187,14 +187,14 @@ def _print_headline(text: str) -> None:
 
 
 def load_script() -> dict[str, Any]:
-    """What all but the providers say: options, tools, tool outputs by function, models by wire format, questions."""
+    """Return everything but responses: options, tools, tool outputs by function, models by wire format, questions."""
     script: dict[str, Any] = loads(_read("demo"))
     script["tool_outputs"] = {name: dumps(output).decode() for name, output in script["tool_outputs"].items()}
     return script
 
 
 def body_of(format: str) -> bytes:
-    """The body of a provider's answer, byte for byte."""
+    """Return the body of a provider's response, byte for byte."""
     return _read(f"answer_{format}")
 
 

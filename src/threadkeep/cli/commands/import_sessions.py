@@ -1,4 +1,4 @@
-"""``threadkeep import``: sessions, and requests to providers, from files into the database."""
+"""``threadkeep import``: imports sessions and provider requests from files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from threadkeep.cli.output import note, print_json, print_text, progress
 from threadkeep.cli.target import Target
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import CannotParse, IdempotencyConflict, InvalidItem, InvalidOption
+from threadkeep.formats import NAMES
 
 if TYPE_CHECKING:
     from threadkeep import Session, Store
 
-BATCH: Final = 50  # sessions written at once
-_TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys that requests have, and sessions have not
+BATCH: Final = 50  # sessions written in one transaction
+_TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys of requests that sessions do not have
 Parse = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
 
@@ -31,19 +32,22 @@ Files = Annotated[
     list[str],
     Argument(
         metavar="FILE...",
-        help="A session (with --format: a request), a list of them, or one per line, as JSON; - is stdin.",
+        help="JSON: a session (with --format: a request), a list of them, or one per line; - is stdin.",
         show_default=False,
     ),
 ]
 FormatName = Annotated[
-    Text, Option("--format", "-f", metavar="FORMAT", help="The files hold requests of this wire format.")
+    Text,
+    Option(
+        "--format", "-f", metavar="FORMAT", help=f"The files contain requests in this wire format: {', '.join(NAMES)}."
+    ),
 ]
 Model = Annotated[
     Text, Option("--model", metavar="NAME", help="The model of requests that do not name it (gemini, converse).")
 ]
-User = Annotated[Text, Option("--user", metavar="ID", help="Who will own the conversations.")]
+User = Annotated[Text, Option("--user", metavar="ID", help="The user who will own the conversations.")]
 Key = Annotated[
-    Text, Option("--key", metavar="KEY", help="Idempotency key: a repeated import continues where it ended.")
+    Text, Option("--key", metavar="KEY", help="Idempotency key: a repeated import continues where it stopped.")
 ]
 
 
@@ -58,10 +62,10 @@ def import_sessions(
     label: Labels = None,
     key: Key = None,
 ) -> None:
-    """Create conversations from sessions or requests and print their ids.
+    """Create conversations from files and print their ids.
 
-    All files are checked before anything is written. Conversations are written some at a time; if that fails half-way,
-    the ids of those that were written are printed.
+    The files contain sessions or provider requests. All of them are checked before anything is written. Conversations
+    are written in batches; if a batch fails, the ids of the conversations already written are printed.
     """
     parse, info = _parser_of(format, model), {"user_id": user, "labels": labels_of(label)}
     ids: list[str] = []
@@ -86,13 +90,13 @@ def import_sessions(
             elif ids:
                 print_text("\n".join(ids))
     if not count:
-        note(f"threadkeep: there was nothing to import in {', '.join(name for name, _ in sources)}")
+        note(f"threadkeep: nothing to import in {', '.join(name for name, _ in sources)}")
 
 
 def _save_batches(
     store: Store, sessions: Iterator[Session], key: str | None, info: dict[str, Any]
 ) -> Iterator[list[str]]:
-    """Write sessions, and give the ids of each batch that was written."""
+    """Write sessions; yield the ids of each batch that was written."""
     number = 0
     while batch := list(islice(sessions, BATCH)):
         try:
@@ -103,7 +107,7 @@ def _save_batches(
 
 
 def _parser_of(format: str | None, model: str | None) -> Parse:
-    """A function that makes a session of a JSON value: one that `Session.to_dict` wrote, or a provider's request."""
+    """Return a function that turns a JSON value into a session: one written by `Session.to_dict`, or a request."""
     from threadkeep.formats import get_format
 
     if format is None:
@@ -115,7 +119,7 @@ def _parser_of(format: str | None, model: str | None) -> Parse:
 
 
 def _parse_session(value: Any) -> Session:
-    """The session that `Session.to_dict` wrote."""
+    """Return the session written by `Session.to_dict`."""
     from threadkeep import Session
 
     if not isinstance(value, dict):
@@ -126,7 +130,7 @@ def _parse_session(value: Any) -> Session:
 
 
 def _sessions_in(sources: Sequence[Source], parse: Parse) -> Iterator[Session]:
-    """The sessions of all sources, in order, from their beginning."""
+    """Iterate over the sessions of all sources, in order, from the beginning."""
     for name, file in sources:
         file.seek(0)
         for path, value in _json_values(file, name):
@@ -142,7 +146,7 @@ def _sessions_in(sources: Sequence[Source], parse: Parse) -> Iterator[Session]:
 
 
 def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
-    """The values of a JSON document, or of a file with one of them on each line, each with its path."""
+    """Iterate over the values of a JSON document, or of a file with one value per line, with their paths."""
     is_first = True
     for number, line in enumerate(file, 1):
         text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
@@ -165,5 +169,5 @@ def _json_document(text: bytes, name: str) -> Any:
         return loads(text)
     except ValueError as error:
         raise CannotParse(
-            f"{name} is not JSON: {error}. It must be one JSON document, or one session on each line."
+            f"{name} is not JSON: {error}. It must be one JSON document, or one session per line."
         ) from error

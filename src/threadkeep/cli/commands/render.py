@@ -1,4 +1,4 @@
-"""``threadkeep render``: the next request of a conversation."""
+"""``threadkeep render``: renders the next request of a conversation."""
 
 from __future__ import annotations
 
@@ -25,26 +25,30 @@ Upto = Annotated[
 ]
 Window = Annotated[int | None, Option("--window", metavar="N", min=1, help="Show the last N turns.")]
 Step = Annotated[
-    int | None, Option("--step", metavar="N", min=1, help="Move the window once in N turns; with --window.")
+    int | None, Option("--step", metavar="N", min=1, help="With --window: move the window once every N turns.")
 ]
-NoVision = Annotated[bool, Option("--no-vision", help="Show a note in place of each picture.")]
-NoReasoning = Annotated[bool, Option("--no-reasoning", help="Show no reasoning of earlier answers.")]
+NoVision = Annotated[bool, Option("--no-vision", help="Replace each image with a note.")]
+NoReasoning = Annotated[bool, Option("--no-reasoning", help="Omit the reasoning of earlier responses.")]
 DynamicContext = Annotated[
-    Text, Option("--dynamic-context", metavar="JSON", help="Facts that hold now: a JSON object, or @FILE; @- is stdin.")
+    Text, Option("--dynamic-context", metavar="JSON", help="Current facts: a JSON object, or @FILE; @- is stdin.")
 ]
 ContextAt = Annotated[
     Literal["front", "tail"] | None,
-    Option("--dynamic-context-at", help="Where they go: before the history, or right before the question."),
+    Option("--dynamic-context-at", help="Place of these facts: before the history, or directly before the question."),
 ]
-Cache = Annotated[Literal["auto"] | None, Option("--cache", help="Mark what the provider's prompt cache should keep.")]
-Account = Annotated[Text, Option("--account", metavar="NAME", help="Whose explicit caches to use; with --cache auto.")]
-Dialect = Annotated[Text, Option("--dialect", metavar="NAME", help="The vendor, if its version of the format differs.")]
+Cache = Annotated[Literal["auto"] | None, Option("--cache", help="Mark what the provider's prompt cache should store.")]
+Account = Annotated[
+    Text, Option("--account", metavar="NAME", help="With --cache auto: the account whose explicit caches to use.")
+]
+Dialect = Annotated[
+    Text, Option("--dialect", metavar="NAME", help="The vendor, if it uses its own version of the format.")
+]
 ServerState = Annotated[
     Literal["auto", "none"],
     Option("--server-state", help="none: send the whole history, even if the provider stores it."),
 ]
-Strict = Annotated[bool, Option("--strict", help="Fail if the request would not be exact.")]
-AsBody = Annotated[bool, Option("--body", help="Print exactly the bytes to send, without a line break.")]
+Strict = Annotated[bool, Option("--strict", help="Fail if the request is not exact.")]
+AsBody = Annotated[bool, Option("--body", help="Print exactly the bytes to send, without a newline.")]
 
 
 @on_target()
@@ -71,8 +75,8 @@ def render(
 ) -> None:
     """Print the next request for a provider, as JSON.
 
-    What it cannot express (losses) and what had to be repaired goes to stderr. With --json the report is part of the
-    output: payload, losses, repairs, stable and head.
+    What the format cannot express (losses) and what had to be repaired is printed on stderr. With --json, the report is
+    part of the output: payload, losses, repairs, stable and head.
     """
     if account is not None and cache is None:
         raise InvalidOption("--account says whose explicit caches to use: give --cache auto, too.")
@@ -95,7 +99,7 @@ def render(
 
 
 def _window_of(window: int | None, step: int | None) -> Turns | None:
-    """The window of a request."""
+    """Return the window of a request."""
     from threadkeep import Turns
 
     if window is None:
@@ -106,7 +110,7 @@ def _window_of(window: int | None, step: int | None) -> Turns | None:
 
 
 def _dynamic_context_of(text: str | None, at: str | None) -> dict[str, Any]:
-    """The dynamic context and where it goes, as options of the library; without an option nothing."""
+    """Return the dynamic context and its place as options of the library; nothing without the option."""
     if text is None:
         if at is not None:
             raise InvalidOption("--dynamic-context-at says where the context goes: give --dynamic-context, too.")
@@ -115,7 +119,7 @@ def _dynamic_context_of(text: str | None, at: str | None) -> dict[str, Any]:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    """The JSON object that the option has, or the file that it names behind an ``@``."""
+    """Return the JSON object given by the option, or in the file named after an ``@``."""
     if text.startswith("@"):
         with open_input(text[1:]) as file:
             data = file.read().removeprefix(codecs.BOM_UTF8)
@@ -134,7 +138,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def record_of(rendered: Rendered, format: str) -> dict[str, Any]:
-    """A request with its report, as JSON."""
+    """Return a request with its report, as JSON."""
     return {
         "format": format,
         "payload": rendered.payload,
@@ -146,7 +150,7 @@ def record_of(rendered: Rendered, format: str) -> dict[str, Any]:
 
 
 def report_lines(rendered: Rendered) -> list[str]:
-    """A line for each loss and repair of a request."""
+    """Return a line for each loss and repair of a request."""
     losses = [_report_line("loss", loss) for loss in rendered.losses]
     return losses + [_report_line("repair", repair) for repair in rendered.repairs]
 

@@ -32,8 +32,8 @@ Words = Annotated[
     list[str], Argument(metavar="TEXT…", help='Words, "a phrase", prefix*, -excluded.', show_default=False)
 ]
 Conversation = Annotated[Text, Option("--conversation", metavar="ID", help="Only in this conversation.")]
-Role = Annotated[Text, Option("--role", metavar="NAME", help="Only messages of this role.")]
-Type = Annotated[Text, Option("--type", metavar="NAME", help="Only items of this type, such as message, or title.")]
+Role = Annotated[Text, Option("--role", metavar="NAME", help="Only messages with this role.")]
+Type = Annotated[Text, Option("--type", metavar="NAME", help="Only items of this type, such as message; or title.")]
 
 
 @on_target()
@@ -52,9 +52,9 @@ def search(
     limit: options.Limit = 20,
     after: options.After = None,
 ) -> None:
-    """Find messages, tool calls and their outputs, and titles; the best first.
+    """Search messages, tool calls, tool outputs and titles.
 
-    A result contains all words. Put `--` before words that begin with a minus.
+    Results contain all of the words; best matches come first. Put `--` before words that begin with a minus.
     """
     with target.store() as store:
         page = store.search(
@@ -78,11 +78,11 @@ def search(
 def reindex(
     target: Target,
     *,
-    rebuild: Annotated[bool, Option("--rebuild", help="Drop the index and build a new one.")] = False,
+    rebuild: Annotated[bool, Option("--rebuild", help="Discard the index and build a new one.")] = False,
 ) -> None:
-    """Add to the search index what is not in it yet.
+    """Add everything that is missing to the search index.
 
-    Searching does that, too, but then it takes longer.
+    Searching does so, too, but then takes longer.
     """
     with target.store() as store:
         count = store.reindex(rebuild=rebuild)

@@ -1,4 +1,4 @@
-"""``threadkeep usage`` and ``threadkeep tools``: what was used, and how often tools were called."""
+"""``threadkeep usage`` and ``threadkeep tools``: report usage, and how often tools were called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 from typer import Option
@@ -18,6 +18,7 @@ from threadkeep.cli.output import Column, is_terminal, note, print_json
 from threadkeep.cli.target import Target
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
 from threadkeep.cli.usage_table import csv_text, note_unknown_costs, print_usage, write_parquet
+from threadkeep.domain.reports import UsageKey
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
@@ -25,19 +26,21 @@ if TYPE_CHECKING:
 
 By = Annotated[
     list[str] | None,
-    Option("--by", metavar="COLUMN,…", help="A row for each hour, day, week, month, model, user_id … of these."),
+    Option("--by", metavar="COLUMN,…", help=f"Group by these columns: {', '.join(get_args(UsageKey))}."),
 ]
-Model = Annotated[Text, Option("--model", metavar="NAME", help="Only of this model.")]
-Provider = Annotated[Text, Option("--provider", metavar="NAME", help="Only of this provider.")]
-Format = Annotated[Text, Option("--format", metavar="NAME", help="Only of this wire format.")]
-Conversation = Annotated[Text, Option("--conversation", metavar="ID", help="Only of this conversation.")]
-Status = Annotated[Text, Option("--status", metavar="NAME", help="Only of this status, such as failed.")]
-OrderBy = Annotated[Text, Option("--order-by", metavar="FIGURE", help="Largest first, such as total_tokens.")]
+Model = Annotated[Text, Option("--model", metavar="NAME", help="Only for this model.")]
+Provider = Annotated[Text, Option("--provider", metavar="NAME", help="Only for this provider.")]
+Format = Annotated[Text, Option("--format", metavar="NAME", help="Only for this wire format.")]
+Conversation = Annotated[Text, Option("--conversation", metavar="ID", help="Only for this conversation.")]
+Status = Annotated[Text, Option("--status", metavar="NAME", help="Only with this status, such as failed.")]
+OrderBy = Annotated[
+    Text, Option("--order-by", metavar="FIGURE", help="Sort by this figure, largest first, such as total_tokens.")
+]
 AsCsv = Annotated[bool, Option("--csv", help="Print CSV.")]
 Parquet = Annotated[Path | None, Option("--parquet", metavar="FILE", help="Write a Parquet file.")]
-Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Draw a plot: .svg, .png or .html.")]
+Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Write a plot: .svg, .png or .html.")]
 FigureName = Annotated[
-    Text, Option("--figure", metavar="FIGURE", help="What bars and plots show, such as total_tokens.")
+    Text, Option("--figure", metavar="FIGURE", help="The figure shown by bars and plots, such as total_tokens.")
 ]
 TOOLS: Final = (
     Column("name"),
@@ -68,13 +71,13 @@ def usage(
     parquet: Parquet = None,
     plot: Plot = None,
 ) -> None:
-    """Print what was used: calls, tokens, costs.
+    """Report attempts, tokens and costs.
 
-    A figure that no provider reported stays empty; it is never zero.
+    A figure that no provider reported is left empty; it is never zero.
     """
     columns, measure = _columns_of(by), _checked_figure(figure, order_by)
     if as_csv and target.is_json:
-        raise InvalidOption("The output has one form: give either --csv or --json.")
+        raise InvalidOption("Use either --csv or --json, not both.")
     check_plot(plot, columns)
     given = {
         **options.bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
@@ -92,7 +95,7 @@ def usage(
         print_usage(columns, rows, total, figure=measure)
         note_unknown_costs(rows, total)
         if not any(row.attempts for row in rows):
-            note(f"threadkeep: no such attempts in the ledger of {target.shown_url}")
+            note(f"threadkeep: no matching attempts in the ledger of {target.shown_url}")
     elif target.is_json:
         print_json({"usage": [record_of(row) for row in rows]})
     elif as_csv:
@@ -100,7 +103,7 @@ def usage(
 
 
 def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """Write a file, if one is wanted, and say so on stderr."""
+    """Write a file, if requested, and print a note on stderr."""
     if path is None:
         return
     try:
@@ -112,19 +115,19 @@ def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: 
 
 
 def _columns_of(by: Sequence[str] | None) -> list[str]:
-    """The columns that --by names, between commas or one by one."""
+    """Return the columns named by --by, separated by commas or given one by one."""
     return [name for name in map(str.strip, ",".join(by or ()).split(",")) if name]
 
 
 def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
-    """What bars show: the figure that was given, else what the rows are ordered by."""
+    """Return the figure shown by bars and plots: the given one, or the one that rows are ordered by."""
     if figure is not None and figure not in TITLES:
         raise InvalidOption(f"--figure must be one of {', '.join(TITLES)}, not {figure!r}.")
     return figure or (order_by if order_by in TITLES else None)
 
 
 def record_of(row: UsageRow) -> dict[str, Any]:
-    """A row as JSON: keys and figures."""
+    """Return a row as JSON: keys and figures."""
     values = row.to_dict().items()
     return {name: key_text(value) if isinstance(value, date) else value for name, value in values}
 
@@ -139,9 +142,10 @@ def tools(
     user: options.OnlyUser = None,
     limit: options.MaxRows = None,
 ) -> None:
-    """Print how often tools were called, the most called first.
+    """Report how often each tool was called.
 
-    A call is unanswered while it has no output, and has failed when its output says so.
+    The most frequently called tools come first. A call is unanswered while it has no output, and failed if its output
+    says so.
     """
     bounds = options.bounds_of(since, until, tz)
     with target.store() as store:

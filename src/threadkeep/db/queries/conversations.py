@@ -1,4 +1,4 @@
-"""Statements on conversations, their options, tools, labels and branches."""
+"""Statements on conversations, their options, tools, labels, branches and idempotency keys."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
+from threadkeep.db import tables
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
 
@@ -205,6 +206,22 @@ def branch_head(*, expected: bool) -> Statement:
     last = bindparam("last", type_=sa.BigInteger)
     moved = sa.case((bindparam("count", type_=sa.Integer) > 0, last), else_=head)
     return Statement(sa.update(branches).where(*where).values(head_position=moved))
+
+
+@cache
+def append_of() -> Statement:
+    """What was done under an idempotency key."""
+    return Statement(select(tables.appends.c.request_hash, tables.appends.c.outcome).where(*_of_key()))
+
+
+@cache
+def new_outcome() -> sa.Update:
+    """Replaces the outcome of a key."""
+    return sa.update(tables.appends).where(*_of_key()).values(outcome=bindparam("new_outcome"))
+
+
+def _of_key() -> list[ColumnElement[bool]]:
+    return of_tenant(tables.appends, conversation_id="conversation", key="name")
 
 
 def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:

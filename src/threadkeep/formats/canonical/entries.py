@@ -124,7 +124,7 @@ class Entry(NamedTuple):
             full: JsonObject = item
             full["type"]  # an item has one
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise DamagedRow("items", f"position {self.position}", f"its JSON is no item ({error!r})") from error
+            raise DamagedRow("items", f"position {self.position}", f"its JSON is not an item ({error!r})") from error
         return full
 
 

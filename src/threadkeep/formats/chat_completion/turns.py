@@ -28,23 +28,21 @@ from threadkeep.formats.shared.dialects import STANDARD, Dialect
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
-from threadkeep.formats.shared.rendering import Rendering
+from threadkeep.formats.shared.rendering import Rendering, TurnWriter
 
 
-class Writer:
+class Writer(TurnWriter):
     """Writes messages item by item, behind those that are there; the last assistant message may still grow."""
 
     def __init__(self, messages: list[JsonObject], rendering: Rendering, pairing: Pairing, dialect: Dialect) -> None:
+        super().__init__(rendering, pairing)
         spelling = rendering.spelling or {}
-        self.messages = messages
-        self._pairing, self._context, self._dialect = pairing, rendering.context, dialect
-        self._imported = rendering.imported  # items before that go back as they came
+        self.messages, self._dialect = messages, dialect
         self._carried = (*CARRIED, MARK) if dialect.marks == "parts" else CARRIED
         self._as_string = spelling.get("content") == spellings.STRING
         # outputs before that have places of their own, as the imported request had them
         self._in_place = rendering.imported if spelling.get("order") == spellings.KEPT else 0
-        self._pending = pairing.pending() | {position for position in pairing.alone if position > pairing.sent}
-        self._unsettled: int | None = None  # index of the first message that a later output may change
+        self._pending |= {position for position in pairing.alone if position > pairing.sent}
         self._open: JsonObject | None = None
         self._turn: int | None = None
         self._spelling: JsonObject = {}  # of the open message
@@ -181,10 +179,6 @@ class Writer:
             self._join(spellings.message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
         else:
             self._join({"content": [payload]}, entry)
-
-    def nothing(self, _item: JsonObject, entry: Entry) -> None:
-        """An item that the format has no form for."""
-        self._context.unknown_item(entry)
 
     # Calls
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
+from threadkeep.domain.formats import Format
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.base import ErrorKeys, Format, Signs
+from threadkeep.formats.base import ErrorKeys, Signs
 
 __all__ = ["FORMAT", "boto3_arguments"]
 

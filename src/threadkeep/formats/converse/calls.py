@@ -15,7 +15,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
-from threadkeep.formats.shared.arguments import object_of
+from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.parts import native_keys
 
@@ -43,22 +43,9 @@ def wire_id(call: Entry, used: set[str], context: WriteContext) -> str:
 
 def tool_use(item: JsonObject, name: Any, call_id: str, context: WriteContext) -> JsonObject:
     """The block of a call."""
-    is_custom = item["type"] == "custom_tool_call"
-    value = {"input": item.get("input") or ""} if is_custom else call_input(item, context)
-    return {"toolUse": {"toolUseId": call_id, "name": name, "input": value, **native_keys(item, NAME)}}
-
-
-def call_input(item: JsonObject, context: WriteContext) -> Any:
-    """The arguments of a call as an object."""
-    arguments = item.get("arguments")
-    if "input" in native_keys(item, NAME) or arguments is None:
-        return {}
-    value = object_of(arguments) if isinstance(arguments, str) else arguments
-    if isinstance(value, dict):
-        return value
-    detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
-    context.repair("malformed_arguments", "arguments", detail)
-    return {}
+    native = native_keys(item, NAME)
+    value = {} if "input" in native else object_arguments(item, context)
+    return {"toolUse": {"toolUseId": call_id, "name": name, "input": value, **native}}
 
 
 def tool_result(item: JsonObject, call_id: str, context: WriteContext) -> JsonObject:

@@ -203,43 +203,45 @@ MODELS: Final[tuple[tuple[re.Pattern[str], How], ...]] = (
 
 # Options
 
-_NO_STORE: Final = "Converse keeps nothing; the items that are here are sent"
+_NO_STORE: Final = "Converse does not store anything; the items stored here are sent"
 
 FIELDS: Final[tuple[Row, ...]] = (
     # option, and the key of the request
     Field("model", "modelId"),
-    SpecialField("instructions", "the first block of system"),
+    SpecialField("instructions", "the first block of `system`"),
     Field("max_output_tokens", "inferenceConfig.maxTokens", within("max_output_tokens", 1, float("inf"))),
     Field("temperature", "inferenceConfig.temperature", within("temperature", 0, 1)),
     Field("top_p", "inferenceConfig.topP", within("top_p", 0, 1)),
     Field("text", "outputConfig.textFormat", text_format, text_option),
     Field("metadata", "requestMetadata", request_metadata),
     Field("service_tier", "serviceTier.type", tier_of(SERVICE_TIERS)),
-    SpecialField("reasoning", "additionalModelRequestFields, by the model"),
-    SpecialField("tool_choice", "toolConfig.toolChoice, when there are tools"),
-    SpecialField("dialect", "left out: all vendors speak it in one way"),
-    SpecialField("extra", f"stop_sequences, {', '.join(EXTRAS)}, and extra.converse verbatim"),
-    SpecialField("stream", "the operation: Converse or ConverseStream"),
+    SpecialField("reasoning", "`additionalModelRequestFields`, depending on the model"),
+    SpecialField("tool_choice", "`toolConfig.toolChoice`, if there are tools"),
+    SpecialField("dialect", "left out: the format is the same for all vendors"),
+    SpecialField(
+        "extra", f"`stop_sequences`, {', '.join(f'`{key}`' for key in EXTRAS)}, and `extra.converse` verbatim"
+    ),
+    SpecialField("stream", "the operation: `Converse` or `ConverseStream`"),
     NoField("stream_options", "Converse streams have no options"),
     NoField("presence_penalty", "Converse has no penalties"),
     NoField("frequency_penalty", "Converse has no penalties"),
-    NoField("top_logprobs", "Converse gives no log probabilities"),
-    NoField("parallel_tool_calls", "Converse leaves parallel calls to the model", silent=(True,)),
+    NoField("top_logprobs", "Converse does not return log probabilities"),
+    NoField("parallel_tool_calls", "Converse leaves parallel tool calls to the model", silent=(True,)),
     NoField("max_tool_calls", "Converse has no limit on tool calls"),
     NoField("background", "Converse has no background mode"),
     NoField("store", _NO_STORE),
     NoField("previous_response_id", _NO_STORE),
     NoField("conversation", _NO_STORE),
-    NoField("include", "Converse returns everything it has"),
+    NoField("include", "Converse always returns everything"),
     NoField("truncation", "Converse never shortens the input", silent=("disabled",)),
-    NoField("safety_identifier", "Converse knows no users"),
-    NoField("user", "Converse knows no users"),
-    NoField("prompt", "Converse has other stored prompts; set extra.prompt_variables"),
-    NoField("prompt_cache_key", "Converse caches by cache points"),
-    NoField("prompt_cache_retention", "Converse caches by cache points"),
-    NoField("prompt_cache_options", "Converse caches by cache points"),
-    NoField("context_management", "Converse manages no context"),
-    NoField("moderation", "Converse moderates by guardrails; set extra.guardrail_config"),
+    NoField("safety_identifier", "Converse does not accept user ids"),
+    NoField("user", "Converse does not accept user ids"),
+    NoField("prompt", "Converse has a different kind of stored prompts; set extra.prompt_variables"),
+    NoField("prompt_cache_key", "Converse uses cache points"),
+    NoField("prompt_cache_retention", "Converse uses cache points"),
+    NoField("prompt_cache_options", "Converse uses cache points"),
+    NoField("context_management", "Converse does not manage the context"),
+    NoField("moderation", "Converse uses guardrails for moderation; set extra.guardrail_config"),
     NoField("access_programs", "Converse has no access programs"),
     NoField("image", "Converse has no image settings"),
 )

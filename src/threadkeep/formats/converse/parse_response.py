@@ -37,12 +37,7 @@ _MESSAGE_KEYS: Final = frozenset({"role", "content"})
 
 @parser(f"{NAME} body")
 def parse_response(body: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """Read a Converse body.
-
-    Raises:
-        ProviderError: it is an error that the service sent.
-        CannotParse: there is no message, or nothing in it and no stop reason.
-    """
+    """Read a Converse body."""
     body = bytes_as_text(response_object(body))
     message = _message(body)
     word = body.get("stopReason")

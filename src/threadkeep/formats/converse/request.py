@@ -33,12 +33,7 @@ _APART: Final = ("messages", "system", "toolConfig")  # keys that are not made o
 
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
-    """Render a session as the body of a Converse request.
-
-    Raises:
-        CannotRender: there is no model, or nothing to send.
-        LossError: `options.strict` is set and the request is not exact.
-    """
+    """Render a session as the body of a Converse request."""
     context = WriteContext()
     rendering = begin(session, options, NAME, context)
     settings = rendering.snapshot.settings

@@ -24,7 +24,7 @@ from threadkeep.formats.converse.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.converse.parts import WriteContext, blocks_of, is_blank, results_first
 from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.parts import report_foreign
-from threadkeep.formats.shared.rendering import Rendering
+from threadkeep.formats.shared.rendering import Rendering, TurnWriter
 
 FILLER: Final = "..."  # the text where the service requires one and there is none
 IN_HISTORY: Final = "messages"  # how a system item says that it stood among the messages
@@ -50,22 +50,19 @@ class Turn:
         return not self.calls or self.turn == entry.turn or (is_call and entry.turn is None)
 
 
-class Writer:
+class Writer(TurnWriter):
     """Writes messages item by item; the last of them may still grow."""
 
     def __init__(self, rendering: Rendering, context: WriteContext) -> None:
+        super().__init__(rendering, pairing.paired(rendering.entries, pairing.left_alone(rendering.snapshot, NAME)))
+        self._context: WriteContext = context
         self.turns: list[Turn] = []
         self.system: list[JsonObject] = []
         self.names: dict[str, None] = {}  # of the functions that were called
-        self._context = context
-        self._pairing = pairing.paired(rendering.entries, pairing.left_alone(rendering.snapshot, NAME))
-        self._pending = self._pairing.pending()
-        self._imported = rendering.imported  # items before that go back as they came
         self._thinkers = {entry.turn for entry in self._pairing.all_calls}
         self._ids: dict[int, str] = {}  # position of a call -> its id on the wire
         self._used: set[str] = set()
         self._answered: set[int] = set()  # positions of calls whose result is written
-        self._unsettled: int | None = None  # index of the first message that a later output may change
 
     def write(self, entries: Sequence[Entry]) -> tuple[list[JsonObject], int]:
         """The messages of all items, and how many of them no later append changes."""
@@ -253,10 +250,6 @@ class Writer:
             last = self.turns[-1].role if self.turns else "user"
             self._add(entry.role or last, [payload], entry)
 
-    def nothing(self, _item: JsonObject, entry: Entry) -> None:
-        """An item that the format has no form for."""
-        self._context.unknown_item(entry)
-
 
 # item type -> what writes it
 WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], Any]]] = {
@@ -265,6 +258,5 @@ WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], Any]]] = {
     **dict.fromkeys(pairing.OUTPUTS, Writer.output),
     "provider_item": Writer.block,
     "reasoning": Writer.reasoning,
-    "compaction": Writer.nothing,
-    "item_reference": Writer.nothing,
+    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from threadkeep.formats.base import Format, Signs
+from threadkeep.domain.formats import Format
+from threadkeep.formats.base import Signs
 
 FORMAT: Final = Format(
     name="gemini",

@@ -17,7 +17,7 @@ from threadkeep.domain.jsontext import JsonObject, canonical, dumps
 from threadkeep.formats.gemini import parts
 from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
-from threadkeep.formats.shared.arguments import object_of
+from threadkeep.formats.shared.arguments import object_arguments, object_of
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parts import TEXTS, native_keys
 from threadkeep.formats.shared.reports import Context
@@ -27,24 +27,9 @@ from threadkeep.formats.shared.reports import Context
 NO_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 
 
-def arguments_of(item: JsonObject, context: Context) -> JsonObject:
-    """The arguments of a call; what is not an object becomes an empty one, which is reported."""
-    if item["type"] == "custom_tool_call":
-        return {"input": item.get("input") or ""}
-    arguments = item.get("arguments")
-    if isinstance(arguments, dict | None):
-        return arguments or {}
-    value = object_of(arguments) if isinstance(arguments, str) else None
-    if value is not None:
-        return value
-    detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
-    context.repair("malformed_arguments", "arguments", detail)
-    return {}
-
-
 def call_part(item: JsonObject, name: str, call_id: str | None, context: Context) -> JsonObject:
     """A call as a part, without the keys that it came with."""
-    call = {"name": name, "args": arguments_of(item, context)} | ({"id": call_id} if call_id else {})
+    call = {"name": name, "args": object_arguments(item, context)} | ({"id": call_id} if call_id else {})
     return {"functionCall": call} | (parts.signature_of(item) or _shown_signature(item))
 
 

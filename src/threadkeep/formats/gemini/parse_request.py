@@ -37,11 +37,7 @@ _READ_APART: Final = ("contents", "tools", "systemInstruction")
 
 @parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-    """Read a generateContent request; `model` and `stream`, which stand in its address, are given with it.
-
-    Raises:
-        CannotParse: it is not a JSON object, or has no contents.
-    """
+    """Read a generateContent request; `model` and `stream`, which stand in its address, are given with it."""
     names: set[str] = set()
     body = levelled(parsing.request_object(payload, NAME, "contents"), names, HEAD)
     contents, objects = _contents(body)

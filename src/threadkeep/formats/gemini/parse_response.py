@@ -39,12 +39,7 @@ _KEPT: Final = frozenset({"index", "avgLogprobs"})
 
 @parser(f"{NAME} body")
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
-    """Read a generateContent body.
-
-    Raises:
-        ProviderError: it is an error envelope.
-        CannotParse: there are neither candidates nor a reason why there are none; StreamChunk for a list of chunks.
-    """
+    """Read a generateContent body."""
     if isinstance(body, list) and any(isinstance(chunk, dict) and "candidates" in chunk for chunk in body):
         raise StreamChunk(NAME, "a list of chunks")
     body = response_object(body)

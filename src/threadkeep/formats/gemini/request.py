@@ -54,12 +54,7 @@ class RequestParts:
 
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
-    """Render a session as the body of a generateContent request.
-
-    Raises:
-        CannotRender: there is no model, or nothing to send.
-        LossError: `options.strict` is set and the request is not exact.
-    """
+    """Render a session as the body of a generateContent request."""
     parts = write_request(session, options)
     written, spelling = parts.writer.contents, parts.rendering.spelling or {}
     cache, body, contents = options.context_cache, parts.head, parts.contents()

@@ -25,7 +25,7 @@ from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
-from threadkeep.formats.shared.rendering import Rendering
+from threadkeep.formats.shared.rendering import Rendering, TurnWriter
 
 LEADING_TEXT: Final = "..."
 RESPONSE: Final = "functionResponse"
@@ -80,17 +80,15 @@ class PendingCall(NamedTuple):
     call_id: str | None
 
 
-class Writer:
+class Writer(TurnWriter):
     """Writes contents item by item; the calls of the last content wait for their outputs."""
 
     def __init__(self, rendering: Rendering, pairing: Pairing, family: Family) -> None:
+        super().__init__(rendering, pairing)
         self.contents: list[Content] = []
         self.system: list[Any] = []
-        self._pairing, self._context, self._family = pairing, rendering.context, family
-        self._imported = rendering.imported  # items before that go back as they came
+        self._family = family
         self._orphans = {output.position for output in (*pairing.orphans, *pairing.unknown)}
-        self._pending = pairing.pending()
-        self._unsettled: int | None = None  # index of the first content that a later output may change
         self._calls: list[PendingCall] = []
         self._turn: int | None = None
 
@@ -182,10 +180,6 @@ class Writer:
             self.contents.append(Content("", parts=[None], places=[entry.position], whole=payload))
         else:
             self._put(MODEL, [payload], entry)
-
-    def nothing(self, _item: JsonObject, entry: Entry) -> None:
-        """An item that the format has no form for."""
-        self._context.unknown_item(entry)
 
     # Calls
 
@@ -292,6 +286,5 @@ WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
     **dict.fromkeys(OUTPUTS, Writer.output),
     "reasoning": Writer.reasoning,
     "provider_item": Writer.block,
-    "compaction": Writer.nothing,
-    "item_reference": Writer.nothing,
+    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
 }

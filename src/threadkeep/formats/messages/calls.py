@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.fields import ERRORS, NAME, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, own_parts, wire_parts
-from threadkeep.formats.shared.arguments import is_json
+from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.parts import native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
@@ -50,7 +50,7 @@ def tool_use(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     """A call."""
     name = item.get("name") if item.get("origin") == NAME else context.name(item.get("name"))
     return _with_native(
-        item, {"type": "tool_use", "id": call_id, "name": name, "input": _input(item, context)}, context
+        item, {"type": "tool_use", "id": call_id, "name": name, "input": object_arguments(item, context)}, context
     )
 
 
@@ -60,19 +60,6 @@ def _with_native(item: JsonObject, block: JsonObject, context: Context) -> JsonO
         return block
     report_foreign(item, NAME, context, "native")
     return block | native_keys(item, NAME)
-
-
-def _input(item: JsonObject, context: Context) -> Any:
-    """The arguments of a call as an object; a custom tool's free text is wrapped in one."""
-    if item["type"] == "custom_tool_call":
-        return {"input": item.get("input") or ""}
-    arguments = item.get("arguments")
-    value = loads(arguments) if isinstance(arguments, str) and is_json(arguments) else arguments
-    if isinstance(value, dict):
-        return value
-    detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
-    context.repair("malformed_arguments", "arguments", detail)
-    return {}
 
 
 def tool_result(item: JsonObject, call_id: str, context: Context) -> JsonObject:

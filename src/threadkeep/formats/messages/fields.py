@@ -65,7 +65,7 @@ def fits_user_id(user_id: Any, context: Context) -> bool:
     """Whether a user id is a text of up to 256 characters; a loss where it is not."""
     if isinstance(user_id, str) and len(user_id) <= LONGEST_USER_ID:
         return True
-    context.loss("metadata", "metadata.user_id", "The user id was left out: it is a text of up to 256 characters.")
+    context.loss("metadata", "`metadata.user_id`", "The user id was left out: it is a text of up to 256 characters.")
     return False
 
 
@@ -154,37 +154,37 @@ FIELDS: Final[tuple[Row, ...]] = (
     # option, and the key of the request
     Field("model", "model"),
     Field("max_output_tokens", "max_tokens"),
-    SpecialField("instructions", "the first text of system"),
+    SpecialField("instructions", "the first text of `system`"),
     Field("temperature", "temperature", within("temperature", 0, 1)),
     Field("top_p", "top_p", within("top_p", 0, 1)),
     Field("stream", "stream"),
     Field("service_tier", "service_tier", fields.tier_of(TIERS)),
     Field("metadata", "metadata", metadata),
-    SpecialField("safety_identifier", "metadata.user_id"),
+    SpecialField("safety_identifier", "`metadata.user_id`"),
     FieldGroup("reasoning", ("thinking", "output_config.effort"), reasoning, read_reasoning),
     Field("text", "output_config.format", text, read_text),
-    SpecialField("tool_choice", "tool_choice, when there are tools"),
-    SpecialField("parallel_tool_calls", "tool_choice.disable_parallel_tool_use, when there are tools"),
-    SpecialField("dialect", "left out: all vendors speak it in one way"),
-    SpecialField("extra", f"{', '.join(EXTRAS)}, and extra.messages verbatim"),
+    SpecialField("tool_choice", "`tool_choice`, if there are tools"),
+    SpecialField("parallel_tool_calls", "`tool_choice.disable_parallel_tool_use`, if there are tools"),
+    SpecialField("dialect", "left out: the format is the same for all vendors"),
+    SpecialField("extra", f"{', '.join(f'`{key}`' for key in EXTRAS)}, and `extra.messages` verbatim"),
     NoField("presence_penalty", "the format has no penalties"),
     NoField("frequency_penalty", "the format has no penalties"),
     NoField("top_logprobs", "the format has no log probabilities"),
-    NoField("stream_options", "every stream states its usage", silent=({"include_usage": True},)),
-    NoField("store", "the service keeps no responses"),
+    NoField("stream_options", "every stream reports its usage", silent=({"include_usage": True},)),
+    NoField("store", "the service does not store responses"),
     NoField("background", "the format has no background mode"),
-    NoField("user", "the format takes a safety_identifier"),
-    NoField("prompt_cache_key", "caches are marked by cache_control"),
-    NoField("prompt_cache_retention", "caches are marked by cache_control"),
-    NoField("prompt_cache_options", "caches are marked by cache_control"),
+    NoField("user", "the format uses safety_identifier instead"),
+    NoField("prompt_cache_key", "caches are controlled by cache_control marks"),
+    NoField("prompt_cache_retention", "caches are controlled by cache_control marks"),
+    NoField("prompt_cache_options", "caches are controlled by cache_control marks"),
     NoField("prompt", "the format has no stored prompts"),
-    NoField("context_management", "the format manages context in its own terms: set extra.messages"),
+    NoField("context_management", "the format manages the context in its own way; set extra.messages"),
     NoField("moderation", "the format has no moderation settings"),
     NoField("access_programs", "the format has no access programs"),
     NoField("image", "the format has no image settings"),
-    NoField("include", "the service returns everything it has"),
+    NoField("include", "the service always returns everything"),
     NoField("max_tool_calls", "the format has no limit on tool calls"),
     NoField("truncation", "the service never shortens the input", silent=("disabled",)),
-    NoField("previous_response_id", "the service keeps no responses; the items that are here are sent"),
-    NoField("conversation", "the service keeps no conversations; the items that are here are sent"),
+    NoField("previous_response_id", "the service does not store responses; the items stored here are sent"),
+    NoField("conversation", "the service does not store conversations; the items stored here are sent"),
 )

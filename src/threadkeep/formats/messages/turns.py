@@ -21,7 +21,7 @@ from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
-from threadkeep.formats.shared.rendering import Rendering
+from threadkeep.formats.shared.rendering import Rendering, TurnWriter
 
 # how a message of one text was spelled: as a string, or as a list with one block
 TEXT: Final = "text"
@@ -44,17 +44,17 @@ class Turn:
     is_placed: bool = True  # it stands where it came, and is no system text that the model takes in some places only
 
 
-class Writer:
+class Writer(TurnWriter):
     """Writes `turns` item by item, and `hoisted`: system text that stands before the conversation."""
 
     def __init__(self, rendering: Rendering, pairing: Pairing, *, takes_system: bool) -> None:
+        super().__init__(rendering, pairing)
         self.turns: list[Turn] = []
         self.hoisted: list[JsonObject] = []
-        self._pairing, self._context, self._imported = pairing, rendering.context, rendering.imported
         self._is_string = (rendering.spelling or {}).get("content") == TEXT  # how messages of one text are spelled
         self._takes_system = takes_system  # inside the history
         unanswered = {call.position for call in pairing.all_calls if call.position in pairing.alone}
-        self._pending = pairing.pending() | {position for position in unanswered if position > pairing.sent}
+        self._pending |= {position for position in unanswered if position > pairing.sent}
         self._calls: dict[int, str] = {}  # calls that wait for their results: position -> id on the wire
         self._ids: dict[int, str] = {}  # all calls that were written
         self._results: tuple[Turn, int] | None = None  # the newest turn of results, and how many it has
@@ -173,10 +173,6 @@ class Writer:
             return
         is_of_model = entry.origin == NAME or stands_in(block, "assistant")
         self._turn("assistant" if is_of_model else "user", entry).blocks.append(block)
-
-    def nothing(self, _item: JsonObject, entry: Entry) -> None:
-        """An item that the format has no form for."""
-        self._context.unknown_item(entry)
 
 
 def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:

@@ -104,7 +104,7 @@ _KEYS: Final = (
     "prompt_cache_retention", "prompt_cache_options", "prompt", "context_management", "moderation", "access_programs",
     "image", "user", "include", "metadata", "text", "reasoning",
 )  # fmt: skip
-# option -> what becomes of its value, where it is not sent as it is
+# option -> how its value is converted, if it is not sent as it is
 _HOW: Final[dict[str, How]] = {
     "max_output_tokens": output_limit,
     "service_tier": fields.service_tier,
@@ -114,8 +114,8 @@ _HOW: Final[dict[str, How]] = {
 }
 FIELDS: Final[tuple[Row, ...]] = (
     *(Field(name, name, _HOW.get(name)) for name in _KEYS),
-    SpecialField("stream_options", "stream_options, when stream is set"),
-    SpecialField("tool_choice", "tool_choice, when the chosen tool is offered"),
-    SpecialField("dialect", "which vendor's Responses API it is"),
-    SpecialField("extra", "extra.open_responses is sent verbatim"),
+    SpecialField("stream_options", "`stream_options`, if `stream` is set"),
+    SpecialField("tool_choice", "`tool_choice`, if the chosen tool is offered"),
+    SpecialField("dialect", "determines the vendor's version of the format"),
+    SpecialField("extra", "`extra.open_responses`, verbatim"),
 )

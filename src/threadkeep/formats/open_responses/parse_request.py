@@ -41,11 +41,7 @@ _TEXTS: Final = ("id", "status", "phase", "created_by", "call_id", "name", "name
 
 @parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
-    """Read a Responses request; `model` and `stream` say what the payload does not.
-
-    Raises:
-        CannotParse: it is not a JSON object, has nothing to answer, or its input is neither text nor a list of items.
-    """
+    """Read a Responses request; `model` and `stream` say what the payload does not."""
     body = parsing.request_object(payload, NAME, "input")
     if all(body.get(key) is None for key in _HISTORIES):
         raise parsing.no_turns(body, NAME, "input")
@@ -70,11 +66,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
 
 @parsing.parser(f"{NAME} turns")
 def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
-    """The item objects of input items, turn by turn.
-
-    Raises:
-        CannotParse: they are not items.
-    """
+    """The item objects of input items, turn by turn."""
     return parsing.items_of_turns(_turns(_elements(parsing.turns_in(turns, NAME))))
 
 

@@ -43,12 +43,7 @@ _KINDS: Final = {
 
 @parser(f"{NAME} body")
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
-    """Read a Responses body.
-
-    Raises:
-        ProviderError: it is an error envelope.
-        CannotParse: there is neither output nor what a response must have.
-    """
+    """Read a Responses body."""
     body = response_object(body)
     output = _output(body)
     if not output:

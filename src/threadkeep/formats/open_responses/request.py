@@ -35,12 +35,7 @@ if TYPE_CHECKING:
 
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
-    """Render a session as the body of a Responses request.
-
-    Raises:
-        CannotRender: there is no model, nothing to send, or settings exclude each other.
-        LossError: `options.strict` is set and the request is not exact.
-    """
+    """Render a session as the body of a Responses request."""
     rendering = begin(session, options, NAME, Context())
     snapshot, entries = rendering.snapshot, rendering.entries
     state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)

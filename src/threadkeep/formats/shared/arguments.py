@@ -33,6 +33,19 @@ def sent_arguments(item: JsonObject, context: Context) -> str:
     return arguments_text(arguments)
 
 
+def object_arguments(item: JsonObject, context: Context) -> JsonObject:
+    """The arguments of a call as an object, a custom tool's free text in one; for others an empty one, reported."""
+    if item["type"] == "custom_tool_call":
+        return {"input": item.get("input") or ""}
+    arguments = item.get("arguments")
+    value = object_of(arguments) if isinstance(arguments, str) else {} if arguments is None else arguments
+    if isinstance(value, dict):
+        return value
+    detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
+    context.repair("malformed_arguments", "arguments", detail)
+    return {}
+
+
 def arguments_text(value: Any) -> str:
     """The arguments of a call as a provider gave them, as text: some give an object, some nothing."""
     if isinstance(value, str):

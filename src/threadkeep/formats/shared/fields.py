@@ -57,7 +57,7 @@ class NoField(NamedTuple):
 
 
 class SpecialField(NamedTuple):
-    """An option that is not a plain field; `what` says what becomes of it."""
+    """An option that is not a plain field; `what` describes how it is sent."""
 
     option: str
     what: str

@@ -16,6 +16,7 @@ from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.shared.pairing import Pairing
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.views import View, view_of
 
@@ -156,16 +157,33 @@ def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> No
     context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")
 
 
-@dataclass
+class TurnWriter:
+    """Writes turns item by item; the subclass of a format has a table of what writes the items of each type."""
+
+    def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
+        self._pairing, self._context = pairing, rendering.context
+        self._imported = rendering.imported  # items before that go back as they came
+        self._pending = pairing.pending()
+        self._unsettled: int | None = None  # index of the first turn that a later output may change
+
+    def nothing(self, _item: JsonObject, entry: Entry) -> None:
+        """Report an item that the format cannot express."""
+        self._context.unknown_item(entry)
+
+
+@dataclass(repr=False)
 class PlainRendered(Rendered):
-    """A request whose values were all read by orjson, so that its body is written without checking each of them."""
+    """A request whose values were all parsed by orjson, so its body can be written without checking each of them."""
 
     @cached_property
     def body(self) -> bytes:
-        """The request as JSON, UTF-8."""
+        """The request as JSON (UTF-8)."""
         if isinstance(self.source, bytes):
             return self.source
         try:
             return orjson.dumps(self.source)
         except TypeError:  # arguments are stored as text, and may hold longer integers once they are read
             return dumps(self.source)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(type(self).__qualname__, Rendered.__qualname__, 1)

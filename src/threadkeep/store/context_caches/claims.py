@@ -27,7 +27,7 @@ AT_ONCE: Final = 1_000  # hashes that are looked up in one statement
 
 
 class LatestAnswer(NamedTuple):
-    """The newest answer on a branch: its number (-1: there is none), and what its request used."""
+    """The latest response on a branch: its number (-1 if there is none), and the usage of its request."""
 
     number: int = -1
     input_tokens: int | None = None
@@ -36,7 +36,7 @@ class LatestAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CacheRequest:
-    """What a planner asks for.
+    """What a planner requests.
 
     Attributes:
         prefixes: the beginnings that a cache could hold, the shortest first.
@@ -56,7 +56,7 @@ class CacheRequest:
 
 @dataclass(slots=True)
 class CacheDecision:
-    """What a planner is to do, and with which cache.
+    """What a planner should do, and with which cache.
 
     Attributes:
         row: the row of a cache that is good enough.
@@ -73,17 +73,16 @@ class CacheDecision:
 
 
 def read_latest(connection: Connection, ref: BranchRef, page: HistoryPage, format: str) -> LatestAnswer:
-    """The newest answer of a history in a format."""
+    """Return the latest response of a history in a format."""
     ranges = page.conversation.lineage.ranges(ref.branch, -1, page.next_position - 1)
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "format": format}
-    row = connection.execute(caches.newest_answer(ranges), parameters).one_or_none()
+    row = connection.execute(caches.newest_answer(ranges), ref.parameters(format=format)).one_or_none()
     return LatestAnswer() if row is None else LatestAnswer(*row)
 
 
 def find_longest_cache(
     connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[Prefix]
 ) -> ContextCache | None:
-    """The cache that holds most of a request."""
+    """Return the cache that holds most of a request."""
     rows = _rows_by_hash(connection, ref, account, model, prefixes)
     now = max((row["now"] for row in rows.values()), default=None)
     best = None if now is None else _longest(rows, prefixes, now)
@@ -91,7 +90,7 @@ def find_longest_cache(
 
 
 def decide(connection: Connection, ref: BranchRef, request: CacheRequest) -> CacheDecision:
-    """What is to be done about a cache, as things are now; nothing is written."""
+    """Return what to do about a cache as things are now; nothing is written."""
     now = read_clock(connection)
     rows = _rows_by_hash(connection, ref, request.account, request.model, request.prefixes)
     decision = _decide(ref, request, rows, now)
@@ -102,7 +101,7 @@ def decide(connection: Connection, ref: BranchRef, request: CacheRequest) -> Cac
 
 
 def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> CacheDecision:
-    """What is to be done about a cache; who is to create one has claimed it, and those that expired are forgotten."""
+    """Return what to do about a cache; claim it if it should be created, and delete expired ones."""
     _lock(connection, ref)
     now = read_clock(connection)
     rows = _rows_by_hash(connection, ref, request.account, request.model, request.prefixes)
@@ -129,7 +128,7 @@ def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> Cach
 def record(
     connection: Connection, ref: BranchRef, plan: CachePlan, hash_: bytes, token: bytes, name: str | None, end: datetime
 ) -> CacheDecision:
-    """Write down what became of a claim: the name of the cache and its end; None when it could not be created.
+    """Record the outcome of a claim: the name of the cache and its expiry, or None if it could not be created.
 
     A cache that was created in vain is to be deleted.
     """
@@ -149,7 +148,7 @@ def record(
 
 
 def _created_in_vain(name: str | None, hash_: bytes, row: Row | None, now: datetime) -> CacheDecision:
-    """Another planner has created the cache, or is creating it, because the lease had expired."""
+    """Return the plan if another planner has created the cache, or is creating it, because the lease had expired."""
     surplus = [] if name is None else [name]
     if row is None or row["name"] is None or _is_expired(row, now):
         return CacheDecision("none", delete=surplus)
@@ -161,7 +160,7 @@ def _created_in_vain(name: str | None, hash_: bytes, row: Row | None, now: datet
 
 
 def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], now: datetime) -> CacheDecision:
-    """What the rows say: a longer cache, if it is worth creating and nobody does; else the best that there is."""
+    """Return what the rows say: a longer cache if it is worthwhile and nobody creates it; else the best one."""
     best = _longest(rows, request.prefixes, now)
     row = None if best is None else rows[best.hash]
     name = None if row is None else row["name"]
@@ -178,7 +177,7 @@ def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], no
 
 
 def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[Prefix], now: datetime) -> Prefix | None:
-    """The longest beginning of which there is a cache."""
+    """Return the longest prefix that is cached."""
     for prefix in reversed(prefixes):
         row = rows.get(prefix.hash)
         if row is not None and row["name"] is not None and not _is_expired(row, now):
@@ -199,21 +198,21 @@ def _is_claimed(row: Row, now: datetime) -> bool:
 
 
 def _is_untried(ref: BranchRef, request: CacheRequest, row: Row) -> bool:
-    """Whether the figures are of a request that was made before this cache, so that they say nothing about it."""
+    """Return whether the figures belong to a request before this cache, and say nothing about it."""
     if row["conversation_id"] == ref.key:
         return bool(row["answer"] >= request.latest.number)
     return not request.latest.cached_tokens
 
 
 def _becomes_shared(ref: BranchRef, row: Row) -> bool:
-    """Whether a cache belonged to another branch alone up to now."""
+    """Return whether a cache has only been used by another branch so far."""
     return not row["is_shared"] and (row["conversation_id"], row["branch"]) != (ref.key, ref.branch)
 
 
 def _superseded(
     ref: BranchRef, request: CacheRequest, own: Sequence[Row], decision: CacheDecision, now: datetime
 ) -> list[str]:
-    """The caches of this branch that are not needed beside the new one; it replaces the one that was in use."""
+    """Return the caches of this branch that the new one makes obsolete, including the one in use."""
     names = [
         row["name"]
         for row in own
@@ -241,7 +240,7 @@ def _lock(connection: Connection, ref: BranchRef) -> None:
 def _claim(
     connection: Connection, ref: BranchRef, request: CacheRequest, prefix: Prefix, now: datetime
 ) -> tuple[Row, bool]:
-    """Claim the creation of a cache; returns the row that was there, and whether it is claimed now."""
+    """Claim the creation of a cache; return the previous row, and whether the cache is claimed now."""
     key = _model_key(ref, request.account, request.model) | {"cache_hash": prefix.hash}
     values = {
         "conversation_id": ref.key, "branch": ref.branch, "turns": prefix.turns, "answer": request.latest.number,
@@ -263,14 +262,14 @@ def _claim(
 
 
 def _remove(connection: Connection, row: Row, *, unshared: bool = False) -> bool:
-    """Forget a cache, unless another planner has claimed it meanwhile, or (`unshared`) uses it."""
+    """Delete the row of a cache, unless another planner has claimed it meanwhile or, with `unshared`, uses it."""
     return connection.execute(caches.cache_removal(unshared=unshared), _row_key(row)).rowcount > 0
 
 
 def _rows_by_hash(
     connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[Prefix]
 ) -> dict[bytes, Row]:
-    """The rows of these beginnings, by hash."""
+    """Return the rows of these prefixes, by hash."""
     hashes, key = [prefix.hash for prefix in prefixes], _model_key(ref, account, model)
     return {
         bytes(row["hash"]): row
@@ -280,9 +279,8 @@ def _rows_by_hash(
 
 
 def _own_rows(connection: Connection, ref: BranchRef, account: str) -> Sequence[Row]:
-    """The rows of the caches that this conversation created, those that end first before the others."""
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "cache_account": account}
-    return connection.execute(caches.caches_made_by(), parameters).mappings().all()
+    """Return the rows of the caches created by this conversation, in order of expiry."""
+    return connection.execute(caches.caches_made_by(), ref.parameters(cache_account=account)).mappings().all()
 
 
 def _model_key(ref: BranchRef, account: str, model: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Planning explicit context caches: whether one is worth creating, who creates it, and what became of it."""
+"""Planning explicit context caches: whether to create one, who creates it, and with what outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from threadkeep.domain.context_caches import NEVER, CachePlan, Prefixes, expiry_of, is_due, tokens_outside
 from threadkeep.domain.formats import Format, get_format
-from threadkeep.domain.objects import shown
+from threadkeep.domain.objects import mismatch, shown
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption
 from threadkeep.store.context_caches import claims
@@ -29,7 +29,7 @@ LONGEST: Final = timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True)
 class CachePolicy:
-    """When a cache is worth creating, and how long it and the claim to create it live."""
+    """When a cache is worthwhile, and the lifetimes of the cache and of the claim to create it."""
 
     threshold: int
     ttl: timedelta
@@ -38,7 +38,7 @@ class CachePolicy:
 
     @classmethod
     def of(cls, threshold: object, ttl: object, lease: object, dynamic_tokens: object) -> CachePolicy:
-        """The policy that a caller asks for."""
+        """Return the policy requested by the caller."""
         return cls(
             _token_count("threshold", threshold, NEVER),
             _duration("ttl", ttl),
@@ -47,7 +47,7 @@ class CachePolicy:
         )
 
     def is_due(self, latest: LatestAnswer) -> bool:
-        """Whether the tokens of the newest request that stood outside a cache reach the threshold."""
+        """Return whether the uncached tokens of the latest request reach the threshold."""
         if latest.input_tokens is None:
             return False
         tokens = tokens_outside(latest.input_tokens, latest.cached_tokens or 0, self.dynamic_tokens)
@@ -55,7 +55,7 @@ class CachePolicy:
 
 
 def render_with_cache(handle: Handle, wire: Format, options: RenderOptions) -> Rendered:
-    """The next request, naming the longest cache that holds its beginning."""
+    """Return the next request, which uses the longest cache of its beginning."""
     snapshot, ref = handle.read_snapshot(), handle.ref
     prefixes = wire.prefixes(snapshot, options)
     cache = None
@@ -68,7 +68,7 @@ def render_with_cache(handle: Handle, wire: Format, options: RenderOptions) -> R
 
 
 def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options: RenderOptions) -> CachePlan:
-    """What to do about an explicit cache; see `Conversation.plan_context_cache`."""
+    """Return what to do about an explicit cache; see `Conversation.plan_context_cache`."""
     wire, ref, configs = get_format(format), handle.ref, handle.resources.configs
     account = "" if options.account == "" else identifier("account", options.account)
     if not wire.has_context_caches:
@@ -104,18 +104,14 @@ def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options
 
 
 def record_context_cache(handle: Handle, plan: object, name: object, expires_at: object) -> CachePlan:
-    """Write down what became of a plan; see `Conversation.record_context_cache`."""
+    """Record the outcome of a plan; see `Conversation.record_context_cache`."""
     if not isinstance(plan, CachePlan) or plan.key is None or plan.claim is None or plan.expires_at is None:
-        raise InvalidOption(f"must be a plan to create a cache, not {shown(plan)}.", argument="plan")
+        raise mismatch(InvalidOption, "a plan to create a cache", plan, "plan")
     if name is not None and not (isinstance(name, str) and name):
-        raise InvalidOption(
-            f"must be the name of the cache, or None when it was not created, not {shown(name)}.", argument="name"
-        )
+        raise mismatch(InvalidOption, "the name of the cache, or None when it was not created", name, "name")
     expiry = plan.expires_at if expires_at is None else expiry_of(expires_at)
     if expiry is None:
-        raise InvalidOption(
-            f"must be an aware datetime, or its text in ISO 8601, not {shown(expires_at)}.", argument="expires_at"
-        )
+        raise mismatch(InvalidOption, "an aware datetime, or its text in ISO 8601", expires_at, "expires_at")
     hash_, token, ref = _from_hex(plan.key), _from_hex(plan.claim), handle.ref
     decision = handle.transactions.write(
         lambda connection: claims.record(connection, ref, plan, hash_, token, name, expiry), is_repeatable=True
@@ -151,20 +147,18 @@ def _from_hex(text: str) -> bytes:
 
 def _token_count(argument: str, value: object, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise InvalidOption(f"must be a number of tokens from {lowest} on, not {shown(value)}.", argument=argument)
+        raise mismatch(InvalidOption, f"a number of tokens from {lowest} on", value, argument)
     return value
 
 
 def _duration(argument: str, value: object) -> timedelta:
-    """A length of time above 0: a timedelta, or seconds."""
+    """Return a positive duration: a timedelta, or seconds."""
     duration = value
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             duration = timedelta(seconds=value)
         except (ValueError, OverflowError) as error:
-            raise InvalidOption(f"must be a number of seconds, not {shown(value)}.", argument=argument) from error
+            raise mismatch(InvalidOption, "a number of seconds", value, argument) from error
     if not isinstance(duration, timedelta) or not timedelta(0) < duration < LONGEST:
-        raise InvalidOption(
-            f"must be a number of seconds above 0, or a timedelta, not {shown(value)}.", argument=argument
-        )
+        raise mismatch(InvalidOption, "a number of seconds above 0, or a timedelta", value, argument)
     return duration

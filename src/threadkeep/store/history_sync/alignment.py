@@ -1,4 +1,4 @@
-"""How far two histories say the same.
+"""Compares two histories and finds how far they agree.
 
 What it takes grows with the length of both, also where everything in them is the same.
 """
@@ -17,7 +17,7 @@ STEPS: Final = 20
 
 
 class Alignment(NamedTuple):
-    """How far a client's history says what the stored one says.
+    """How far a client's history agrees with the stored one.
 
     Attributes:
         overlap: how many things both say.
@@ -35,7 +35,7 @@ class Alignment(NamedTuple):
 
 
 def align(stored: Sequence[Utterance], client: Sequence[Utterance]) -> Alignment:
-    """How a client's history continues a stored one, of which it may have the end only, or a piece before the end."""
+    """How a client's history continues a stored one, of which it may only have the end, or a part before the end."""
     histories = Histories(stored, client)
     best = HistoryMatcher(histories, 0)
     best.run()
@@ -54,14 +54,14 @@ def align(stored: Sequence[Utterance], client: Sequence[Utterance]) -> Alignment
 
 
 def _may_begin(said: Utterance, first: Utterance) -> bool:
-    """Whether two things may be the same; of a text the other history may have made several."""
+    """Return whether two things may be the same; the other history may have split a text."""
     if said.kind != TEXT or first.kind != TEXT or said.speaker != first.speaker:
         return said.key == first.key
     return bool(said.value.startswith(first.value) or first.value.startswith(said.value))
 
 
 def align_from(stored: Sequence[Utterance], client: Sequence[Utterance], start: int) -> Alignment:
-    """How far the client's history says what the stored one says from the index `start` on."""
+    """Return how far the client's history agrees with the stored one from the index `start`."""
     matcher = HistoryMatcher(Histories(stored, client), start)
     matcher.run()
     return matcher.alignment()
@@ -89,7 +89,7 @@ class Histories:
                 self.run_ends[index] = self.run_ends[index + 1]
 
     def starts(self) -> Iterator[int]:
-        """Where in the middle of the stored history the client's may begin."""
+        """Return where in the stored history the client's history may begin."""
         first = next((said for said in self.client if not said.is_optional), None)
         if first is not None:
             middle = range(1, len(self.stored))
@@ -129,7 +129,7 @@ def _prefix_lengths(keys: Sequence[Any]) -> list[int]:
 
 
 class HistoryMatcher:
-    """Two histories side by side, as far as they have been found to say the same.
+    """Two histories side by side, as far as they agree.
 
     `kept` and `_client_kept` are the last indexes at which both were between two items (of the stored history) or
     parts (of the client's). What the client says later in a turn may be taken before its time.
@@ -160,18 +160,18 @@ class HistoryMatcher:
 
     @property
     def is_all(self) -> bool:
-        """Whether the client has all of the stored history from the start on."""
+        """Return whether the client has all of the stored history from the start."""
         return self.kept >= self._histories.required
 
     def alignment(self) -> Alignment:
-        """How far both say the same."""
+        """Return how far both agree."""
         taken = set([*self._taken][: self._taken_kept])
         rest = [self._client[i] for i in range(self._client_kept, len(self._client)) if i not in taken]
         kept = self._stored[self.kept - 1].item + 1 if self.kept else 0
         return Alignment(self.overlap, kept, rest, self.is_all, self._calls)
 
     def _step(self) -> bool:
-        """Go on by one thing; False when there is nothing more that both say."""
+        """Advance by one thing; return False if the histories no longer agree."""
         if self._index >= len(self._stored) or self._client_index >= len(self._client):
             return False
         said, other = self._stored[self._index], self._client[self._client_index]
@@ -235,7 +235,7 @@ class HistoryMatcher:
             self.kept, self._client_kept, self._taken_kept = self._index, self._client_index, len(self._taken)
 
     def _end(self) -> None:
-        """Skip what may be missing of the item that was matched last."""
+        """Skip what may be missing from the last matched item."""
         while self._index < len(self._stored) and self._stored[self._index].item == self._item:
             if self._offset or self._client_offset or not self._stored[self._index].is_optional:
                 return

@@ -51,7 +51,7 @@ class ClientHistory:
     def compare(
         self, entries: Sequence[Entry], cut_off: Collection[int], *, may_begin_later: bool = True
     ) -> HistoryDelta:
-        """What is new in it; `cut_off` are the positions where stored answers broke off.
+        """What is new in it; `cut_off` are the positions where stored responses broke off.
 
         `may_begin_later`: it may have only the end of the stored history.
         """

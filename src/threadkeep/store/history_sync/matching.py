@@ -49,7 +49,7 @@ class Utterance:
     Attributes:
         item, part: where it is said, as indexes.
         is_optional: it may be missing in the other history: reasoning, blocks of one format, system messages.
-        is_cut_off: a text at the end of an answer that broke off; of it, the other history may have more or less.
+        is_cut_off: a text at the end of a response that broke off; of it, the other history may have more or less.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Utterance:
 
 
 def utterances_of(items: Sequence[JsonObject], cut_off: Collection[int] = ()) -> list[Utterance]:
-    """What items say, in order; `cut_off` are the indexes of those that end answers that broke off."""
+    """What items say, in order; `cut_off` are the indexes of those that end interrupted responses."""
     utterances: list[Utterance] = []
     for index, item in enumerate(items):
         utterances += _item_utterances(item, index)
@@ -122,7 +122,7 @@ def _part_utterance(part: JsonObject, speaker: str) -> Utterance | None:
 
 
 def normalize_text(text: str) -> str:
-    """A text without typographic punctuation, as some clients send answers back; its white space stays as it is."""
+    """A text without typographic punctuation, as some clients send responses back; whitespace is unchanged."""
     return text if text.isascii() else normalize("NFKC", text.translate(_PUNCTUATION))
 
 

@@ -52,7 +52,7 @@ def _compare(
     *,
     is_latest: bool,
 ) -> Continuation:
-    """On which branch a client's history goes on, and what is new there.
+    """Finds the branch that a client's history continues, and what is new in it.
 
     A history that differs goes on on a branch that it has all of, else on a new one from where it differs.
     """
@@ -87,10 +87,10 @@ def _continuation(
 
 
 def _read_lineages(connection: Connection, ref: BranchRef) -> dict[int, Lineage]:
-    """What the branches are made of, newest first."""
+    """Return the lineages of the branches, newest first."""
     statement = (
         select(branches.c.number, branches.c.lineage, branches.c.head_position)
-        .where(branches.c.tenant_id == ref.scope.tenant, branches.c.conversation_id == ref.key)
+        .where(*ref.rows_of(branches.c))
         .order_by(branches.c.number.desc())
     )
     lineages = {row.number: lineage_from(row) for row in connection.execute(statement)}
@@ -128,13 +128,10 @@ def _possible_branches(
 
 
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
-    """The last positions of answers that broke off: of these a client may have seen a little more or less."""
+    """Return the last positions of interrupted responses, of which a client may have seen more or less."""
     table = responses.c
-    statement = select(table.to_position).where(
-        table.tenant_id == ref.scope.tenant,
-        table.conversation_id == ref.key,
-        table.status.in_(("incomplete", "cancelled", "failed")),
-    )
+    broke_off = table.status.in_(("incomplete", "cancelled", "failed"))
+    statement = select(table.to_position).where(*ref.rows_of(table), broke_off)
     return set(connection.execute(statement).scalars())
 
 
@@ -157,11 +154,11 @@ def _start(
 def _find_boundary(
     connection: Connection, ref: BranchRef, entries: Sequence[Entry], previous_id: str | None
 ) -> int | None:
-    """Where the answer of that id ends on this branch; without an id, the newest answer."""
+    """Return where the response with that id ends on this branch; without an id, the latest response."""
     table = responses.c
     statement = (
         select(table.provider_response_id, table.from_position, table.to_position)
-        .where(table.tenant_id == ref.scope.tenant, table.conversation_id == ref.key, *is_held(table))
+        .where(*ref.rows_of(table), *is_held(table))
         .order_by(table.number.desc())
     )
     positions = {entry.position for entry in entries}

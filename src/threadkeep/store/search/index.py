@@ -55,7 +55,7 @@ class IndexTrigger:
 
 
 def reason_of(error: Exception) -> str:
-    """What a driver says, without the statement, its values, and passwords."""
+    """Return the message of a driver, without the statement, its values, and passwords."""
     return str(redact(str(getattr(error, "orig", None) or error)))
 
 

@@ -1,4 +1,4 @@
-"""Heartbeats: they renew the lease of a response while its recorder lives, also when nothing is fed.
+"""Heartbeats, which renew the lease of a response while its recorder lives, even if nothing is fed.
 
 A recorder that nobody holds any more has no heartbeat, nor has one in a process that was forked from its own.
 """
@@ -20,7 +20,7 @@ AsyncBeat = Callable[[Any], Awaitable[float | None]]
 
 
 class Heartbeat:
-    """The heartbeat of a recorder: a daemonic thread, which does not keep the process alive."""
+    """The heartbeat of a recorder: a daemon thread, which does not keep the process alive."""
 
     def __init__(self, recorder: Any, beat: Beat, wait: float) -> None:
         self._ended = threading.Event()
@@ -31,7 +31,7 @@ class Heartbeat:
             self._thread.start()
 
     def end(self) -> None:
-        """No more beats; to be called without the lock that a beat takes."""
+        """Stop the heartbeat; call this without holding the lock that a beat takes."""
         self._ended.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -56,7 +56,7 @@ class AsyncHeartbeat:
         self._task = asyncio.create_task(_run_async(ref(recorder), beat, wait, self._ended), name=NAME)
 
     async def end(self) -> None:
-        """No more beats; to be awaited without the lock that a beat takes."""
+        """Stop the heartbeat; await this without holding the lock that a beat takes."""
         self._ended.set()
         await asyncio.wait([self._task])
 

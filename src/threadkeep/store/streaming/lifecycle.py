@@ -43,7 +43,7 @@ _COLUMNS: Final = ("provider_data", "error", "incomplete_details", "provider_res
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """A response that is going to be streamed."""
+    """A response that is about to be streamed."""
 
     format: str
     token: bytes  # who may write it
@@ -99,7 +99,7 @@ def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: da
 
 
 def _refuse_second(connection: Connection, ref: ConversationRef, key: IdempotencyKey | None) -> None:
-    """Refuse to begin what another recorder is at; ResponseInProgress, or StreamBlocksWrite if that one is gone."""
+    """Refuse to start while another recorder is active; StreamBlocksWrite if that recorder is gone."""
     if key is None:
         return
     for row in connection.execute(streams.open_streams_of(), {"tenant": ref.scope.tenant, "key": ref.key}):
@@ -120,7 +120,7 @@ def _find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: 
 
 
 def _stored_handle(connection: Connection, ref: ConversationRef, format: str, outcome: JsonObject) -> StreamHandle:
-    """What an earlier call with the same key had stored, parsed anew from its raw body, which may have expired."""
+    """What an earlier call with the same key stored, parsed again from its raw body, which may have been removed."""
     number, response = outcome["number"], Response(format=format)
     row, body = (
         connection.execute(
@@ -154,7 +154,7 @@ class StreamPart(NamedTuple):
 def write_batch(
     connection: Connection, ref: ConversationRef, number: int, start: StreamStart, parts: Sequence[StreamPart]
 ) -> None:
-    """Store what came, and renew the lease; LeaseLost when another writer has ended the response, or is about to."""
+    """Store what has arrived, and renew the lease; raise LeaseLost if another writer ends the response."""
     now = datetime.now(UTC)
     key = {"tenant": ref.scope.tenant, "key": ref.key, "response": number, "token": start.token}
     if not streams.lease_renewal().execute(connection, {**key, "lease": start.lease}):
@@ -172,14 +172,16 @@ def _insert_part(connection: Connection, ref: ConversationRef, number: int, part
         "content": part.content,
         "created_at": now,
     }
-    connection.execute(insert_missing(connection, stream_parts), row)  # it exists when only the answer was lost
+    connection.execute(
+        insert_missing(connection, stream_parts), row
+    )  # it exists if only the reply of the database was lost
 
 
 # Ending
 
 
 class StreamCall(NamedTuple):
-    """The call that a stream answers: what is known of it, the model that was asked, and the prices of the store."""
+    """The call of a stream: what is known about it, the requested model, and the prices of the store."""
 
     info: CallInfo
     model: str | None
@@ -187,7 +189,7 @@ class StreamCall(NamedTuple):
 
 
 def final_response(response: Response, error: BaseException | None, *, is_cancelled: bool) -> Response:
-    """The response of a stream whose recorder was left by an exception, by `cancel`, or at its end."""
+    """Return the response of a stream that ended with an exception, `cancel`, or normally."""
     is_left = is_cancelled or (isinstance(error, LEAVING) and response.status == INCOMPLETE)
     if not is_left or response.status == "failed":
         return response
@@ -202,7 +204,7 @@ def finalize(
     error: BaseException | None = None,
     key: IdempotencyKey | None = None,
 ) -> NewResponse:
-    """A response as it is going to be stored, if its items can be; `error` is why its recorder was left."""
+    """Return a response as it is about to be stored, if its items can be; `error` is why its recorder was left."""
     return NewResponse.of(response, body, _attempt(response, call, error), key)
 
 
@@ -272,13 +274,13 @@ def finish_stream(
 
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:
-    """The row of a response that was streamed; None where the token is not (any more) its."""
+    """Return the row of a streamed response; None if the token is not, or no longer, its token."""
     key = {"tenant": ref.scope.tenant, "key": ref.key, "number": number}
     row = connection.execute(streams.stream_of(), key).one_or_none()
     return row if row is not None and row.lease_token is not None and bytes(row.lease_token) == token else None
 
 
 def find_owner(connection: Connection, ref: ConversationRef) -> str | None:
-    """Whose conversation it was: when that user is erased, its rows in the ledger are found by it."""
+    """Return whose conversation it was: if that user is erased, the ledger rows are found by it."""
     user_id: str | None = connection.execute(owner_of(), {"tenant": ref.scope.tenant, "key": ref.key}).scalar()
     return user_id

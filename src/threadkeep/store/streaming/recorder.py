@@ -1,4 +1,4 @@
-"""Recorders: they store a streamed response while it arrives."""
+"""Recorders, which store a streamed response while it arrives."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from threadkeep.store.streaming.lifecycle import StreamCall, StreamPart, StreamS
 if TYPE_CHECKING:
     from threadkeep.formats.shared.streams import StreamAssembler
 
-LEASE_SECONDS: Final = 5.0  # a recorder that died is in nobody's way for longer
-RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, also when nothing is fed …
-RENEWAL_SHARE: Final = 0.4  # … or after this part of a short one
+LEASE_SECONDS: Final = 5.0  # a recorder that died blocks nobody for longer
+RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, even if nothing is fed …
+RENEWAL_SHARE: Final = 0.4  # … or after this share of a short lease
 MAX_LEASE: Final = 86_400
 BATCH_BYTES: Final = 4 * 1024  # a batch is written when this much has arrived …
-BATCH_SECONDS: Final = 0.5  # … or when the batch before is this old
-PART_LENGTH: Final = 128 * 1024  # characters; every server takes a row of that length
+BATCH_SECONDS: Final = 0.5  # … or when the previous batch is this old
+PART_LENGTH: Final = 128 * 1024  # characters; every server accepts a row of that length
 LOG: Final = logging.getLogger("threadkeep.streams")
 
 
 def stream_response(
     handle: Handle, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo, lease: object
 ) -> StreamWriter:
-    """Prepare the recording of a streamed answer; see `Conversation.stream_response`. Nothing is written yet."""
+    """Prepare to record a streamed response; see `Conversation.stream_response`. Nothing is written yet."""
     assembler = get_format(format).assembler(call.get("headers"))
     check_call(format, call)
     model = handle.cache.conversation.settings.get("model")
-    # What a stream brings is not known before: the key is for the format.
+    # The content of a stream is not known in advance: the key covers the format.
     key = idempotency_key(options, "stream_response", {"format": format})
     start = StreamStart(
         format=format,
@@ -65,7 +65,7 @@ def stream_response(
 
 
 def lease_seconds(lease: object) -> float:
-    """How long nothing may be heard of a recorder before another writer may end its response."""
+    """Return how long a recorder may be silent before another writer may end its response."""
     seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_LEASE:
         raise InvalidOption(
@@ -77,13 +77,13 @@ def lease_seconds(lease: object) -> float:
 class StreamWriter:
     """A response that is being streamed, from its first event to its end.
 
-    It holds no lock: whoever uses it calls one of its methods at a time. `take` does no database work; `start`,
+    It holds no lock: callers must not call its methods concurrently. `take` does not access the database; `start`,
     `flush` and `finish` run one transaction each.
 
     Attributes:
-        assembler: what puts the events together.
+        assembler: combines the events.
         number, branch: the response's number, and the branch it is stored on; None before `start`.
-        response: the response as it was stored; None before its end.
+        response: the stored response; None before its end.
     """
 
     def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
@@ -102,7 +102,7 @@ class StreamWriter:
         self._started_at = self._written_at = monotonic()
 
     def start(self) -> None:
-        """Insert the row of the response; where its key was used before, the response is what was stored then."""
+        """Insert the row of the response; if its key was used before, take the response that was stored then."""
         ref, start, attempts = self._handle.ref, self._start, count()
         stream = self._handle.transactions.write(
             lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
@@ -114,7 +114,7 @@ class StreamWriter:
             self._end(stream.stored)
 
     def take(self, event: Any) -> bool:
-        """Take in an event, without touching the database; True when a batch is due, which `flush` writes."""
+        """Take an event without accessing the database; return True if `flush` should write a batch."""
         self._get_number()
         if self.response is not None or (event := event_text(event)) == b"":
             return False
@@ -127,7 +127,7 @@ class StreamWriter:
         return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
 
     def flush(self) -> None:
-        """Write the events that are not written yet, and renew the lease; LeaseLost when another writer has it."""
+        """Write the pending events and renew the lease; raise LeaseLost if another writer has taken over."""
         ref, start, number = self._handle.ref, self._start, self._get_number()
         text = b"".join(self._events).decode()
         for first in range(0, len(text), PART_LENGTH):
@@ -142,13 +142,13 @@ class StreamWriter:
 
     @property
     def is_renewable(self) -> bool:
-        """Whether its lease is to be renewed; inside the caller's transaction nobody else sees it."""
+        """Whether the lease needs to be renewed; inside the caller's transaction, nobody else can see it."""
         return self.response is None and not self.is_inherited and self._handle.transactions.keeps_history
 
     def renew(self) -> float | None:
-        """Renew the lease where that is due; returns after how many seconds it is due again, None: never.
+        """Renew the lease if it is due; return the seconds until it is due again, or None for never.
 
-        Whoever feeds the recorder or ends it is told what went wrong.
+        Errors are raised to whoever feeds or ends the recorder next.
         """
         if not self.is_renewable:
             return None
@@ -158,7 +158,7 @@ class StreamWriter:
         try:
             self.flush()
         except (LeaseLost, NotFound, InvalidOption):  # the last: the store was closed
-            self._written_at = float("-inf")  # so that the next event is written at once, and they are told
+            self._written_at = float("-inf")  # so that the next event is written at once, and raises
             return None
         except SQLAlchemyError as error:
             reason = redact(str(getattr(error, "orig", None) or error))
@@ -166,7 +166,7 @@ class StreamWriter:
         return self.renewal
 
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
-        """Write the response as it has arrived; nothing where that was done. `error` is why its recorder was left.
+        """Store the response as it has arrived, unless that is already done; `error` is why the recorder was left.
 
         Raises:
             InvalidItem, TooLarge: it cannot be stored; its ledger row was written.
@@ -204,7 +204,7 @@ class StreamWriter:
         self.response = response.model_copy(update={"stored": stored})
 
     def _measured(self) -> CallInfo:
-        """What is known of the call; its latency is measured unless the application gave it."""
+        """Return the details of the call; its latency is measured unless the application provided it."""
         if self._call.info.get("latency_ms") is not None:
             return self._call.info
         return {**self._call.info, "latency_ms": round((monotonic() - self._started_at) * 1000)}
@@ -215,7 +215,7 @@ class StreamWriter:
         return self.number is not None and self._process != os.getpid()
 
     def check_owner(self) -> None:
-        """Refuse to record what another process records; its lock may be held for ever here."""
+        """Refuse to record a response that belongs to another process, whose lock may be held forever here."""
         if self.is_inherited:
             raise InvalidOption("This stream is recorded by the process from which this one was forked.")
 
@@ -227,42 +227,42 @@ class StreamWriter:
 
 
 class RecorderAttributes:
-    """What can be read of a response that is being recorded."""
+    """The attributes of a response that is being recorded."""
 
     _writer: StreamWriter
 
     @property
     def response(self) -> Response | None:
-        """The response as it was stored; None before its end."""
+        """The stored response; None before its end."""
         return self._writer.response
 
     @property
     def partial(self) -> Response:
-        """The response as far as it has arrived, of status in_progress until its end."""
+        """The response as far as it has arrived, with status in_progress until its end."""
         response = self._writer.response
         return self._writer.assembler.partial if response is None else response
 
     @property
     def replayed(self) -> bool:
-        """Whether it was stored before, under the same idempotency key: then nothing needs to be asked or fed."""
+        """Whether the response was already stored under the same idempotency key; do not call the provider then."""
         return self.response is not None and self.response.replayed
 
     @property
     def number(self) -> int | None:
-        """Its place among the conversation's responses; None before it begins."""
+        """The number of the response in the conversation; None before it begins."""
         return self._writer.number
 
     @property
     def branch(self) -> int | None:
-        """The branch that it is stored on; None before it begins."""
+        """The branch that the response is stored on; None before it begins."""
         return self._writer.branch
 
 
 class Recorder(RecorderAttributes):
-    """Stores a streamed response while it arrives: a context manager, made by `Conversation.stream_response`.
+    """Stores a streamed response while it arrives: a context manager, from `Conversation.stream_response`.
 
-    When the `with` statement ends, so does the response: as its events say, as `cancelled` when its generator was
-    closed, else as `incomplete`. Items are written then, in one transaction; until then `feed` stores the events.
+    The response ends with the `with` statement: with the status its events report, as `cancelled` if its generator was
+    closed, or as `incomplete`. `feed` stores the events; the items are written at the end, in one transaction.
     """
 
     def __init__(self, writer: StreamWriter) -> None:
@@ -279,7 +279,7 @@ class Recorder(RecorderAttributes):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer.is_inherited:  # the process that it was forked from goes on recording
+        if self._writer.is_inherited:  # the process from which it was forked continues recording
             return
         try:
             self._end(error)
@@ -289,9 +289,9 @@ class Recorder(RecorderAttributes):
             note_failure(error, failure)
 
     def feed(self, event: Any) -> None:
-        """Take in the next event of the provider: a dict, JSON text, a line of server-sent events, or an SDK's object.
+        """Take the provider's next event: a dict, JSON text, a line of server-sent events, or an SDK object.
 
-        After the end nothing happens.
+        Events after the end are ignored.
 
         Raises:
             CannotParse: it is not an event.
@@ -303,10 +303,10 @@ class Recorder(RecorderAttributes):
                 self._writer.flush()
 
     def cancel(self) -> None:
-        """End the response here, as `cancelled`; what has arrived is kept.
+        """End the response as `cancelled`; what has arrived is kept.
 
         Raises:
-            LeaseLost: another writer has ended it.
+            LeaseLost: another writer has ended the response.
         """
         self._writer.check_owner()
         self._end(is_cancelled=True)
@@ -325,5 +325,5 @@ class Recorder(RecorderAttributes):
 
 
 def note_failure(error: BaseException, failure: Exception) -> None:
-    """Note on the error by which a recorder was left why its response could not be stored."""
+    """Add a note to the error that ended the recording, saying why the response could not be stored."""
     error.add_note(f"The streamed response could not be stored: {failure}")

@@ -1,4 +1,4 @@
-"""Recovering streams: ending a response whose recorder is gone, with everything that it had stored."""
+"""Recovering streams: ending a response whose recorder is gone, with everything it had stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StreamRecovery:
     prices: PriceBook
 
     def end(self, blocked: StreamBlocksWrite, connection: Connection) -> None:
-        """End a response in progress whose lease is over, or whose end a writer asks for; nothing if it has ended."""
+        """End a response in progress whose lease has expired, or that a writer wants to end, unless it has ended."""
         ref, number = blocked.ref, blocked.number
         if not lock(connection, ref, datetime.now(UTC)):
             return
@@ -52,7 +52,7 @@ class StreamRecovery:
     def read(
         self, connection: Connection, key: Mapping[str, int], format: str
     ) -> tuple[StreamAssembler, bytes | None, lifecycle.StreamCall]:
-        """What was stored of a response in progress, put together, its raw body, and what is known of the call."""
+        """Return what was stored of a response in progress, combined, its raw body, and the details of the call."""
         text, *parts = connection.execute(parts_of(), key).scalars()
         lines, notes, assembler = "".join(parts).split("\n")[:-1], loads(text), get_format(format).assembler()
         with suppress(FormatError):  # what cannot be understood ends what can be stored
