@@ -23,7 +23,7 @@ def nowhere(tmp_path: Path) -> Cli:
 def test_a_database_without_tables_is_upgraded(empty_database: Database) -> None:
     cli = Cli(empty_database.url)
     assert cli("db", "current").out == "none\n"
-    assert "threadkeep db upgrade" in cli("db", "check", code=7).err
+    assert " db upgrade`" in cli("db", "check", code=7).err
     assert cli("db", "upgrade", "--json").json == {"before": None, "revision": schema.HEAD}
     assert cli("db", "current", "--json").json == {"revision": schema.HEAD, "newest": schema.HEAD}
     assert schema.HEAD in cli("db", "check").out
@@ -33,7 +33,7 @@ def test_a_database_without_tables_is_upgraded(empty_database: Database) -> None
 
 def test_a_database_must_be_upgraded_before_it_is_used(empty_database: Database) -> None:
     cli = Cli(empty_database.url)
-    assert "threadkeep db upgrade" in cli("ls", code=7).err
+    assert " db upgrade`" in cli("ls", code=7).err
     cli("db", "upgrade")
     assert cli("ls").rows == []
 

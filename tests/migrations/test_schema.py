@@ -179,7 +179,7 @@ def test_an_empty_database_is_set_up_only_on_sqlite(empty_database: Database, en
         open_store(empty_database.url)
         assert schema.current(engine) == HEAD
     else:
-        with pytest.raises(SchemaMissing, match="threadkeep db upgrade"):
+        with pytest.raises(SchemaMissing, match=r"threadkeep --url .* db upgrade"):
             open_store(empty_database.url)
         assert table_names(engine) == set()
 
@@ -203,7 +203,7 @@ def test_an_older_schema_is_told(
     schema.upgrade(engine)
     monkeypatch.setattr("threadkeep.db.schema.HEAD", "v9_0_0_a")
     monkeypatch.setattr("threadkeep.db.schema.REVISIONS", (*REVISIONS, "v9_0_0_a"))
-    with pytest.raises(SchemaOutOfDate, match="threadkeep db upgrade") as caught:
+    with pytest.raises(SchemaOutOfDate, match=r"threadkeep --url .* db upgrade") as caught:
         open_store(empty_database.url)
     assert (caught.value.found, caught.value.wanted) == (HEAD, "v9_0_0_a")
 
