@@ -203,7 +203,7 @@ def _error_object(error: Any) -> JsonObject | None:
         error = {"type": type(error).__name__, "message": str(error)}
     elif error is not None and not isinstance(error, dict):
         error = {"message": error if isinstance(error, str) else shown(error)}
-    redacted: JsonObject | None = redact(error)
+    redacted: JsonObject | None = None if error is None else redact(error)
     return redacted
 
 

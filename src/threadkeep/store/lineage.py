@@ -62,7 +62,7 @@ class ConversationState:
     def imported(self) -> ImportInfo | None:
         """Where the conversation came from, when it was imported."""
         imported = self.settings.get("imported")
-        return None if imported is None else ImportInfo.from_dict(imported)
+        return None if imported is None else ImportInfo(**imported)
 
     @property
     def lineage(self) -> Lineage:

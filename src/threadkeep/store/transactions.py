@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,19 +19,21 @@ from threading import Event
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session as OrmSession
 
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
-from threadkeep.errors import Conflict, InvalidOption
-from threadkeep.store.connections import Connections, give_up, hidden_parameters, sleep
+from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
+from threadkeep.store.connections import give_up, hide_parameters, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
 
 T = TypeVar("T")
 
+REFUSED_SECONDS: Final = 10.0  # how long to retry a server that has responded before
 REPEAT_SECONDS: Final = 60.0  # how long work is repeated after deadlocks and busy databases
 LIMITS: Final = {
     "loss": 5,  # how often after a lost connection
@@ -128,6 +131,69 @@ class Retries:
         return count > LIMITS[reason]
 
 
+class Connections:
+    """A connection for each transaction.
+
+    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
+    """
+
+    def __init__(self, engine: Engine, *, keeps: bool) -> None:
+        self._engine = engine
+        self._keeps = keeps
+        self._free: deque[Connection] = deque()
+        self._has_answered = False
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Run work on a connection that nothing else uses meanwhile."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            result = work(connection)
+            if connection.in_transaction():
+                connection.rollback()
+        except BaseException as error:
+            connection.close()
+            hide_parameters(error)
+            raise
+        if self._keeps:
+            self._free.append(connection)
+        else:
+            connection.close()
+        return result
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        while self._free:
+            self._free.pop().close()
+
+    def forget(self) -> object:
+        """Keep no connection any more; return those that were kept, which are not closed."""
+        free, self._free = self._free, deque()
+        return free
+
+    def _connect(self) -> Connection:
+        """Return a connection. A server that responded before and now refuses is restarting, so it is retried.
+
+        Raises:
+            PoolExhausted: all connections are in use.
+        """
+        first = time.monotonic()
+        while True:
+            try:
+                connection = self._engine.connect()
+            except PoolTimeout as error:
+                raise PoolExhausted from error
+            except OperationalError:
+                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
+                    raise
+                sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
+            else:
+                self._has_answered = connection.dialect.name != "sqlite"
+                return connection
+
+
 class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
@@ -197,7 +263,7 @@ class EngineTransactions(Inheritable):
         A database in memory was copied with the process.
         """
         if self.engine.dialect.name != "sqlite" or is_sqlite_file(self.engine.url):
-            give_up(self.engine, self._reading, self._writing)
+            give_up(self.engine, self._reading.forget(), self._writing.forget())
 
     def _close_kept(self) -> None:
         self._reading.close()
@@ -217,8 +283,11 @@ class HostTransactions:
         connection = self._connection()
         if not connection.in_transaction():
             connection.begin()
-        with hidden_parameters():
+        try:
             return work(connection)
+        except Exception as error:
+            hide_parameters(error)
+            raise
 
     def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
         """Run work whole or not at all, in a savepoint."""
@@ -226,13 +295,15 @@ class HostTransactions:
         retries = Retries(is_repeatable=False)
         while True:
             try:
-                with hidden_parameters():
-                    return _run_in_savepoint(self._connection(), work)
+                return _run_in_savepoint(self._connection(), work)
             except LostRace as race:
                 retries.count(race)
             except StreamBlocksWrite as blocked:
                 retries.count(blocked)
                 self.write(partial(self._end_stream, blocked))
+            except Exception as error:
+                hide_parameters(error)
+                raise
 
     def close(self) -> None:
         """The caller's connection is the caller's."""
