@@ -119,6 +119,7 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
         **dict.fromkeys((*FIGURES, "cache_hit_ratio", "latency_ms", "mean_latency_ms")),
         "input_tokens": 5,
         "cost_nano": 7,
+        "cost_usd": 7e-09,
         "costs": 1,
         "latencies": 0,
     }

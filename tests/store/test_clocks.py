@@ -14,7 +14,12 @@ from tests.store.test_streams import FORMAT, left
 from threadkeep import ResponseInProgress
 
 LEASE = 1.5
-WRONG = pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS)
+QUICK = ("two minutes ahead", "a week behind")
+WRONG = pytest.mark.parametrize(
+    "shift",
+    [pytest.param(shift, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, shift in SHIFTS.items()],
+)
+pytestmark = pytest.mark.one_face
 
 
 @WRONG

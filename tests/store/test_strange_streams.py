@@ -268,7 +268,9 @@ LOOP.extend([LOOP, LOOP])
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where a value can be put in."""
+    """Where a value can be put in; not into the depths of one that was put in before."""
+    if len(path) > 50 or value is LOOP:
+        return
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
         yield (*path, key)
