@@ -117,7 +117,10 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=() if one.split()[0] in {"ls", "show"} else pytest.mark.slow) for one in COMMANDS],
+)
 def test_no_command_prints_what_a_terminal_obeys(cli: Cli, nasty: str, command: str) -> None:
     args = [nasty if arg == "ID" else arg for arg in command.split()]
     check(cli.on_terminal(*args, COLUMNS="500"))

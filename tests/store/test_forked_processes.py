@@ -135,14 +135,17 @@ def told_by(target: Callable[..., None], *arguments: Any) -> Any:
         process.join()
 
 
+@pytest.mark.one_face
 def test_children_see_only_their_own(database: Database, tenant: str, face: str) -> None:
     assert told_by(fork_readers, database.url, tenant, face)
 
 
+@pytest.mark.one_face
 def test_a_child_of_a_recorder_leaves_it_alone(database: Database, tenant: str, face: str) -> None:
     assert told_by(fork_a_recorder, database.url, tenant, face)
 
 
+@pytest.mark.one_face
 def test_a_child_that_ends_takes_nothing_from_its_parent(database: Database, tenant: str, face: str) -> None:
     assert told_by(leave_by_the_door, database.url, tenant, face) == 2
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import is_set
+from tests.conftest import MATRIX, is_set
 from tests.factories import a_call, a_message, an_answer, an_output
 from tests.store.watching import statements_of
 from threadkeep import Session
 
-N = 400 if is_set("THREADKEEP_LONG") else 60
+N = 400 if is_set("THREADKEEP_LONG") else 60 if MATRIX == "all" else 24
 Thunk = Callable[[], Any]
 
 
