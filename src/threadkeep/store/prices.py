@@ -103,21 +103,13 @@ class PriceEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriceSheet:
-    """The prices of genai-prices for a model at a time, read once.
+    """The prices of genai-prices for a model at a time, read once."""
 
-    Attributes:
-        prices: its own object; as long as it is kept, no other one has its identity.
-        units: the units that have a price of their own, and where usage objects count them.
-        has_request_price: whether the request itself costs something.
-        thresholds: the sizes of the input above which plain prices are others.
-        entries: the four plain prices by how many of these sizes an input exceeds.
-    """
-
-    prices: Any
-    units: Mapping[str, Sequence[str]]
-    has_request_price: bool
-    thresholds: tuple[int, ...]
-    entries: dict[int, PriceEntry | None] = field(default_factory=dict)
+    prices: Any  # its own object; as long as it is kept, no other one has its identity
+    units: Mapping[str, Sequence[str]]  # that have a price of their own, and where usage objects count them
+    has_request_price: bool  # whether the request itself costs something
+    thresholds: tuple[int, ...]  # the sizes of the input above which plain prices are others
+    entries: dict[int, PriceEntry | None] = field(default_factory=dict)  # plain prices, by thresholds that are exceeded
 
     @classmethod
     def of(cls, prices: Any) -> PriceSheet:
@@ -266,9 +258,8 @@ def _check_prices(prices: object) -> Iterable[Price]:
         raise InvalidOption(f"must be a list of Price(model, input=, output=), not {shown(prices)}.", argument="prices")
     for price in prices:
         if not isinstance(price, Price):
-            raise InvalidOption(
-                f"contains {shown(price)}, which is not a Price(model, input=, output=).", argument="prices"
-            )
+            problem = f"contains {shown(price)}, which is not a Price(model, input=, output=)."
+            raise InvalidOption(problem, argument="prices")
         yield price
 
 

@@ -116,15 +116,12 @@ class Retries:
         """
         if isinstance(reason, StreamBlocksWrite):
             if self._is_too_often("stream"):
-                raise Conflict(
-                    "Responses in progress were ended, and each time another one had begun meanwhile.",
-                    hint="Try again later.",
-                )
+                problem = "Responses in progress were ended, and each time another one had begun meanwhile."
+                raise Conflict(problem, hint="Try again later.")
         elif self._is_too_often("race"):  # the caller's transaction sees the database as it was before
-            raise Conflict(
-                "The idempotency key was used meanwhile, in a transaction that this one does not see.",
-                hint="Roll back and try again, or use the isolation level READ COMMITTED.",
-            ) from reason.__cause__
+            problem = "The idempotency key was used meanwhile, in a transaction that this one does not see."
+            hint = "Roll back and try again, or use the isolation level READ COMMITTED."
+            raise Conflict(problem, hint=hint) from reason.__cause__
 
     def _is_too_often(self, reason: str) -> bool:
         count = self.counts[reason] = self.counts.get(reason, 0) + 1
@@ -315,9 +312,8 @@ class HostTransactions:
         if isinstance(self._host, OrmSession):
             return self._host.connection()
         if self._host.closed:
-            raise InvalidOption(
-                "The connection that `within` was given is closed.", hint="Open the conversation again from the store."
-            )
+            hint = "Open the conversation again from the store."
+            raise InvalidOption("The connection that `within` was given is closed.", hint=hint)
         return self._host
 
 

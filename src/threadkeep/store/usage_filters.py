@@ -41,9 +41,8 @@ def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
     }
     count = sum(map(len, values.values()))
     if count > MAX_VALUES:
-        raise InvalidOption(
-            f"Usage can be filtered by at most {MAX_VALUES:,} values at once, not by {count:,} ({', '.join(values)})."
-        )
+        most = f"at most {MAX_VALUES:,} values at once"
+        raise InvalidOption(f"Usage can be filtered by {most}, not by {count:,} ({', '.join(values)}).")
     return {
         name: [None if one is None else _column_value(name, one) for one in several] for name, several in values.items()
     }

@@ -110,8 +110,8 @@ def _possible_branches(
     It must have the last one. Without the first one it can only have the end of the branch: of such branches, some are
     looked at.
     """
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": position}
-    firsts = {row.branch: row.first for row in connection.execute(first_positions(), parameters)}
+    rows = connection.execute(first_positions(), ref.parameters(after=position))
+    firsts = {row.branch: row.first for row in rows}
     ends = {number: (firsts.get(parts[0][0]), parts[-1][2]) for number, parts in others.items() if parts}
     positions = {end for pair in ends.values() for end in pair if end is not None} - set(cut_off)
     is_said: dict[int | None, bool] = {

@@ -45,15 +45,10 @@ class StreamCall(NamedTuple):
 
 @dataclass(slots=True)
 class Ending:
-    """A response of which nothing more will come.
+    """A response of which nothing more will come."""
 
-    Attributes:
-        response: as it is stored, also where that is not as it came.
-        new: its rows.
-    """
-
-    response: Response
-    new: NewResponse
+    response: Response  # as it is stored, also where that is not as it came
+    new: NewResponse  # its rows
 
     @classmethod
     def of(
