@@ -1,8 +1,7 @@
-"""The histories of conversations that were read lately, so that the next handle reads only what is new.
+"""Bounded caches, such as of the histories of conversations that were read lately.
 
-A web application opens a conversation again for every request. What was read before is still true as long as the
-conversation's revision is the same: a handle that begins with it asks the database for the revision and for what is
-new, like any handle that is kept, and drops it when the revision is another.
+A web application opens a conversation again for every request. What was read before is true as long as the revision of
+the conversation is the same: a handle that begins with it reads the revision and what is new, as one that is kept.
 """
 
 from __future__ import annotations

@@ -231,8 +231,7 @@ def insert_items(
 ) -> None:
     """The rows of items at the positions that were reserved; `seen` marks them as the output of one response.
 
-    `turns` are the offsets at which the wire turns of the items begin, where they have any; `beside` are rows of other
-    tables, to be written with them.
+    `turns`: where the wire turns of the items begin, as offsets; `beside`: rows of other tables to write with them.
     """
     first = reservation.first
     offsets = turns or [None if seen is None else 0] * len(records)

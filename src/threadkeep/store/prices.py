@@ -1,7 +1,6 @@
 """Prices: what a response cost, from the provider's own figure, the application's prices, or the list of genai-prices.
 
-Prices of genai-prices are looked up once for each provider and model. What they are looked up with is what the ledger
-knows, so that the cost of a row can be computed again from the price that is stored beside it.
+They are looked up with what the ledger knows, so that the cost of a row can be computed again from its price.
 """
 
 from __future__ import annotations
@@ -141,11 +140,7 @@ class BillableCall(NamedTuple):
 
 
 class PriceBook:
-    """Where costs come from: `own` prices before those of genai-prices, and before both what the provider reports.
-
-    Raises:
-        InvalidOption: `own` is not a list of prices.
-    """
+    """Where costs come from: `own` prices before those of genai-prices, and before both what the provider reports."""
 
     def __init__(self, own: Iterable[Price] | None = None) -> None:
         self._own = () if own is None else tuple(_check_prices(own))

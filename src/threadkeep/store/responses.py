@@ -45,20 +45,18 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
         try:
             return data, loads(data)
         except ValueError as error:
-            raise errors.CannotParse(
-                f"The response body is not JSON: {error}. It begins with {data[:80]!r}."
-            ) from error
+            problem = f"The response body is not JSON: {error}. It begins with {data[:80]!r}."
+            raise errors.CannotParse(problem) from error
     if isinstance(body, Response):
         hint = 'Give the body as the provider sent it, or response.to_dict() with the format "open_responses".'
         problem = "is a Response, which was parsed already; its raw body is no longer known."
         raise errors.InvalidOption(problem, argument="body", hint=hint)
     value = dumped(body)
     if not isinstance(value, dict | list | tuple | int | float | None):
-        raise errors.CannotParse(
-            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is not JSON.",
-            hint="Pass its JSON, such as response.json(), or the SDK's object; stream_response() takes the events of a "
-            "stream.",
-        )
+        name = f"{type(body).__module__}.{type(body).__qualname__}"
+        hint = "Pass its JSON, such as response.json(), or the SDK's object; "
+        hint += "stream_response() takes the events of a stream."
+        raise errors.CannotParse(f"The response body is of the type {name}, which is not JSON.", hint=hint)
     value = bytes_as_text(value)
     return dumps(value), value
 

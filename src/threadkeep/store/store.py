@@ -459,11 +459,7 @@ class Store:
 
     @property
     def _scope(self) -> Scope:
-        """The tenant and user whose data this store can access.
-
-        Raises:
-            InvalidOption: the store was opened with tenants, and none was chosen.
-        """
+        """The tenant and user whose data this store can access; InvalidOption: it has tenants, and none was chosen."""
         return self._get_scope(create=False)
 
     @property

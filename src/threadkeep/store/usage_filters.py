@@ -67,15 +67,8 @@ def _hash(text: str) -> bytes:
 
 
 def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence[str | None]) -> list[int | None]:
-    """The keys of conversations; None stands for those that were deleted, and an unknown id for nothing.
-
-    Raises:
-        NotFound: one of them is not the id of any conversation.
-    """
-    rows = [
-        find_row(connection, scope, "public_id", public_id_bytes(public_id))
-        for public_id in public_ids
-        if public_id is not None
-    ]
+    """The keys of conversations; None stands for deleted ones, an unknown id for nothing; NotFound: it is not an id."""
+    known = [public_id_bytes(public_id) for public_id in public_ids if public_id is not None]
+    rows = [find_row(connection, scope, "public_id", public_id) for public_id in known]
     keys: list[int | None] = [row.id for row in rows if row is not None]
     return [*keys, None] if None in public_ids else keys

@@ -1,8 +1,7 @@
 """The search index: making documents of what is new, and removing them.
 
-Appends only note in the row of their conversation where the index goes on (`search_from`); they write no documents. So
-nothing that is wrong with the index can fail an append, and many items are indexed in one transaction: by the store
-that appended them, every now and then, and before every search.
+Appends write no documents, which could fail them, but only note in the row of their conversation where the index goes
+on (`search_from`). Many items are indexed in one transaction, by the store that appended them and before every search.
 """
 
 from __future__ import annotations

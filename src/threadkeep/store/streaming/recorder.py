@@ -154,11 +154,9 @@ class StreamWriter:
         return self.renewal
 
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
-        """Store the response as it has arrived, unless that is already done; `error` is why the recorder was left.
+        """Store the response as it has arrived, unless that is done; `error` is why the recorder was left.
 
-        Raises:
-            LeaseLost: another writer has ended the response; nothing was written.
-            NotFound: the conversation was deleted; the ledger row was written.
+        Errors are those of `finish_stream`.
         """
         if self.response is not None:
             return
