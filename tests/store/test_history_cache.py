@@ -116,7 +116,7 @@ def test_options_that_were_read_once_do_not_stay_in_memory(database: Any) -> Non
     """… beyond a number of bytes; what is forgotten is read again."""
     with Store(database.url) as store:
         configs = store._resources.configs
-        configs._limit = 1_000_000
+        configs.limit = 1_000_000
         ids = [
             store.create_conversation(model="m", instructions=f"{n:x>100000}", tools=[a_tool(n)]).id for n in range(20)
         ]
@@ -140,7 +140,7 @@ def a_tool(number: int) -> dict[str, Any]:
 def test_options_that_are_larger_than_the_memory_are_not_remembered(database: Any) -> None:
     with Store(database.url) as store:
         configs = store._resources.configs
-        configs._limit = 1_000
+        configs.limit = 1_000
         id_ = store.create_conversation(model="m", instructions="x" * 2_000).id
         for _ in range(2):
             assert store.get_conversation(id_).instructions == "x" * 2_000

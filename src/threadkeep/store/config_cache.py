@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -19,12 +19,7 @@ from threadkeep.db.queries import conversations as queries
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.errors import NotFound
-from threadkeep.store.forking import LOCK, Inheritable
-
-T = TypeVar("T")
-
-CACHED: Final = 2_000  # options and tool sets
-CACHED_BYTES: Final = 32 * 1024 * 1024  # of their JSON text
+from threadkeep.store.history_cache import BoundedCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +44,10 @@ class Config(NamedTuple):
     format_cache: dict[str, Any]
 
 
-class ConfigCache(Inheritable):
-    """Remembers options and tool sets by hash. What a hash names never changes, so nothing here gets stale.
+class ConfigCache(BoundedCache[tuple[str, int, bytes], Any]):
+    """Remembers options and tool sets by kind, tenant and hash: what a hash names never changes or gets stale."""
 
-    So many bytes of JSON text are kept; what was read first goes first, and is read again when it is needed.
-    """
-
-    def __init__(self, limit: int = CACHED_BYTES) -> None:
-        self._limit = limit
-        self._values: dict[tuple[str, int, bytes], tuple[Any, int]] = {}  # with the bytes that each takes
-        self._size = 0
-        super().__init__()
+    most = 2_000
 
     def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
         """The session options of that hash; not to be changed by the caller."""
@@ -76,7 +64,7 @@ class ConfigCache(Inheritable):
         if known is None:
             settings, size = self._settings(connection, tenant, config_hash)
             tools, tools_size = self._tools(connection, tenant, tool_set_hash)
-            known = self._keep("both", tenant, hashes, Config(settings, tools, {}), size + tools_size)
+            known = self.add(("both", tenant, hashes), Config(settings, tools, {}), size + tools_size)
         config: Config = known[0]
         return config
 
@@ -87,25 +75,16 @@ class ConfigCache(Inheritable):
         if missing:
             for row in connection.execute(queries.configs_of(), {"tenant": tenant, "hashes": missing}):
                 hash_, text = bytes(row.hash), row.config
-                known[hash_] = self._keep(
-                    "config", tenant, hash_, loads_stored(text, "configs", _named(hash_)), len(text)
-                )
+                settings = loads_stored(text, "configs", _named(hash_))
+                known[hash_] = self.add(("config", tenant, hash_), settings, len(text))
         return {hash_: (known[bytes(hash_)] or ({}, 0))[0] for hash_ in hashes}
-
-    def clear(self) -> None:
-        """Forget everything; it is read again when it is needed."""
-        with LOCK:
-            self._values.clear()
-            self._size = 0
-
-    give_up = clear
 
     def _settings(self, connection: Connection, tenant: int, hash_: bytes) -> tuple[JsonObject, int]:
         known = self._values.get(("config", tenant, hash_))
         if known is None:
             text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
             settings = loads_stored(text, "configs", _named(hash_))
-            known = self._keep("config", tenant, hash_, settings, len(text))
+            known = self.add(("config", tenant, hash_), settings, len(text))
         return known
 
     def _tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> tuple[list[JsonObject], int]:
@@ -119,20 +98,8 @@ class ConfigCache(Inheritable):
             rows = connection.execute(queries.tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
             texts = {bytes(row.hash): row.definition for row in rows}
             tools = [loads_stored(texts.get(one, ""), "tool_definitions", _named(one)) for one in hashes]
-            known = self._keep("tools", tenant, hash_, tools, sum(len(texts[one]) for one in hashes))
+            known = self.add(("tools", tenant, hash_), tools, sum(len(texts[one]) for one in hashes))
         return known
-
-    def _keep(self, kind: str, tenant: int, hash_: bytes, value: T, size: int) -> tuple[T, int]:
-        with LOCK:
-            _, before = self._values.pop((kind, tenant, hash_), (None, 0))
-            self._size -= before
-            if size <= self._limit:
-                self._values[kind, tenant, hash_] = value, size
-                self._size += size
-            while self._size > self._limit or len(self._values) > CACHED:
-                _, oldest = self._values.pop(next(iter(self._values)))
-                self._size -= oldest
-        return value, size
 
 
 def _named(hash_: bytes) -> str:

@@ -198,11 +198,9 @@ def raise_if_taken(rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> 
     """Say which external_id is taken; a return means that the error is about something else."""
     ids = [row["external_id"] for row in rows if row["external_id"] is not None]
     if ids:
-        raise InvalidOption(
-            f"Another conversation has the external_id {ids[0]!r}"
-            + (" (or one of the others of this batch)." if len(ids) > 1 else "."),
-            hint="find_conversation(external_id=...) finds it.",
-        ) from error
+        others = " (or one of the others of this batch)" if len(ids) > 1 else ""
+        problem = f"Another conversation has the external_id {ids[0]!r}{others}."
+        raise InvalidOption(problem, hint="find_conversation(external_id=...) finds it.") from error
 
 
 # Opening

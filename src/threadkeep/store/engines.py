@@ -179,11 +179,9 @@ def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
     given = _SPELLINGS.get(target.drivername, target.drivername)
     if given not in {driver, backend}:
         wanted = {"sqlite": "Python's own sqlite3"}.get(driver, driver.partition("+")[2])
-        raise InvalidOption(
-            f"names the driver of {target.drivername}://, which threadkeep does not use.",
-            argument="url",
-            hint=f"{'An AsyncStore' if is_async else 'A Store'} on {backend} uses {wanted}: write {backend}://…",
-        )
+        hint = f"{'An AsyncStore' if is_async else 'A Store'} on {backend} uses {wanted}: write {backend}://…"
+        problem = f"names the driver of {target.drivername}://, which threadkeep does not use."
+        raise InvalidOption(problem, argument="url", hint=hint)
     if backend == "sqlite" and target.host:
         raise _not_a_url("it has a host", "After sqlite: come three slashes, as in sqlite:///chat.db.")
     target = target.set(drivername=driver)

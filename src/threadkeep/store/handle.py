@@ -183,14 +183,9 @@ class ConversationAttributes(OptionAttributes):
     _handle: Handle
 
     def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - called by `Option`
-        """Reject the assignment of an option, which would store nothing.
-
-        Raises:
-            InvalidOption: always.
-        """
-        raise InvalidOption(
-            "cannot be assigned, which would store nothing.", argument=name, hint=f"Call update({name}=...)."
-        )
+        """Refuse to assign an option: InvalidOption."""
+        hint = f"Call update({name}=...)."
+        raise InvalidOption("cannot be assigned, which would store nothing.", argument=name, hint=hint)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} branch {self.branch}>"

@@ -1,21 +1,23 @@
-"""The histories of conversations that were read lately, so that the next handle reads only what is new.
+"""Bounded caches, such as of the histories of conversations that were read lately.
 
-A web application opens a conversation again for every request. What was read before is still true as long as the
-conversation's revision is the same: a handle that begins with it asks the database for the revision and for what is
-new, like any handle that is kept, and drops it when the revision is another.
+A web application opens a conversation again for every request. What was read before is true as long as the revision of
+the conversation is the same: a handle that begins with it reads the revision and what is new, as one that is kept.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.forking import LOCK, Inheritable
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 DEFAULT_BYTES: Final = 32 * 1024 * 1024
 ENTRY_BYTES: Final = 300  # what an item takes beside its JSON text
@@ -44,25 +46,50 @@ def size_of(entries: Collection[Entry]) -> int:
 _payload, _rest = (itemgetter(Entry._fields.index(name)) for name in ("payload", "rest"))
 
 
-@dataclass(slots=True, eq=False)
-class HistoryCache(Inheritable):
-    """The histories of a store, those used last kept longest, within so many bytes of JSON text (0: none are kept)."""
+class BoundedCache(Inheritable, Generic[K, V]):
+    """At most so many bytes of JSON text (0: nothing is kept), and `most` values; what was kept first goes first."""
 
-    limit: int = DEFAULT_BYTES
-    _histories: OrderedDict[BranchKey, CachedHistory] = field(default_factory=OrderedDict)
-    _size: int = 0
+    most: int = sys.maxsize
 
-    def __post_init__(self) -> None:
-        Inheritable.__init__(self)
+    def __init__(self, limit: int = DEFAULT_BYTES) -> None:
+        super().__init__()
+        self.limit = limit
+        self._values: dict[K, tuple[V, int]] = {}  # with the bytes that each takes
+        self._size = 0
+
+    def add(self, key: K, value: V, size: int) -> tuple[V, int]:
+        """Keep a value, if it is not too large; returns it with its size."""
+        with LOCK:
+            _, before = self._values.pop(key, (None, 0))
+            self._size -= before
+            if size <= self.limit:
+                self._values[key] = value, size
+                self._size += size
+            while self._size > self.limit or len(self._values) > self.most:
+                _, oldest = self._values.pop(next(iter(self._values)))
+                self._size -= oldest
+        return value, size
+
+    def clear(self) -> None:
+        """Forget everything; it is read again when it is needed."""
+        with LOCK:
+            self._values.clear()
+            self._size = 0
+
+    give_up = clear
+
+
+class HistoryCache(BoundedCache[BranchKey, CachedHistory]):
+    """The histories of a store, those used last kept longest."""
 
     def find(self, key: BranchKey, revision: int) -> CachedHistory | None:
         """What is kept of a branch at that revision of its conversation."""
-        history = self._histories.get(key)
+        history, _ = self._values.get(key, (None, 0))
         if history is None or history.revision != revision:
             return None
         with LOCK:
-            if key in self._histories:
-                self._histories.move_to_end(key)
+            if (kept := self._values.pop(key, None)) is not None:
+                self._values[key] = kept
         return history
 
     def keep(self, key: BranchKey, history: CachedHistory, size: int, new: Collection[Entry]) -> int:
@@ -70,21 +97,5 @@ class HistoryCache(Inheritable):
         if not self.limit:
             return 0
         history.size = size + size_of(new)
-        with LOCK:
-            previous = self._histories.pop(key, None)
-            self._size -= 0 if previous is None else previous.size
-            if history.size <= self.limit:
-                self._histories[key] = history
-                self._size += history.size
-            while self._size > self.limit:
-                _, oldest = self._histories.popitem(last=False)
-                self._size -= oldest.size
+        self.add(key, history, history.size)
         return history.size
-
-    def clear(self) -> None:
-        """Forget all histories."""
-        with LOCK:
-            self._histories.clear()
-            self._size = 0
-
-    give_up = clear

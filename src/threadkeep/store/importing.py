@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -132,13 +132,8 @@ class Continuation:
     new_branch: int | None = None
 
 
-class Continue(Protocol):
-    """Says what continues the history of a branch; `is_latest` as in `read_history`."""
-
-    def __call__(
-        self, connection: Connection, ref: BranchRef, entries: Sequence[Entry], /, *, is_latest: bool
-    ) -> Continuation:
-        """What is appended."""
+# Says what continues a history, from a connection, the branch, its entries, and `is_latest=` as in `read_history`
+Continue = Callable[..., Continuation]
 
 
 class PlanOutdated(Exception):

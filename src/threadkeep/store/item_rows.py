@@ -231,18 +231,11 @@ def insert_items(
 ) -> None:
     """The rows of items at the positions that were reserved; `seen` marks them as the output of one response.
 
-    `turns` are the offsets at which the wire turns of the items begin, where they have any; `beside` are rows of other
-    tables, to be written with them.
+    `turns`: where the wire turns of the items begin, as offsets; `beside`: rows of other tables to write with them.
     """
     first = reservation.first
     offsets = turns or [None if seen is None else 0] * len(records)
-    location = {
-        "tenant_id": ref.scope.tenant,
-        "conversation_id": ref.key,
-        "branch": reservation.branch,
-        "seen": seen,
-        "created_at": now,
-    }
+    location = ref.columns(branch=reservation.branch, seen=seen, created_at=now)
     rows = [
         record.row(location, first + offset, None if turn is None else first + turn)
         for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
@@ -301,7 +294,7 @@ def read_texts(connection: Connection, ref: ConversationRef, positions: Iterable
     found: dict[int, JsonObject] = {}
     rest = iter(sorted(positions))
     while batch := list(islice(rest, _BATCH)):
-        for row in connection.execute(texts_at(), {"tenant": ref.scope.tenant, "key": ref.key, "positions": batch}):
+        for row in connection.execute(texts_at(), ref.parameters(positions=batch)):
             if not row.codec & SPLICED:
                 payload, over = (None if text is None else text.encode() for text in (row.payload, row.rest))
                 entry = Entry(row.position, row.type, origin=row.origin, payload=payload, rest=over, codec=row.codec)

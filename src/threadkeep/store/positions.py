@@ -213,17 +213,9 @@ def _reserve_on_new_branch(
     if reservation is None:
         raise ref.not_found()
     parts = [[branch, min(end, at)] for branch, _, end in lineage.ranges(ref.branch, -1, at)]
-    row = {
-        "tenant_id": ref.scope.tenant,
-        "conversation_id": ref.key,
-        "number": reservation.branch,
-        "parent": ref.branch,
-        "fork_position": at,
-        "head_position": reservation.last if reservation.count else at,
-        "lineage": dumps(parts).decode(),
-        "created_at": now,
-    }
-    connection.execute(insert(branches), row)
+    head, text = reservation.last if reservation.count else at, dumps(parts).decode()
+    place = {"number": reservation.branch, "parent": ref.branch, "fork_position": at, "head_position": head}
+    connection.execute(insert(branches), ref.columns(**place, lineage=text, created_at=now))
     return reservation
 
 

@@ -1,7 +1,6 @@
 """Prices: what a response cost, from the provider's own figure, the application's prices, or the list of genai-prices.
 
-Prices of genai-prices are looked up once for each provider and model. What they are looked up with is what the ledger
-knows, so that the cost of a row can be computed again from the price that is stored beside it.
+They are looked up with what the ledger knows, so that the cost of a row can be computed again from its price.
 """
 
 from __future__ import annotations
@@ -103,21 +102,13 @@ class PriceEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriceSheet:
-    """The prices of genai-prices for a model at a time, read once.
+    """The prices of genai-prices for a model at a time, read once."""
 
-    Attributes:
-        prices: its own object; as long as it is kept, no other one has its identity.
-        units: the units that have a price of their own, and where usage objects count them.
-        has_request_price: whether the request itself costs something.
-        thresholds: the sizes of the input above which plain prices are others.
-        entries: the four plain prices by how many of these sizes an input exceeds.
-    """
-
-    prices: Any
-    units: Mapping[str, Sequence[str]]
-    has_request_price: bool
-    thresholds: tuple[int, ...]
-    entries: dict[int, PriceEntry | None] = field(default_factory=dict)
+    prices: Any  # its own object; as long as it is kept, no other one has its identity
+    units: Mapping[str, Sequence[str]]  # that have a price of their own, and where usage objects count them
+    has_request_price: bool  # whether the request itself costs something
+    thresholds: tuple[int, ...]  # the sizes of the input above which plain prices are others
+    entries: dict[int, PriceEntry | None] = field(default_factory=dict)  # plain prices, by thresholds that are exceeded
 
     @classmethod
     def of(cls, prices: Any) -> PriceSheet:
@@ -149,11 +140,7 @@ class BillableCall(NamedTuple):
 
 
 class PriceBook:
-    """Where costs come from: `own` prices before those of genai-prices, and before both what the provider reports.
-
-    Raises:
-        InvalidOption: `own` is not a list of prices.
-    """
+    """Where costs come from: `own` prices before those of genai-prices, and before both what the provider reports."""
 
     def __init__(self, own: Iterable[Price] | None = None) -> None:
         self._own = () if own is None else tuple(_check_prices(own))
@@ -266,9 +253,8 @@ def _check_prices(prices: object) -> Iterable[Price]:
         raise InvalidOption(f"must be a list of Price(model, input=, output=), not {shown(prices)}.", argument="prices")
     for price in prices:
         if not isinstance(price, Price):
-            raise InvalidOption(
-                f"contains {shown(price)}, which is not a Price(model, input=, output=).", argument="prices"
-            )
+            problem = f"contains {shown(price)}, which is not a Price(model, input=, output=)."
+            raise InvalidOption(problem, argument="prices")
         yield price
 
 

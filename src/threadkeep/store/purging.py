@@ -71,8 +71,8 @@ def find_conversations(connection: Connection, tenant: int, which: ColumnElement
 def hide_conversations(connection: Connection, tenant: int, which: ColumnElement[bool]) -> list[int]:
     """Hide conversations, and clear what their rows contain besides the items.
 
-    Returns the keys of those that still have rows, those that were hidden before, too. The rows are locked, and read
-    again, before they are changed: a writer that was faster keeps its conversation.
+    Returns the keys of those that still have rows, hidden before or now. The rows are locked, and read again, before
+    they are changed: a writer that was faster keeps its conversation.
     """
     keys = find_conversations(connection, tenant, which)
     if not keys:
@@ -173,11 +173,7 @@ def _by_conversation(
 
 
 def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[int]) -> int:
-    """Clear provider data in a batch of the ledger: attempts in conversations that are being erased.
-
-    These are attempts from before the conversations were the user's; the user's own ones are found by their user.
-    Returns how many rows it was.
-    """
+    """Clear provider data of a batch of attempts from before these conversations were the user's; return how many."""
     table = tables.usage_records.c
     conditions = [
         table.conversation_id.in_(keys),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from threadkeep.errors import NotFound, shown
+from threadkeep.errors import InvalidOption, NotFound, shown
 
 TENANT_WIDE: Final = 0  # stands for a conversation where an idempotency key belongs to the tenant
 
@@ -30,6 +30,12 @@ class Scope:
             return {"tenant": self.tenant, **values}
         return {"tenant": self.tenant, "user": self.user, **values}
 
+    def check_all_users(self, what: str, call: str) -> None:
+        """Refuse a call that concerns all users in a store that is for one user only."""
+        if self.user is not None:
+            problem = f"{what}, and this store is for the user {self.user!r} only."
+            raise InvalidOption(problem, hint=f"Call {call} on the store that for_user() was called on.")
+
 
 @dataclass(frozen=True, slots=True)
 class ConversationRef:
@@ -46,6 +52,10 @@ class ConversationRef:
     def rows_of(self, table: Any) -> list[Any]:
         """Conditions for the rows of the conversation in a table, whose columns are given."""
         return [table.tenant_id == self.scope.tenant, table.conversation_id == self.key]
+
+    def columns(self, **values: Any) -> dict[str, Any]:
+        """The columns of such a row that name the conversation, and `values`."""
+        return {"tenant_id": self.scope.tenant, "conversation_id": self.key, **values}
 
     def item_id(self, position: int) -> str:
         """The id of the stored item at a position: never sent to a provider."""

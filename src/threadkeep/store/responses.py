@@ -10,23 +10,15 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, select
 
+from threadkeep import errors
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.tables import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads, loads_stored
-from threadkeep.domain.objects import dumped, shown
+from threadkeep.domain.objects import dumped, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import Page, StoredAt, StoredResponse
-from threadkeep.errors import (
-    CannotParse,
-    DamagedRow,
-    HeadConflict,
-    InvalidOption,
-    NotFound,
-    ProviderError,
-    ResponseInProgress,
-)  # fmt: skip
 from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
@@ -34,7 +26,7 @@ from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
-from threadkeep.store.refs import BranchRef, ConfigHashes
+from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
 from threadkeep.store.validation import cursor_position, page_size, whole_number
 
@@ -53,20 +45,18 @@ def _raw_and_value(body: Any) -> tuple[bytes, Any]:
         try:
             return data, loads(data)
         except ValueError as error:
-            raise CannotParse(f"The response body is not JSON: {error}. It begins with {data[:80]!r}.") from error
+            problem = f"The response body is not JSON: {error}. It begins with {data[:80]!r}."
+            raise errors.CannotParse(problem) from error
     if isinstance(body, Response):
-        raise InvalidOption(
-            "is a Response, which was parsed already; its raw body is no longer known.",
-            argument="body",
-            hint='Give the body as the provider sent it, or response.to_dict() with the format "open_responses".',
-        )
+        hint = 'Give the body as the provider sent it, or response.to_dict() with the format "open_responses".'
+        problem = "is a Response, which was parsed already; its raw body is no longer known."
+        raise errors.InvalidOption(problem, argument="body", hint=hint)
     value = dumped(body)
     if not isinstance(value, dict | list | tuple | int | float | None):
-        raise CannotParse(
-            f"The response body is of the type {type(body).__module__}.{type(body).__qualname__}, which is not JSON.",
-            hint="Pass its JSON, such as response.json(), or the SDK's object; stream_response() takes the events of a "
-            "stream.",
-        )
+        name = f"{type(body).__module__}.{type(body).__qualname__}"
+        hint = "Pass its JSON, such as response.json(), or the SDK's object; "
+        hint += "stream_response() takes the events of a stream."
+        raise errors.CannotParse(f"The response body is of the type {name}, which is not JSON.", hint=hint)
     value = bytes_as_text(value)
     return dumps(value), value
 
@@ -84,11 +74,11 @@ def request_info(handle: Handle, format: str, rendered: Rendered | None) -> Requ
     if rendered is None:
         return RequestInfo(None, handle.cache.head, None)
     if not isinstance(rendered, Rendered):
-        raise InvalidOption(f"must be what render() returned, not {shown(rendered)}.", argument="rendered")
+        raise mismatch(errors.InvalidOption, "what render() returned", rendered, "rendered")
     found = rendered.conversation_id, rendered.view.get("format")
     for of, one, wanted in zip(("conversation", "format"), found, (handle.ref.public_id, format), strict=True):
         if one not in (None, wanted):
-            raise InvalidOption(f"is a request of the {of} {one}, not of {wanted}.", argument="rendered")
+            raise errors.InvalidOption(f"is a request of the {of} {one}, not of {wanted}.", argument="rendered")
     hashes = None if rendered.configured is None else ConfigHashes(*rendered.configured)
     return RequestInfo(rendered.view, rendered.head, hashes)
 
@@ -153,14 +143,14 @@ def add_response(
     """Append a provider's response; see `Conversation.add_response`."""
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
-        raise InvalidOption(f"must be a dict of header names and values, not {shown(headers)}.", argument="headers")
+        raise mismatch(errors.InvalidOption, "a dict of header names and values", headers, "headers")
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
     key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
     request = request_info(handle, format, rendered)
     try:
         response = wire.parse_response(value, headers)
-    except ProviderError as error:  # its ledger row is written, then it is raised
+    except errors.ProviderError as error:  # its ledger row is written, then it is raised
         named = value.get("model") if isinstance(value, dict) else None
         attempt = ledger.failed_attempt(format, call, error, named if isinstance(named, str) and named else model)
         ledger.record_attempt(handle, attempt, key, request.hashes)
@@ -170,7 +160,7 @@ def add_response(
     result = handle.transactions.write(
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None
     )
-    if isinstance(result, HeadConflict | ResponseInProgress):
+    if isinstance(result, errors.HeadConflict | errors.ResponseInProgress):
         raise result
     if not result.is_replayed and result.branch == ref.branch:
         handle.cache.append(new.records, result.first, result.revision, turn=result.first, seen=result.input_to)
@@ -181,12 +171,12 @@ def add_response(
 
 def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
-) -> ResponseResult | HeadConflict | ResponseInProgress:
+) -> ResponseResult | errors.HeadConflict | errors.ResponseInProgress:
     """Write a response. A refusal is a result: its ledger row must be committed before it is raised."""
     now = datetime.now(UTC)
     try:
         reservation = reserve(connection, ref, check, now, Counts(items=len(new.records), responses=1))
-    except (HeadConflict, ResponseInProgress) as conflict:
+    except (errors.HeadConflict, errors.ResponseInProgress) as conflict:
         return _refuse(connection, ref, new, request, check, conflict)
     except StreamBlocksWrite:
         _find_refusal(connection, ref, new.key, check)
@@ -195,7 +185,7 @@ def _store_response(
     number, input_to = reservation.response, input_position(ref, request, check, reservation)
     row = response_row(connection, ref, reservation, request, input_to, now) | new.columns
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
-    rows = [(responses, [row]), (response_bodies, [body_row(connection, row, new.body or b"", now)])]
+    rows = [(responses, [row]), (response_bodies, [body_row(connection, ref, number, new.body or b"", now)])]
     if refusal is None:
         tools = row["tool_set_hash"]
         attempt = ledger.attempt_row(
@@ -227,10 +217,10 @@ def _find_refusal(
     return outcome
 
 
-def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | HeadConflict:
+def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | errors.HeadConflict:
     """Return what was stored under an idempotency key."""
     if outcome["kind"] == "head_conflict":
-        return HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
+        return errors.HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
     return ResponseResult(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
 
 
@@ -240,8 +230,8 @@ def _refuse(
     new: NewResponse,
     request: RequestInfo,
     check: HeadCheck,
-    conflict: HeadConflict | ResponseInProgress,
-) -> HeadConflict | ResponseInProgress:
+    conflict: errors.HeadConflict | errors.ResponseInProgress,
+) -> errors.HeadConflict | errors.ResponseInProgress:
     """Only write the ledger row, because the branch ends elsewhere or is in use; the tokens were used anyway."""
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
     if outcome is not None:
@@ -249,7 +239,7 @@ def _refuse(
     row, now = get_row(connection, ref), datetime.now(UTC)
     tools = row.tool_set_hash if request.hashes is None else request.hashes.tools
     usage = ledger.insert_attempt(connection, ref, new.attempt, now, user_id=row.user_id, tool_set_hash=tools)
-    if isinstance(conflict, HeadConflict):
+    if isinstance(conflict, errors.HeadConflict):
         reason: JsonObject = {"kind": "head_conflict", "head": conflict.head}
     else:
         reason = {"kind": "in_progress", "number": conflict.number}
@@ -305,15 +295,10 @@ def _request_columns(
 # Raw bodies
 
 
-def body_row(connection: Connection, response: Mapping[str, Any], body: bytes, now: datetime) -> dict[str, Any]:
-    """Return the row of a raw body; `response` is the key of its response."""
-    is_long = len(body) >= _WORTH_COMPRESSING
-    row = {
-        **{name: response[name] for name in ("tenant_id", "conversation_id", "number")},
-        "codec": ZLIB if is_long else PLAIN,
-        "body": zlib.compress(body, 1) if is_long else body,
-        "created_at": now,
-    }
+def body_row(connection: Connection, ref: ConversationRef, number: int, body: bytes, now: datetime) -> dict[str, Any]:
+    """Return the row of the raw body of a response."""
+    codec, stored = (ZLIB, zlib.compress(body, 1)) if len(body) >= _WORTH_COMPRESSING else (PLAIN, body)
+    row = ref.columns(number=number, codec=codec, body=stored, created_at=now)
     check_sizes(connection, [row], "the raw body of a response", ("body",))
     return row
 
@@ -352,10 +337,12 @@ def read_body(handle: Handle, number: int) -> bytes:
         get_row(connection, ref)
         row = connection.execute(statement).one_or_none()
         if row is None:
-            raise NotFound(f"{ref.public_id} has no raw body of response {wanted}: it does not exist, or has expired.")
+            raise errors.NotFound(
+                f"{ref.public_id} has no raw body of response {wanted}: it does not exist, or has expired."
+            )
         try:
             return decompress_body(row.codec, bytes(row.body))
         except zlib.error as error:
-            raise DamagedRow("response_bodies", f"number {wanted}", error) from error
+            raise errors.DamagedRow("response_bodies", f"number {wanted}", error) from error
 
     return handle.transactions.read(read)

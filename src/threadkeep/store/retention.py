@@ -172,11 +172,7 @@ def retain(
     dry_run: bool,
 ) -> RetentionReport:
     """Remove raw bodies and conversations older than these `ages` by name; see `Store.retain`."""
-    if scope.user is not None:
-        raise InvalidOption(
-            f"What is retained is decided for all users, and this store is for the user {scope.user!r} only.",
-            hint="Call retain() on the store that for_user() was called on.",
-        )
+    scope.check_all_users("What is retained is decided for all users", "retain()")
     now = datetime.now(UTC)
     bodies_before, content_before = (_moment_before(now, name, age) for name, age in ages.items())
     if bodies_before is None and content_before is None:

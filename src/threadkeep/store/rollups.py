@@ -20,13 +20,13 @@ from threadkeep.db.dialects import insert_or_replace, is_mysql
 from threadkeep.db.queries.usage import KEYS, MODEL_KEYS, ledger_sums
 from threadkeep.db.tables import usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.domain.reports import SUMS, ReconciliationReport
-from threadkeep.errors import InvalidOption
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 
 GRACE: Final = timedelta(hours=1)  # after its end a day is rolled up: time for transactions that began before
 BATCH_DAYS: Final = 31  # in one transaction
 DAY: Final = timedelta(days=1)
+_ALL_USERS: Final = "Days are rolled up over all users", "it"
 
 # A table of sums -> the columns that its rows of a day are told apart by
 KEYS_OF: Final = {usage_daily: KEYS, usage_daily_models: MODEL_KEYS}
@@ -37,30 +37,23 @@ Sums = dict[Key, tuple[int | None, ...]]
 
 def roll_up_days(transactions: Transactions, scope: Scope) -> int:
     """Roll up all days that have ended, a few per transaction; return the number of days."""
-    tenant, count = _tenant_of_all_users(scope), 0
-    while days := transactions.write(lambda connection: roll_up_batch(connection, tenant), is_repeatable=True):
+    scope.check_all_users(*_ALL_USERS)
+    count = 0
+    while days := transactions.write(lambda connection: roll_up_batch(connection, scope.tenant), is_repeatable=True):
         count += days
     return count
 
 
 def reconcile(transactions: Transactions, scope: Scope) -> ReconciliationReport:
     """Compare the sums of rolled-up days with the ledger, repair differences, and roll up the other days."""
-    tenant, repaired = _tenant_of_all_users(scope), 0
+    scope.check_all_users(*_ALL_USERS)
     after: date | None = None
+    repaired = 0
     while True:
-        after, count = transactions.write(partial(repair_batch, tenant=tenant, after=after), is_repeatable=True)
+        after, count = transactions.write(partial(repair_batch, tenant=scope.tenant, after=after), is_repeatable=True)
         if after is None:
             return ReconciliationReport(roll_up_days(transactions, scope), repaired)
         repaired += count
-
-
-def _tenant_of_all_users(scope: Scope) -> int:
-    if scope.user is not None:
-        raise InvalidOption(
-            f"Days are rolled up over all users, and this store is for the user {scope.user!r} only.",
-            hint="Call it on the store that for_user() was called on.",
-        )
-    return scope.tenant
 
 
 def invalidate(connection: Connection, tenant: int, day: date) -> None:

@@ -41,7 +41,6 @@ from threadkeep.store.refs import Scope
 from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
 from threadkeep.store.search import index, query
 from threadkeep.store.search.index import IndexTrigger
-from threadkeep.store.search.query import SearchFilters
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
 from threadkeep.store.validation import MAX_POSITION, identifier, other_user, whole_number
@@ -317,8 +316,12 @@ class Store:
             NotFound: `conversation_id` is not the id of a conversation.
             SchemaError: the index is missing or broken.
         """
-        filters = SearchFilters(user_id, labels, status, conversation_id, type, role, since, until, after, limit)
-        return query.search(self._transactions, self._searched_scope, text, filters)
+        scope = self._searched_scope
+        found = query.search_query(
+            text, user_id=user_id, labels=labels, status=status, conversation_id=conversation_id, type=type, role=role,
+            since=since, until=until, after=after, limit=limit,
+        )  # fmt: skip
+        return query.search(self._transactions, scope, found)
 
     def reindex(self, *, rebuild: bool = False) -> int:
         """Index everything that is not indexed yet; return the number of items and titles with text.
@@ -456,11 +459,7 @@ class Store:
 
     @property
     def _scope(self) -> Scope:
-        """The tenant and user whose data this store can access.
-
-        Raises:
-            InvalidOption: the store was opened with tenants, and none was chosen.
-        """
+        """The tenant and user whose data this store can access; InvalidOption: it has tenants, and none was chosen."""
         return self._get_scope(create=False)
 
     @property
@@ -479,9 +478,8 @@ class Store:
     @property
     def _searched_scope(self) -> Scope:
         if self._resources.index_trigger is None:
-            raise InvalidOption(
-                "This store was opened with search=False.", hint="Open it without, and everything stored is found."
-            )
+            hint = "Open it without, and everything stored is found."
+            raise InvalidOption("This store was opened with search=False.", hint=hint)
         return self._scope
 
     def _needs_tenant(self) -> InvalidOption:

@@ -26,8 +26,6 @@ _TABLES: Final = (
     tables.usage_daily_models, tables.usage_daily, tables.usage_days, tables.tool_sets, tables.tool_definitions,
     tables.configs, tables.blobs,
 )  # fmt: skip
-
-
 NO_TENANT: Final = 0  # the id of none: nothing is stored for it
 
 
@@ -71,9 +69,8 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
         except IntegrityError:  # a conversation needs its options
             continue
         return
-    raise Conflict(
-        "Conversations are still being created for this tenant.", hint="Delete it again when nothing uses it any more."
-    )
+    hint = "Delete it again when nothing uses it any more."
+    raise Conflict("Conversations are still being created for this tenant.", hint=hint)
 
 
 def _find_tenant(connection: Connection, name: str) -> int | None:

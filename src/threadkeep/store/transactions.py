@@ -91,11 +91,7 @@ class Retries:
     counts: dict[str, int] = field(default_factory=dict)  # by reason, as in LIMITS
 
     def pause(self, error: DBAPIError) -> float:
-        """Seconds to wait before the next attempt.
-
-        Raises:
-            DBAPIError: `error`, when there should be none.
-        """
+        """Seconds to wait before the next attempt; `error` is raised where there should be none."""
         self.failures += 1
         self.failed_at = self.failed_at or time.monotonic()
         if is_transient(error):
@@ -109,22 +105,15 @@ class Retries:
         return random.uniform(0, min(0.002 * 2**self.failures, 0.25))  # noqa: S311 - jitter, no secret
 
     def count(self, reason: LostRace | StreamBlocksWrite) -> None:
-        """Count a lost race (the next attempt finds what was done under the key), or a response that is ended first.
-
-        Raises:
-            Conflict: it was the last attempt.
-        """
+        """Count a lost race, or a response that is to be ended first; Conflict is raised after the last attempt."""
         if isinstance(reason, StreamBlocksWrite):
             if self._is_too_often("stream"):
-                raise Conflict(
-                    "Responses in progress were ended, and each time another one had begun meanwhile.",
-                    hint="Try again later.",
-                )
+                problem = "Responses in progress were ended, and each time another one had begun meanwhile."
+                raise Conflict(problem, hint="Try again later.")
         elif self._is_too_often("race"):  # the caller's transaction sees the database as it was before
-            raise Conflict(
-                "The idempotency key was used meanwhile, in a transaction that this one does not see.",
-                hint="Roll back and try again, or use the isolation level READ COMMITTED.",
-            ) from reason.__cause__
+            problem = "The idempotency key was used meanwhile, in a transaction that this one does not see."
+            hint = "Roll back and try again, or use the isolation level READ COMMITTED."
+            raise Conflict(problem, hint=hint) from reason.__cause__
 
     def _is_too_often(self, reason: str) -> bool:
         count = self.counts[reason] = self.counts.get(reason, 0) + 1
@@ -174,11 +163,7 @@ class Connections:
         return free
 
     def _connect(self) -> Connection:
-        """Return a connection. A server that responded before and now refuses is restarting, so it is retried.
-
-        Raises:
-            PoolExhausted: all connections are in use.
-        """
+        """Return a connection. A server that responded before and now refuses is restarting, so it is retried."""
         first = time.monotonic()
         while True:
             try:
@@ -315,9 +300,8 @@ class HostTransactions:
         if isinstance(self._host, OrmSession):
             return self._host.connection()
         if self._host.closed:
-            raise InvalidOption(
-                "The connection that `within` was given is closed.", hint="Open the conversation again from the store."
-            )
+            hint = "Open the conversation again from the store."
+            raise InvalidOption("The connection that `within` was given is closed.", hint=hint)
         return self._host
 
 

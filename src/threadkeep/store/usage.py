@@ -86,11 +86,8 @@ class UsageQuery:
     def __post_init__(self) -> None:
         for name in self.by:
             if name not in GROUPS:
-                raise InvalidOption(
-                    f"contains {shown(name)}, which usage cannot be grouped by.",
-                    argument="by",
-                    hint=f"The columns are {', '.join(GROUPS)}.",
-                )
+                problem = f"contains {shown(name)}, which usage cannot be grouped by."
+                raise InvalidOption(problem, argument="by", hint=f"The columns are {', '.join(GROUPS)}.")
         if len(set(self.by)) < len(self.by):
             raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
         if self.order_by is not None and self.order_by not in ORDERS:

@@ -41,9 +41,8 @@ def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
     }
     count = sum(map(len, values.values()))
     if count > MAX_VALUES:
-        raise InvalidOption(
-            f"Usage can be filtered by at most {MAX_VALUES:,} values at once, not by {count:,} ({', '.join(values)})."
-        )
+        most = f"at most {MAX_VALUES:,} values at once"
+        raise InvalidOption(f"Usage can be filtered by {most}, not by {count:,} ({', '.join(values)}).")
     return {
         name: [None if one is None else _column_value(name, one) for one in several] for name, several in values.items()
     }
@@ -68,15 +67,8 @@ def _hash(text: str) -> bytes:
 
 
 def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence[str | None]) -> list[int | None]:
-    """The keys of conversations; None stands for those that were deleted, and an unknown id for nothing.
-
-    Raises:
-        NotFound: one of them is not the id of any conversation.
-    """
-    rows = [
-        find_row(connection, scope, "public_id", public_id_bytes(public_id))
-        for public_id in public_ids
-        if public_id is not None
-    ]
+    """The keys of conversations; None stands for deleted ones, an unknown id for nothing; NotFound: it is not an id."""
+    known = [public_id_bytes(public_id) for public_id in public_ids if public_id is not None]
+    rows = [find_row(connection, scope, "public_id", public_id) for public_id in known]
     keys: list[int | None] = [row.id for row in rows if row is not None]
     return [*keys, None] if None in public_ids else keys

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped
 from threadkeep.domain.objects import shown
 from threadkeep.domain.options import unknown_option
 from threadkeep.errors import InvalidOption, did_you_mean
+
+T = TypeVar("T")
 
 MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
@@ -33,11 +35,8 @@ def identifier(argument: str, value: object) -> str:
         raise InvalidOption(f"must be a string that is not empty, not {shown(value)}.", argument=argument)
     size = len(escaped(value).encode())
     if size > IDENTIFIER_BYTES:
-        raise InvalidOption(
-            f"has {size:,} bytes, at most {IDENTIFIER_BYTES} can be stored: {value[:40]!r}…",
-            argument=argument,
-            hint="Use a shorter id, or a hash of it.",
-        )
+        problem = f"has {size:,} bytes, at most {IDENTIFIER_BYTES} can be stored: {value[:40]!r}…"
+        raise InvalidOption(problem, argument=argument, hint="Use a shorter id, or a hash of it.")
     return value
 
 
@@ -101,37 +100,34 @@ def cursor_after(at: datetime, key: int) -> str:
 
 def conversation_cursor(cursor: object) -> tuple[datetime, int] | None:
     """When the last conversation of a page was active, and its key."""
-    if cursor is None:
-        return None
-    if not isinstance(cursor, str):
-        raise _not_a_cursor(cursor)
-    try:
-        text, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
-        at, key = datetime.fromisoformat(text), int(number)
-        if at.tzinfo is not None and 0 <= key <= MAX_KEY:
-            return at.astimezone(UTC), key
-    except (ValueError, OverflowError) as error:  # binascii.Error is a ValueError, too
-        raise _not_a_cursor(cursor) from error
-    raise _not_a_cursor(cursor)
+    return None if cursor is None else _decoded(cursor, _time_and_key)
+
+
+def _time_and_key(cursor: str) -> tuple[datetime, int] | None:
+    text, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
+    at, key = datetime.fromisoformat(text), int(number)
+    return (at.astimezone(UTC), key) if at.tzinfo is not None and 0 <= key <= MAX_KEY else None
 
 
 def search_cursor(cursor: object) -> tuple[int, int] | None:
     """The score and key of the last result of a page."""
-    if cursor is None:
-        return None
-    if not isinstance(cursor, str):
-        raise _not_a_cursor(cursor)
+    return None if cursor is None else _decoded(cursor, _score_and_key)
+
+
+def _score_and_key(cursor: str) -> tuple[int, int] | None:
+    score, key = map(int, cursor.split("."))
+    return (score, key) if 0 <= score <= MAX_KEY and 0 <= key <= MAX_KEY else None
+
+
+def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:
+    """What a cursor says, where `decode` can read it."""
+    cause = None
     try:
-        score, key = map(int, cursor.split("."))
-    except ValueError as error:
-        raise _not_a_cursor(cursor) from error
-    if not (0 <= score <= MAX_KEY and 0 <= key <= MAX_KEY):
-        raise _not_a_cursor(cursor)
-    return score, key
-
-
-def _not_a_cursor(cursor: object) -> InvalidOption:
-    return InvalidOption(f"is not the `next` of a page: {shown(cursor)}.", argument="after")
+        if isinstance(cursor, str) and (found := decode(cursor)) is not None:
+            return found
+    except (ValueError, OverflowError) as error:  # binascii.Error is a ValueError, too
+        cause = error
+    raise InvalidOption(f"is not the `next` of a page: {shown(cursor)}.", argument="after") from cause
 
 
 def title_text(title: object) -> str | None:
@@ -143,9 +139,8 @@ def title_text(title: object) -> str | None:
     try:
         title.encode()
     except UnicodeEncodeError as error:
-        raise InvalidOption(
-            f"has a lone surrogate at index {error.start}, which cannot be stored.", argument="title"
-        ) from error
+        problem = f"has a lone surrogate at index {error.start}, which cannot be stored."
+        raise InvalidOption(problem, argument="title") from error
     return title
 
 
@@ -184,9 +179,8 @@ def time_zone(tz: object) -> tzinfo:
     try:
         return ZoneInfo(tz)  # type: ignore[arg-type]  # what is not a string raises TypeError
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
-        raise InvalidOption(
-            f"is not the name of a time zone: {shown(tz)}.", argument="tz", hint="Give a name such as Europe/Paris."
-        ) from error
+        problem, hint = f"is not the name of a time zone: {shown(tz)}.", "Give a name such as Europe/Paris."
+        raise InvalidOption(problem, argument="tz", hint=hint) from error
 
 
 def date_or_moment(argument: str, value: Any) -> date | datetime | None:
@@ -195,11 +189,8 @@ def date_or_moment(argument: str, value: Any) -> date | datetime | None:
         return None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise InvalidOption(
-                f"is a datetime without a time zone: {shown(value)}.",
-                argument=argument,
-                hint="Give an aware one, or a date.",
-            )
+            problem = f"is a datetime without a time zone: {shown(value)}."
+            raise InvalidOption(problem, argument=argument, hint="Give an aware one, or a date.")
         return value
     if not isinstance(value, date):
         raise InvalidOption(f"must be a date or an aware datetime, not {shown(value)}.", argument=argument)

@@ -1,8 +1,7 @@
 """The rows of explicit context caches: which one a request may name, and who creates which.
 
-A row is claimed before the cache is created: it has a token, a lease and no name. Whoever records the name shows the
-token. All planners of a conversation wait for each other, and those of other conversations meet at the row's key, so
-that no two of them create the same cache.
+A row is claimed before the cache is created: it has a token, which whoever records the name shows, a lease and no name.
+Planners of a conversation wait for each other, all others meet at the row's key: no two of them create the same cache.
 """
 
 from __future__ import annotations
@@ -36,40 +35,29 @@ class LatestAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CacheRequest:
-    """What a planner requests.
-
-    Attributes:
-        prefixes: the beginnings that a cache could hold, the shortest first.
-        new_prefix: the one that a new cache is to hold; None for no new cache.
-        token: what shows that a claim is this planner's.
-    """
+    """What a planner requests."""
 
     account: str
     model: str
-    prefixes: Sequence[Prefix]
-    new_prefix: Prefix | None
+    prefixes: Sequence[Prefix]  # the beginnings that a cache could hold, the shortest first
+    new_prefix: Prefix | None  # the one that a new cache is to hold; None for no new cache
     latest: LatestAnswer
-    token: bytes
+    token: bytes  # shows that a claim is this planner's
     lease: timedelta
     ttl: timedelta
 
 
 @dataclass(slots=True)
 class CacheDecision:
-    """What a planner should do, and with which cache.
-
-    Attributes:
-        row: the row of a cache that is good enough.
-        needs_writing: whether it must be written down.
-    """
+    """What a planner should do, and with which cache."""
 
     action: Literal["create", "reuse", "replace", "wait", "none"]
     hash: bytes | None = None
     name: str | None = None
     until: datetime | None = None
     delete: list[str] = field(default_factory=list)
-    row: Row | None = None
-    needs_writing: bool = False
+    row: Row | None = None  # of a cache that is good enough
+    needs_writing: bool = False  # whether it must be written down
 
 
 def read_latest(connection: Connection, ref: BranchRef, page: HistoryPage, format: str) -> LatestAnswer:

@@ -1,7 +1,4 @@
-"""Compares two histories and finds how far they agree.
-
-What it takes grows with the length of both, also where everything in them is the same.
-"""
+"""Compares two histories and finds how far they agree; time grows with their lengths, also where all is the same."""
 
 from __future__ import annotations
 
@@ -17,21 +14,13 @@ STEPS: Final = 20
 
 
 class Alignment(NamedTuple):
-    """How far a client's history agrees with the stored one.
+    """How far a client's history agrees with the stored one."""
 
-    Attributes:
-        overlap: how many things both say.
-        kept: how many items of the stored history the client has, from its beginning on.
-        rest: what the client's history says beyond these.
-        is_all: whether it has all of the stored history.
-        calls: which stored call is which call of the client, by the indexes of the items (client -> stored).
-    """
-
-    overlap: int
-    kept: int
-    rest: list[Utterance]
-    is_all: bool
-    calls: dict[int, int]
+    overlap: int  # how many things both say
+    kept: int  # how many items of the stored history the client has, from its beginning on
+    rest: list[Utterance]  # what the client's history says beyond these
+    is_all: bool  # whether it has all of the stored history
+    calls: dict[int, int]  # which call of the client is which stored one, by the indexes of the items
 
 
 def align(stored: Sequence[Utterance], client: Sequence[Utterance]) -> Alignment:

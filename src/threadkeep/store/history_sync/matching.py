@@ -44,21 +44,15 @@ _WRAPPERS: Final = {"result", "output", "content", "text"}  # how formats wrap a
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One thing that is said: a text, a picture or file, a call, an output.
-
-    Attributes:
-        item, part: where it is said, as indexes.
-        is_optional: it may be missing in the other history: reasoning, blocks of one format, system messages.
-        is_cut_off: a text at the end of a response that broke off; of it, the other history may have more or less.
-    """
+    """One thing that is said: a text, a picture or file, a call, an output."""
 
     kind: str
     speaker: str
     value: Any
-    item: int
+    item: int  # where it is said, as indexes
     part: int = 0
-    is_optional: bool = False
-    is_cut_off: bool = False
+    is_optional: bool = False  # may be missing in the other history: reasoning, blocks of one format, system messages
+    is_cut_off: bool = False  # a text where a response broke off; the other history may have more or less of it
 
     @property
     def key(self) -> tuple[str, str, Any]:

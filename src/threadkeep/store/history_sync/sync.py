@@ -107,16 +107,14 @@ def _possible_branches(
 ) -> Iterator[int]:
     """The branches that a client may have all of, by their first and last items after a position.
 
-    It must have the last one. Without the first one it can only have the end of the branch: of such branches, some are
-    looked at.
+    It must have the last one. Without the first it can only have the end of a branch; some of these are looked at.
     """
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "after": position}
-    firsts = {row.branch: row.first for row in connection.execute(first_positions(), parameters)}
+    rows = connection.execute(first_positions(), ref.parameters(after=position))
+    firsts = {row.branch: row.first for row in rows}
     ends = {number: (firsts.get(parts[0][0]), parts[-1][2]) for number, parts in others.items() if parts}
     positions = {end for pair in ends.values() for end in pair if end is not None} - set(cut_off)
-    is_said: dict[int | None, bool] = {
-        at: client.may_say(item) for at, item in read_texts(connection, ref, positions).items()
-    }
+    texts = read_texts(connection, ref, positions)
+    is_said: dict[int | None, bool] = {at: client.may_say(item) for at, item in texts.items()}
     left = CUT_HISTORIES
     for number in others:
         first, last = ends.get(number, (None, None))

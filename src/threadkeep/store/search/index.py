@@ -1,8 +1,7 @@
 """The search index: making documents of what is new, and removing them.
 
-Appends only note in the row of their conversation where the index goes on (`search_from`); they write no documents. So
-nothing that is wrong with the index can fail an append, and many items are indexed in one transaction: by the store
-that appended them, every now and then, and before every search.
+Appends write no documents, which could fail them, but only note in the row of their conversation where the index goes
+on (`search_from`). Many items are indexed in one transaction, by the store that appended them and before every search.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from threadkeep.db.tables import search_documents
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.searching import TITLE, TITLE_POSITION, bounded, text_in
-from threadkeep.errors import InvalidOption, SchemaError
+from threadkeep.errors import SchemaError
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 
@@ -66,11 +65,7 @@ def log_index_failure(error: Exception) -> None:
 
 def reindex(transactions: Transactions, scope: Scope, *, rebuild: bool) -> int:
     """Index everything that is new, or with `rebuild` everything; returns how many documents were made."""
-    if scope.user is not None:
-        raise InvalidOption(
-            f"The search index is that of all users, and this store is for the user {scope.user!r} only.",
-            hint="Call reindex() on the store that for_user() was called on.",
-        )
+    scope.check_all_users("The search index is that of all users", "reindex()")
 
     def prepare(connection: Connection) -> None:
         if rebuild:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Any, Final
 
@@ -11,63 +11,29 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_transient, planned_for_values
-from threadkeep.db.queries.conversations import ACTIVE
 from threadkeep.db.queries.search import SCORE_PARTS, SearchQuery, any_unindexed, matching_documents
+from threadkeep.domain import searching
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.objects import shown
-from threadkeep.domain.searching import (
-    PREFIX_LIMIT,
-    QUERY_BYTES,
-    QUERY_LIMIT,
-    TITLE,
-    TITLE_POSITION,
-    Term,
-    snippet_of,
-    terms_of,
-)
 from threadkeep.domain.stored import Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError
+from threadkeep.store import validation
 from threadkeep.store.conversations import status_filter
 from threadkeep.store.refs import Scope
 from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.validation import (
-    date_or_moment,
-    label_texts,
-    optional_identifier,
-    page_size,
-    refuse_misspelt,
-    search_cursor,
-)
 
 ROLES: Final = ("user", "assistant", "system", "developer")
-TYPES: Final = (*ITEMS, TITLE)
+TYPES: Final = (*ITEMS, searching.TITLE)
 BATCHES_BEFORE_SEARCH: Final = 20_000 // BATCH_SIZE
 
 
-@dataclass(frozen=True, slots=True)
-class SearchFilters:
-    """Where a search looks, and which page of results it gives; see `Store.search`."""
-
-    user_id: str | None = None
-    labels: Mapping[str, str] | None = None
-    status: str | None = ACTIVE
-    conversation_id: str | None = None
-    type: str | None = None
-    role: str | None = None
-    since: date | None = None
-    until: date | None = None
-    after: str | None = None
-    limit: int = 20
-
-
-def search(transactions: Transactions, scope: Scope, text: object, filters: SearchFilters) -> Page[SearchResult]:
+def search(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page[SearchResult]:
     """A page of results, after having indexed what is new; what cannot be indexed is not found, and that is all.
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
     """
-    query = search_query(text, filters)
     if transactions.keeps_history:
         try:
             news = any_unindexed()
@@ -78,53 +44,55 @@ def search(transactions: Transactions, scope: Scope, text: object, filters: Sear
     with_next = replace(query, limit=query.limit + 1)
     rows = transactions.read(lambda connection: matching_rows(connection, scope, with_next))
     if not rows:  # words of their own have roles and types, too, but not these
-        refuse_misspelt("role", filters.role or "", ROLES)
-        refuse_misspelt("type", filters.type or "", TYPES)
+        validation.refuse_misspelt("role", query.role or "", ROLES)
+        validation.refuse_misspelt("type", query.type or "", TYPES)
     page = Page.of(rows, query.limit, lambda row: f"{row.score}.{row.id}")
     return Page([_result_of(row, query) for row in page], page.next)
 
 
-def search_query(text: object, filters: SearchFilters) -> SearchQuery:
-    """The query of a text and filters."""
+def search_query(
+    text: object, *, user_id: str | None, labels: Mapping[str, str] | None, status: str | None,
+    conversation_id: str | None, type: str | None, role: str | None, since: date | None, until: date | None,
+    after: str | None, limit: int,
+) -> SearchQuery:  # fmt: skip
+    """The query of a text and filters; see `Store.search`."""
     terms = _checked_terms(text if isinstance(text, str) else "")
     if all(term.is_excluded for term in terms):
         raise InvalidOption(f"has no word to search for: {shown(text)}.", argument="text")
-    public_id = filters.conversation_id
     return SearchQuery(
         terms=terms,
-        user=optional_identifier("user_id", filters.user_id),
-        labels=label_texts(filters.labels),
-        status=status_filter(filters.status),
-        conversation=None if public_id is None else public_id_bytes(public_id),
-        type=optional_identifier("type", filters.type),
-        role=optional_identifier("role", filters.role),
-        since=_moment("since", filters.since),
-        until=_moment("until", filters.until),
-        after=search_cursor(filters.after),
-        limit=page_size(filters.limit),
+        user=validation.optional_identifier("user_id", user_id),
+        labels=validation.label_texts(labels),
+        status=status_filter(status),
+        conversation=None if conversation_id is None else public_id_bytes(conversation_id),
+        type=validation.optional_identifier("type", type),
+        role=validation.optional_identifier("role", role),
+        since=_moment("since", since),
+        until=_moment("until", until),
+        after=validation.search_cursor(after),
+        limit=validation.page_size(limit),
     )
 
 
-def _checked_terms(text: str) -> list[Term]:
+def _checked_terms(text: str) -> list[searching.Term]:
     """The terms of a text; the cost of a search grows with what it asks for, so that is limited."""
     size = len(text.encode("utf-8", "surrogatepass"))
-    terms = terms_of(text) if size <= QUERY_BYTES else []
+    terms = searching.terms_of(text) if size <= searching.QUERY_BYTES else []
     words, prefixes = sum(len(term.words) for term in terms), sum(term.is_prefix for term in terms)
     for count, limit, what in (
-        (size, QUERY_BYTES, "bytes"),
-        (words, QUERY_LIMIT, "words to search for"),
-        (prefixes, PREFIX_LIMIT, "beginnings of words to search for"),
+        (size, searching.QUERY_BYTES, "bytes"),
+        (words, searching.QUERY_LIMIT, "words to search for"),
+        (prefixes, searching.PREFIX_LIMIT, "beginnings of words to search for"),
     ):
         if count > limit:
-            raise InvalidOption(
-                f"has {count:,} {what}; at most {limit:,} are allowed.", argument="text", hint="Search for fewer."
-            )
+            problem = f"has {count:,} {what}; at most {limit:,} are allowed."
+            raise InvalidOption(problem, argument="text", hint="Search for fewer.")
     return terms
 
 
 def _moment(argument: str, value: date | None) -> datetime | None:
     """A bound in UTC; of a date, its beginning."""
-    bound = date_or_moment(argument, value)
+    bound = validation.date_or_moment(argument, value)
     if bound is None:
         return None
     if not isinstance(bound, datetime):
@@ -148,8 +116,8 @@ def matching_rows(connection: Connection, scope: Scope, query: SearchQuery) -> S
 
 
 def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
-    snippet, marks = snippet_of(row.text, query.terms)
-    is_title = row.position == TITLE_POSITION
+    snippet, marks = searching.snippet_of(row.text, query.terms)
+    is_title = row.position == searching.TITLE_POSITION
     return SearchResult(
         conversation_id=public_id_text(bytes(row.public_id)),
         position=None if is_title else row.position,

@@ -45,15 +45,10 @@ class StreamCall(NamedTuple):
 
 @dataclass(slots=True)
 class Ending:
-    """A response of which nothing more will come.
+    """A response of which nothing more will come."""
 
-    Attributes:
-        response: as it is stored, also where that is not as it came.
-        new: its rows.
-    """
-
-    response: Response
-    new: NewResponse
+    response: Response  # as it is stored, also where that is not as it came
+    new: NewResponse  # its rows
 
     @classmethod
     def of(
@@ -125,11 +120,7 @@ class Ending:
 
 
 def keepable_event(event: Any) -> tuple[Any, bytes]:
-    """An event as it is kept, and its JSON text; NOT_KEPT says in it what is not as it came.
-
-    Raises:
-        CannotParse: it is not JSON.
-    """
+    """An event as it is kept, and its JSON text; NOT_KEPT says what is not as it came. CannotParse: it is not JSON."""
     try:
         value = bytes_as_text(body_object(event))
         return value, dumps(value)

@@ -100,7 +100,7 @@ def _refuse_second(connection: Connection, ref: ConversationRef, key: Idempotenc
     """Refuse to start while another recorder is active; StreamBlocksWrite if that recorder is gone."""
     if key is None:
         return
-    for row in connection.execute(streams.open_streams_of(), {"tenant": ref.scope.tenant, "key": ref.key}):
+    for row in connection.execute(streams.open_streams_of(), ref.parameters()):
         if loads(row.content).get("key") == key.key:
             raise positions.in_progress(BranchRef(ref.scope, ref.key, ref.public_id, row.branch), row)
 
@@ -112,24 +112,16 @@ def _find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: 
     """
     if not positions.lock(connection, ref, now):
         return None
-    parameters = {"tenant": ref.scope.tenant, "key": ref.key, "token": token}
-    row = connection.execute(streams.stream_by_token(), parameters).one_or_none()
+    row = connection.execute(streams.stream_by_token(), ref.parameters(token=token)).one_or_none()
     return None if row is None else StreamHandle(row.number, row.branch)
 
 
 def _stored_handle(connection: Connection, ref: ConversationRef, format: str, outcome: JsonObject) -> StreamHandle:
     """What an earlier call with the same key stored, parsed again from its raw body, which may have been removed."""
     number, response = outcome["number"], Response(format=format)
-    row, body = (
-        connection.execute(
-            select(table).where(
-                table.c.tenant_id == ref.scope.tenant, table.c.conversation_id == ref.key, table.c.number == number
-            )
-        )
-        .mappings()
-        .one_or_none()
-        for table in (responses, response_bodies)
-    )
+    tables = responses, response_bodies
+    statements = (select(table).where(*ref.rows_of(table.c), table.c.number == number) for table in tables)
+    row, body = (connection.execute(statement).mappings().one_or_none() for statement in statements)
     if body is not None:
         with suppress(FormatError):
             response = get_format(format).parse_response(answers.decompress_body(body["codec"], bytes(body["body"])))
@@ -154,25 +146,17 @@ def write_batch(
 ) -> None:
     """Store what has arrived, and renew the lease; raise LeaseLost if another writer ends the response."""
     now = datetime.now(UTC)
-    key = {"tenant": ref.scope.tenant, "key": ref.key, "response": number, "token": start.token}
-    if not streams.lease_renewal().execute(connection, {**key, "lease": start.lease}):
+    parameters = ref.parameters(response=number, token=start.token, lease=start.lease)
+    if not streams.lease_renewal().execute(connection, parameters):
         raise LeaseLost(number)
     for part in parts:
         _insert_part(connection, ref, number, part, now)
 
 
 def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:
-    row = {
-        "tenant_id": ref.scope.tenant,
-        "conversation_id": ref.key,
-        "number": number,
-        "part": part.number,
-        "content": part.content,
-        "created_at": now,
-    }
-    connection.execute(
-        insert_missing(connection, stream_parts), row
-    )  # it exists if only the reply of the database was lost
+    row = ref.columns(number=number, part=part.number, content=part.content, created_at=now)
+    statement = insert_missing(connection, stream_parts)  # it exists if only the reply of the database was lost
+    connection.execute(statement, row)
 
 
 # Ending
@@ -229,22 +213,21 @@ def finish_stream(
 
 def _body_rows(connection: Connection, ref: BranchRef, number: int, body: bytes | None, now: datetime) -> list[Any]:
     """The row of a raw body, if there is one that fits."""
-    response_key = {"tenant_id": ref.scope.tenant, "conversation_id": ref.key, "number": number}
     try:
-        return [] if body is None else [(response_bodies, [answers.body_row(connection, response_key, body, now)])]
+        row = None if body is None else answers.body_row(connection, ref, number, body, now)
     except TooLarge as error:
         LOG.warning("The raw body of a streamed response is not kept: %s", error)
-        return []
+        row = None
+    return [] if row is None else [(response_bodies, [row])]
 
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:
     """Return the row of a streamed response; None if the token is not, or no longer, its token."""
-    key = {"tenant": ref.scope.tenant, "key": ref.key, "number": number}
-    row = connection.execute(streams.stream_of(), key).one_or_none()
+    row = connection.execute(streams.stream_of(), ref.parameters(number=number)).one_or_none()
     return row if row is not None and row.lease_token is not None and bytes(row.lease_token) == token else None
 
 
 def find_owner(connection: Connection, ref: ConversationRef) -> str | None:
     """Return whose conversation it was: if that user is erased, the ledger rows are found by it."""
-    user_id: str | None = connection.execute(owner_of(), {"tenant": ref.scope.tenant, "key": ref.key}).scalar()
+    user_id: str | None = connection.execute(owner_of(), ref.parameters()).scalar()
     return user_id

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.objects import event_text, shown
+from threadkeep.domain.objects import event_text, mismatch
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
@@ -50,15 +50,13 @@ def stream_response(
     assembler = get_format(format).assembler(call.get("headers"))
     check_call(format, call)
     model = handle.cache.conversation.settings.get("model")
-    # The content of a stream is not known in advance: the key covers the format.
-    key = idempotency_key(options, "stream_response", {"format": format})
     start = StreamStart(
         format=format,
         token=secrets.token_bytes(16),
         lease=lease_seconds(lease),
         request=request_info(handle, format, rendered),
         notes={"model": model, "provider": call.get("provider"), "key": options.get("idempotency_key")},
-        key=key,
+        key=idempotency_key(options, "stream_response", {"format": format}),  # whose content is not known in advance
         check=head_check(options),
     )
     return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices))
@@ -68,9 +66,7 @@ def lease_seconds(lease: object) -> float:
     """Return how long a recorder may be silent before another writer may end its response."""
     seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_LEASE:
-        raise InvalidOption(
-            f"must be a number of seconds above 0 and up to {MAX_LEASE:,}, not {shown(lease)}.", argument="lease"
-        )
+        raise mismatch(InvalidOption, f"a number of seconds above 0 and up to {MAX_LEASE:,}", lease, "lease")
     return float(seconds)
 
 
@@ -79,19 +75,14 @@ class StreamWriter:
 
     It holds no lock: callers must not call its methods concurrently. `take` does not access the database; `start`,
     `flush` and `finish` run one transaction each.
-
-    Attributes:
-        assembler: combines the events.
-        number, branch: the response's number, and the branch it is stored on; None before `start`.
-        response: the stored response; None before its end.
     """
 
     def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
         self._handle, self._start, self._call = handle, start, call
         self.assembler = assembler
-        self.number: int | None = None
-        self.branch: int | None = None
-        self.response: Response | None = None
+        self.number: int | None = None  # of the response; None before `start`
+        self.branch: int | None = None  # on which it is stored
+        self.response: Response | None = None  # as it was stored; None before its end
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
         self._events: list[bytes] = []
@@ -163,11 +154,9 @@ class StreamWriter:
         return self.renewal
 
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
-        """Store the response as it has arrived, unless that is already done; `error` is why the recorder was left.
+        """Store the response as it has arrived, unless that is done; `error` is why the recorder was left.
 
-        Raises:
-            LeaseLost: another writer has ended the response; nothing was written.
-            NotFound: the conversation was deleted; the ledger row was written.
+        Errors are those of `finish_stream`.
         """
         if self.response is not None:
             return
