@@ -32,16 +32,11 @@ _PIECES: Final = frozenset({"topCandidates", "chosenCandidates"})
 _TEXT_KEYS: Final = frozenset({"text", "thought"})
 
 
-def assembler(headers: Mapping[str, str] | None = None) -> Assembler:
-    """A new assembler of this format."""
-    return Assembler(NAME, parse_response, headers)
-
-
 class Assembler(StreamAssembler):
     """Puts chunks together; candidates by their index."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(NAME, parse_response, headers)
         self._body: JsonObject = {}
         self._candidates: dict[int, Candidate] = {}
 
@@ -65,6 +60,9 @@ class Assembler(StreamAssembler):
         is_blocked = value_at(event, "promptFeedback.blockReason") is not None
         first = min(self._candidates, default=None)
         self.is_ended = self.is_ended or is_blocked or (first is not None and self._candidates[first].is_ended)
+
+
+assembler: Final = Assembler
 
 
 class Candidate:
