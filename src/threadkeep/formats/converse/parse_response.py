@@ -98,10 +98,7 @@ def _provider_data(body: JsonObject, message: JsonObject) -> JsonObject:
 
 
 def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses; the service's own object stays in `raw`.
-
-    The inclusive figures leave it at the input where the total shows that it already holds the tokens of the cache.
-    """
+    """The token counts under the names of Open Responses; a total may show that the input already holds the cache."""
     input_tokens, output_tokens = count_at(usage, "inputTokens"), count_at(usage, "outputTokens")
     total = count_at(usage, "totalTokens")
     cached, written = count_at(usage, *CACHED), count_at(usage, *WRITTEN)

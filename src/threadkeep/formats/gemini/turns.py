@@ -110,10 +110,7 @@ class Writer(TurnWriter):
             self._unsettled = None if self._unsettled is None else self._unsettled + 1
 
     def stable(self) -> int:
-        """How many contents no later append changes: the last may always get parts.
-
-        Those around a layer are joined where they are of one role, once it is no longer between them.
-        """
+        """How many contents no later append changes; those around a layer are joined once it is no longer there."""
         last, index = max(len(self.contents) - 1, 0), self._unsettled
         if index is None:
             return last

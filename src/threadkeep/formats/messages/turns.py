@@ -176,10 +176,7 @@ class Writer(TurnWriter):
 
 
 def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:
-    """Whether an assistant item goes on with the assistant's turn before it, so that the results come behind both.
-
-    Within an imported request it does, and where a client put a message of its own behind the answer.
-    """
+    """Whether an assistant item goes on with the turn before: in an import, or as a client put it behind an answer."""
     if last is None or is_imported:
         return last is not None and last.is_imported
     is_of_client = entry.seen is None and entry.turn is not None and entry.origin == NAME

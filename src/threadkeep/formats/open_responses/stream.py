@@ -110,10 +110,7 @@ assembler: Final = ResponsesAssembler
 
 
 def as_streamed(item: Any, items: Mapping[str, JsonObject]) -> Any:
-    """An item of the last event with the opaque reasoning of its own event.
-
-    The last event encrypts reasoning anew; clients send back what the item's own event said.
-    """
+    """An item of the last event, which encrypts reasoning anew, with the opaque reasoning of its own event."""
     if not isinstance(item, dict) or item.get("id") is None or "encrypted_content" not in item:
         return item
     content = items.get(str(item["id"]), {}).get("encrypted_content")

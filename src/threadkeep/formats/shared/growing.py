@@ -10,10 +10,7 @@ from threadkeep.domain.jsontext import canonical
 
 
 class GrowingList(list[Any]):
-    """A list of JSON values whose elements are found without going through all of them.
-
-    What is done to an element that is in it already has to be followed by `note`.
-    """
+    """A list of JSON values that finds elements without going through all; `note` follows a change of an element."""
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         super().__init__()

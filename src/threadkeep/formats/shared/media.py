@@ -81,11 +81,6 @@ def joined_base64(left: str, right: str) -> str:
     return left + right if first is None or second is None else base64.b64encode(first + second).decode("ascii")
 
 
-def file_name(media_type: str) -> str:
-    """A name for a file that has none."""
-    return f"file.{ENDINGS.get(media_type, 'bin')}"
-
-
 def source_of(part: JsonObject) -> str:
     """A short name of what a part shows: its file name, URL, id or media type."""
     for key in SOURCES:
