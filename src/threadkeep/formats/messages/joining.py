@@ -139,7 +139,7 @@ def message_of(turn: Turn) -> JsonObject:
 
 
 def lacks_thought(turns: Sequence[Turn]) -> bool:
-    """Whether the message before the last tool results, not an imported one, lacks the thinking that a budget requires."""
+    """Whether the message before the last tool results (if not imported) lacks the thinking that a budget requires."""
     run = [turn for turn in turns if turn.role != "system"][-2:]
     if [turn.role for turn in run] != ["assistant", "user"] or all(turn.is_imported for turn in run):
         return False

@@ -120,14 +120,12 @@ def items_of(blocks: Iterable[Any], role: str) -> list[JsonObject]:
     """The item objects of a message's blocks; those of one kind in a row share an item."""
     items: list[JsonObject] = []
     for wire in blocks:
-        kind, item = block_type(wire), None
+        kind = block_type(wire)
         if kind in THOUGHTS and role == "assistant":
             open_parts(items, "reasoning", NAME).append(wire)
             continue
-        if kind == "tool_use" and role == "assistant":
-            item = call_of(wire)
-        elif kind == "tool_result" and role == "user":
-            item = output_of(wire)
+        reader = _ITEMS.get((kind, role))
+        item = None if reader is None else reader(wire)
         if item is None:
             part = part_of(wire, role)
             is_in_message = bool(items) and items[-1]["type"] == "message"
@@ -137,3 +135,7 @@ def items_of(blocks: Iterable[Any], role: str) -> list[JsonObject]:
             item = {**part, "origin": NAME}
         items.append(item)
     return items
+
+
+# kind of block and role of its message -> what reads it as an item
+_ITEMS: Final = {("tool_use", "assistant"): call_of, ("tool_result", "user"): output_of}

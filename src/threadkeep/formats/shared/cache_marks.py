@@ -56,7 +56,7 @@ def _last_of(elements: Any) -> int | None:
 
 
 def mark_messages(body: JsonObject) -> JsonObject:
-    """A request with marks on the end of its messages alone, no more than the service takes; itself where it has them."""
+    """A request with marks on the end of its messages alone, as many as are taken; itself where it has them."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return body
