@@ -29,9 +29,8 @@ from threadkeep.domain.response import Response
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_response
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growing import GrowingList, growing
 from threadkeep.formats.shared.media import joined_base64
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.streams import GrowingList, StreamAssembler, growing
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})

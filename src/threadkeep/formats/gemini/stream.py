@@ -20,8 +20,7 @@ from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growing import GrowingList
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.streams import GrowingList, StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
 GATHERED: Final = frozenset(

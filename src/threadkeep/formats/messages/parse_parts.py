@@ -138,4 +138,7 @@ def items_of(blocks: Iterable[Any], role: str) -> list[JsonObject]:
 
 
 # kind of block and role of its message -> what reads it as an item
-_ITEMS: Final = {("tool_use", "assistant"): call_of, ("tool_result", "user"): output_of}
+_ITEMS: Final[dict[tuple[Any, str], Callable[[JsonObject], JsonObject | None]]] = {
+    ("tool_use", "assistant"): call_of,
+    ("tool_result", "user"): output_of,
+}
