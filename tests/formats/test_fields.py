@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,11 @@ from threadkeep.formats.chat_completion import turns as chat_messages
 from threadkeep.formats.converse import fields as converse_fields
 from threadkeep.formats.converse import parts as converse_content
 from threadkeep.formats.converse import turns as converse_messages
+from threadkeep.formats.gemini import turns as gemini_contents
+from threadkeep.formats.messages import turns as messages_turns
 from threadkeep.formats.open_responses import fields as responses_fields
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, render_fields
+from threadkeep.formats.shared.rendering import WRITERS
 from threadkeep.formats.shared.reports import Context
 
 TABLES = {
@@ -43,8 +47,12 @@ def test_every_row_says_what_becomes_of_its_option(name: str) -> None:
 
 def test_every_item_type_has_a_mapper() -> None:
     assert ITEMS.keys() <= responses_items.ITEMS.keys()
-    assert ITEMS.keys() <= chat_messages.WRITERS.keys()
-    assert ITEMS.keys() <= converse_messages.WRITERS.keys()
+    assert ITEMS.keys() <= WRITERS.keys()
+
+
+@pytest.mark.parametrize("turns", [chat_messages, converse_messages, gemini_contents, messages_turns])
+def test_every_writer_has_the_methods_of_the_table(turns: Any) -> None:
+    assert all(callable(getattr(turns.Writer, name)) for name in WRITERS.values())
 
 
 def test_every_part_type_has_a_mapper() -> None:

@@ -9,13 +9,11 @@ import pytest
 from tests.formats.factories import codes, user
 from tests.formats.messages_factories import FORMAT, rendered, sent
 from threadkeep.domain.content import PARTS as PART_TYPES
-from threadkeep.domain.items import ITEMS
 from threadkeep.domain.options import OPTIONS
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import FIELDS
 from threadkeep.formats.messages.parts import PARTS
 from threadkeep.formats.messages.settings import RULES, follows
-from threadkeep.formats.messages.turns import WRITERS
 
 TOOL = {"type": "function", "name": "lookup", "parameters": {"type": "object"}}
 
@@ -262,7 +260,6 @@ def test_every_option_has_exactly_one_row() -> None:
     assert sorted(row.option for row in FIELDS) == sorted(OPTIONS)
 
 
-def test_every_item_and_part_type_has_a_mapper() -> None:
-    assert ITEMS.keys() <= WRITERS.keys()
+def test_every_part_type_has_a_mapper() -> None:
     for mappers in PARTS.values():
         assert PART_TYPES.keys() <= mappers.keys()

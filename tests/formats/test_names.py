@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep.formats.shared.media import file_name, in_base64, is_textual, note
+from threadkeep.formats.shared.media import ENDINGS, in_base64, is_textual, note
 from threadkeep.formats.shared.names import Names, hashed, is_valid_name
 
 
@@ -55,4 +55,4 @@ def test_notes_name_what_is_missing_in_short() -> None:
     assert note({"type": "input_file", "file_data": "data:a/b;base64,AAAA"}) == "[file not included: a/b]"
     assert note({"type": "input_image"}) == "[image not included: no source]"
     assert note({"type": "input_image", "image_url": "https://" + "x" * 300}) == "[image not included: long URL]"
-    assert file_name("text/csv") == "file.csv"
+    assert ENDINGS["text/csv"] == "csv"

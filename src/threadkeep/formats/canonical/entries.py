@@ -91,11 +91,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class Entry(NamedTuple):
-    """One stored item as the formats read it: a few columns and the item's JSON text, not parsed until needed.
-
-    `payload` is the item exactly as Open Responses sends it (None where that format does not send it); `rest` is the
-    overlay with everything else that is known of the item.
-    """
+    """One stored item as the formats read it, see the module: a few columns, and JSON text not parsed until needed."""
 
     position: int
     type: str
@@ -109,11 +105,7 @@ class Entry(NamedTuple):
     codec: int = 0
 
     def item(self) -> JsonObject:
-        """The item as a JSON object: wire names of Open Responses, user extras inline, `native` and `origin`.
-
-        Raises:
-            DamagedRow: the stored texts are no item.
-        """
+        """The item as a JSON object, user extras inline; DamagedRow where the stored texts are no item."""
         text, codec = self.payload, self.codec
         try:
             item: Any = None if text is None else decode(text, codec) if codec else orjson.loads(text)
@@ -129,11 +121,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None) -> Entry:
-    """The stored form of an item object.
-
-    Raises:
-        InvalidItem: the item holds something that JSON has no form for, or is nested too deeply.
-    """
+    """The stored form of an item object; InvalidItem where JSON has no form for it, or it is nested too deeply."""
     plain = _plain_payload(item)
     if plain is not None:
         get = item.get

@@ -81,10 +81,7 @@ LISTS: Final = {"message": "content", "function_call_output": "output"}
 
 
 def wire_item(item: JsonObject, context: Context) -> JsonObject | None:
-    """An item object as the format sends it; None, and a loss, where it does not.
-
-    An id is its first key, so that the ids of a whole request can be compared without parsing.
-    """
+    """An item as the format sends it, its id first, so that ids are compared unparsed; None, and a loss, for none."""
     if item.get("origin") == NAME:
         wire = _own(item, context)
     else:

@@ -110,10 +110,7 @@ def _read_refusal(wire: JsonObject) -> JsonObject | None:
 
 
 def _with_rest(part: JsonObject, wire: JsonObject, key: str, known: Collection[str] | None = None) -> JsonObject:
-    """A part with the keys that its wire has beside `key`, and those that the object there has beside the known ones.
-
-    A cache breakpoint has a name of its own.
-    """
+    """A part with the native keys of its wire beside `key`, and of the object there beside those that are known."""
     strange = {k: v for k, v in wire.items() if k not in ("type", key) and not (v is None and k in PART_KEYS)}
     if isinstance(strange.get(_BREAKPOINT), dict) and part["type"] in _MARKED:
         part[_BREAKPOINT] = strange.pop(_BREAKPOINT)

@@ -17,7 +17,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.media import decoded_text, file_name, in_base64, is_broken, is_textual, note
+from threadkeep.formats.shared.media import ENDINGS, decoded_text, in_base64, is_broken, is_textual, note
 from threadkeep.formats.shared.parts import Mapper
 from threadkeep.formats.shared.reports import Context
 
@@ -104,7 +104,7 @@ def _file_with_data(part: JsonObject, media_type: str, data: str, context: Conte
         return None
     name = part.get("filename")
     if not name:
-        name = file_name(media_type)
+        name = f"file.{ENDINGS.get(media_type, 'bin')}"
         context.repair("file_name", path, f"The file has no name and was sent as {name}: data needs one.")
     file = {"filename": name, "file_data": f"data:{media_type};base64,{data}"}
     return {"type": "file", "file": file | ({"file_id": part["file_id"]} if part.get("file_id") else {})}

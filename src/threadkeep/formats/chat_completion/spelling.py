@@ -60,10 +60,7 @@ def item_spelling(item: JsonObject, entry: Entry) -> JsonObject:
 
 
 def spelled(content: Any, spelling: JsonObject, *, as_string: bool, is_joined: bool = False) -> Any:
-    """Content as a string where it was one, or where this request has lone texts as strings.
-
-    `is_joined`: several texts are one, line by line, for vendors that take only strings.
-    """
+    """Content as a string where it was one, or lone texts are (`is_joined`: several, too, line by line)."""
     word = spelling.get("content")
     is_string = word == STRING or (word != LIST and (as_string or is_joined))
     if not (is_string or is_joined) or not isinstance(content, list) or not all(map(_is_plain, content)):
@@ -143,10 +140,7 @@ def with_native(item: JsonObject, message: JsonObject, entry: Entry, context: Co
 
 
 def own_keys(parts: Sequence[JsonObject]) -> tuple[Sequence[JsonObject], JsonObject]:
-    """The content of a message that came from this format, and its annotations and refusal: these are keys next to it.
-
-    A refusal that stands alone is one, too.
-    """
+    """The content of a message of this format without what stands next to it: annotations, and a refusal that may."""
     annotations = [annotation for part in parts for annotation in part.get("annotations") or ()]
     keys: JsonObject = {"annotations": annotations} if annotations else {}
     words = (KEY, None) if len(parts) == 1 else (KEY,)

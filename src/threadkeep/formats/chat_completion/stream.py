@@ -20,8 +20,6 @@ Source: OpenAI's API reference, "Chat Completions", the chunk object; recorded s
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,8 +29,8 @@ from threadkeep.domain.response import Response
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_response
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growing import GrowingList, growing
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.media import joined_base64
+from threadkeep.formats.shared.streams import GrowingList, StreamAssembler, growing
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})
@@ -49,11 +47,6 @@ _TOLD: Final = frozenset({"role", "channel", "id", "type", "name", "format", "si
 _ONE_PIECE: Final = frozenset({"text", "thinking", "reasoning", "reasoning.text", "reasoning.summary"})
 
 
-def assembler(headers: Mapping[str, str] | None = None) -> ChunkAssembler:
-    """An assembler for the chunks of one answer."""
-    return ChunkAssembler(NAME, _parse, headers)
-
-
 def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
     """The response; a choice without a finish reason is not reported as one with an unknown word."""
     choices = body.get("choices")
@@ -67,8 +60,8 @@ def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
 class ChunkAssembler(StreamAssembler):
     """Puts chunks together; `feed` each of them, then take `response`."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(NAME, _parse, headers)
         self._top: JsonObject = {}
         self._choices: dict[int, JsonObject] = {}
         self._has_chunks = False
@@ -122,6 +115,9 @@ class ChunkAssembler(StreamAssembler):
         if isinstance(choice.get("message"), dict):
             _add_message(known["message"], choice["message"])
         self.is_ended = self.is_ended or bool(known["finish_reason"])
+
+
+assembler: Final = ChunkAssembler
 
 
 def _set(holder: JsonObject, key: str, value: Any) -> None:
@@ -243,19 +239,9 @@ def _add_audio(known: JsonObject, value: JsonObject) -> None:
     """Sound comes in pieces of base64, each padded on its own."""
     for key, inner in value.items():
         if key == "data" and isinstance(inner, str) and isinstance(known.get(key), str):
-            known[key] = _joined_base64(known[key], inner)
+            known[key] = joined_base64(known[key], inner)
         else:
             _add(known, key, inner)
-
-
-def _joined_base64(left: str, right: str) -> str:
-    if not left.endswith("="):
-        return left + right
-    try:
-        data = base64.b64decode(left, validate=True) + base64.b64decode(right, validate=True)
-    except (binascii.Error, ValueError):
-        return left + right
-    return base64.b64encode(data).decode("ascii")
 
 
 def _add_calls(message: JsonObject, pieces: list[Any]) -> None:

@@ -12,8 +12,7 @@ Source: OpenAI's API reference, "Chat Completions", messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
@@ -26,9 +25,9 @@ from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
 from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
-from threadkeep.formats.shared.rendering import Rendering, TurnWriter
+from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
 
 class Writer(TurnWriter):
@@ -60,7 +59,7 @@ class Writer(TurnWriter):
                 self._output_in_time(entry)
                 continue
             item = entry.item()
-            WRITERS.get(entry.type, Writer.nothing)(self, item, entry)
+            getattr(self, WRITERS.get(entry.type, "nothing"))(item, entry)
             if "spelling" in item and self._open is not None and self._turn == entry.turn:
                 self._spelling = self._spelling | spellings.item_spelling(item, entry)
         self._close()
@@ -182,20 +181,20 @@ class Writer(TurnWriter):
 
     # Calls
 
-    def function_call(self, item: JsonObject, entry: Entry) -> None:
+    def call(self, item: JsonObject, entry: Entry) -> None:
         """A call, on the assistant message of its turn; one that the user built, on the message before it."""
+        call_id = item.get("call_id") or ""
+        if entry.type == "custom_tool_call":  # free text instead of arguments
+            custom = {"name": self._context.name(item.get("name")), "input": item.get("input") or ""}
+            self._add_call({"id": call_id, "type": "custom", "custom": custom}, item, entry)
+            return
         name, arguments = item.get("name"), item.get("arguments")
         if entry.rest is not None:
             name = name if entry.origin == NAME else self._context.name(name)
             if entry.position >= self._imported:
                 arguments = sent_arguments(item, self._context)
         function = {"name": name, "arguments": arguments}
-        self._add_call({"id": item.get("call_id") or "", "type": "function", "function": function}, item, entry)
-
-    def custom_call(self, item: JsonObject, entry: Entry) -> None:
-        """A call of a custom tool: free text instead of arguments."""
-        custom = {"name": self._context.name(item.get("name")), "input": item.get("input") or ""}
-        self._add_call({"id": item.get("call_id") or "", "type": "custom", "custom": custom}, item, entry)
+        self._add_call({"id": call_id, "type": "function", "function": function}, item, entry)
 
     def _add_call(self, call: JsonObject, item: JsonObject, entry: Entry) -> None:
         if self._open is None or (entry.turn is not None and entry.turn != self._turn):
@@ -263,15 +262,3 @@ class Writer(TurnWriter):
         if not is_here:
             self._context.position = entry.position
             self._context.moved_output(entry)
-
-
-# item type -> what writes it
-WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
-    "message": Writer.message,
-    "function_call": Writer.function_call,
-    "custom_tool_call": Writer.custom_call,
-    **dict.fromkeys(OUTPUTS, Writer.output),
-    "reasoning": Writer.reasoning,
-    "provider_item": Writer.block,
-    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
-}

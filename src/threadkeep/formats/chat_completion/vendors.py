@@ -20,7 +20,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.chat_completion.fields import FIELDS, LIMIT, reasoning_effort, reasoning_object
 from threadkeep.formats.shared.cache_marks import MARK, mark_request
 from threadkeep.formats.shared.dialects import OFF, Dialect, Family, family_of
-from threadkeep.formats.shared.fields import EFFORT, FieldGroup, How, Row, effort_of
+from threadkeep.formats.shared.fields import EFFORT, FieldGroup, Row, effort_of
 from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.reports import Context
 
@@ -34,7 +34,7 @@ def rows_of(dialect: Dialect, model: object) -> Sequence[Row]:
     if dialect.reasoning == "object":
         row = FieldGroup("reasoning", ("reasoning",), reasoning_object)
     elif family is not None:
-        row = FieldGroup("reasoning", ("reasoning_effort", "thinking"), _reasoning_of(family))
+        row = FieldGroup("reasoning", ("reasoning_effort", "thinking"), partial(_reasoning_in, family))
     elif (words := dialect.efforts) is not None:
         row = FieldGroup("reasoning", ("reasoning_effort",), partial(_effort_in, words))
     else:
@@ -48,28 +48,24 @@ def _effort_in(words: Mapping[str, str], value: Any, context: Context) -> JsonOb
     return {} if word is None else {"reasoning_effort": word}
 
 
-def _reasoning_of(family: Family) -> How:
-    """How an effort is rendered for a family of models."""
-
-    def keys_of(value: Any, context: Context) -> JsonObject:
-        effort = reasoning_effort(value, context)
-        if not effort or not isinstance(effort, str):
-            effort_of({"effort": effort}, {}, context)
-            return {}
-        is_off = effort in OFF
-        if is_off and family.off is not None:
-            return dict(family.off)
-        if family.efforts is None:
-            detail = f"The effort {effort!r} was sent as reasoning turned on: the model has no degrees of it."
-            context.repair("range", EFFORT, detail)
-            return dict(family.on)
-        word = family.efforts.get("off" if is_off else effort, effort)
-        if word != effort:
-            detail = f"The effort {effort!r} was sent as {word!r}, the nearest there is."
-            context.repair("range", EFFORT, detail)
-        return {**family.on, "reasoning_effort": word}
-
-    return keys_of
+def _reasoning_in(family: Family, value: Any, context: Context) -> JsonObject:
+    """The effort as models of a family take it."""
+    effort = reasoning_effort(value, context)
+    if not effort or not isinstance(effort, str):
+        effort_of({"effort": effort}, {}, context)
+        return {}
+    is_off = effort in OFF
+    if is_off and family.off is not None:
+        return dict(family.off)
+    if family.efforts is None:
+        detail = f"The effort {effort!r} was sent as reasoning turned on: the model has no degrees of it."
+        context.repair("range", EFFORT, detail)
+        return dict(family.on)
+    word = family.efforts.get("off" if is_off else effort, effort)
+    if word != effort:
+        detail = f"The effort {effort!r} was sent as {word!r}, the nearest there is."
+        context.repair("range", EFFORT, detail)
+    return {**family.on, "reasoning_effort": word}
 
 
 def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObject:

@@ -34,10 +34,7 @@ Path = tuple[str | int, ...]  # keys and indexes that lead to a list
 
 
 def with_points(body: JsonObject, model: object, end: int | None) -> JsonObject:
-    """A request with the cache points that the model takes; the given one is not changed.
-
-    `end` is how many of its messages the next request repeats, where these are not all.
-    """
+    """A request with the cache points that the model takes; `end` is how many messages the next request repeats."""
     name = model.lower() if isinstance(model, str) else ""
     places = next((places for pattern, places in CACHED if pattern.search(name)), _EVERYWHERE)
     room = MOST - len([block for path in _paths(body) for block in _at(body, path) if _is_point(block)])

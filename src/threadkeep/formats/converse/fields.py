@@ -203,8 +203,6 @@ MODELS: Final[tuple[tuple[re.Pattern[str], How], ...]] = (
 
 # Options
 
-_NO_STORE: Final = "Converse does not store anything; the items stored here are sent"
-
 FIELDS: Final[tuple[Row, ...]] = (
     # option, and the key of the request
     Field("model", "modelId"),
@@ -223,25 +221,19 @@ FIELDS: Final[tuple[Row, ...]] = (
     ),
     SpecialField("stream", "the operation: `Converse` or `ConverseStream`"),
     NoField("stream_options", "Converse streams have no options"),
-    NoField("presence_penalty", "Converse has no penalties"),
-    NoField("frequency_penalty", "Converse has no penalties"),
+    *fields.no_fields("Converse has no penalties", "presence_penalty", "frequency_penalty"),
     NoField("top_logprobs", "Converse does not return log probabilities"),
     NoField("parallel_tool_calls", "Converse leaves parallel tool calls to the model", silent=(True,)),
-    NoField("max_tool_calls", "Converse has no limit on tool calls"),
-    NoField("background", "Converse has no background mode"),
-    NoField("store", _NO_STORE),
-    NoField("previous_response_id", _NO_STORE),
-    NoField("conversation", _NO_STORE),
-    NoField("include", "Converse always returns everything"),
-    NoField("truncation", "Converse never shortens the input", silent=("disabled",)),
-    NoField("safety_identifier", "Converse does not accept user ids"),
-    NoField("user", "Converse does not accept user ids"),
-    NoField("prompt", "Converse has a different kind of stored prompts; set extra.prompt_variables"),
-    NoField("prompt_cache_key", "Converse uses cache points"),
-    NoField("prompt_cache_retention", "Converse uses cache points"),
-    NoField("prompt_cache_options", "Converse uses cache points"),
-    NoField("context_management", "Converse does not manage the context"),
+    *fields.only_in_responses(
+        "Converse", prompt="Converse has a different kind of stored prompts; set extra.prompt_variables"
+    ),
+    *fields.no_fields(
+        "Converse does not store anything; the items stored here are sent",
+        "store",
+        "previous_response_id",
+        "conversation",
+    ),
+    *fields.no_fields("Converse does not accept user ids", "safety_identifier", "user"),
+    *fields.no_fields("Converse uses cache points", *fields.CACHE_OPTIONS),
     NoField("moderation", "Converse uses guardrails for moderation; set extra.guardrail_config"),
-    NoField("access_programs", "Converse has no access programs"),
-    NoField("image", "Converse has no image settings"),
 )

@@ -169,10 +169,7 @@ def _ending(name: str) -> str:
 
 
 def media_part(block: str, content: Any) -> JsonObject | None:
-    """The part of a block of media; None where its source is of an unknown kind.
-
-    What the part alone would not give back lies under `native`.
-    """
+    """The part of a block of media, strange keys under `native`; None where its source is of an unknown kind."""
     kind = MEDIA[block]
     source = content.get("source") if isinstance(content, dict) else None
     if not isinstance(source, dict):

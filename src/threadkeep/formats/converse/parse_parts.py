@@ -18,7 +18,7 @@ from threadkeep.formats.converse.fields import NAME, OUTPUT_STATUSES
 from threadkeep.formats.converse.media import MEDIA, media_part
 from threadkeep.formats.converse.parts import JSON_SPELLING
 from threadkeep.formats.shared.arguments import arguments_text
-from threadkeep.formats.shared.parts import block
+from threadkeep.formats.shared.parts import block, open_parts
 
 _CALL: Final = "tool_use"  # type that some answers state of a call, and that requests do not have
 _ITEMS: Final = frozenset({"function_call", "function_call_output"})
@@ -38,8 +38,8 @@ class Reader:
         self._is_model = role == "assistant"
         self._text_type = "output_text" if self._is_model else "input_text"
 
-    def read(self, blocks: Sequence[Any]) -> None:
-        """Take in all blocks."""
+    def read(self, blocks: Sequence[Any]) -> list[JsonObject]:
+        """The items of all blocks."""
         for wire in blocks:
             key = next(iter(wire), "") if isinstance(wire, dict) and len(wire) == 1 else ""
             if key in MEDIA:
@@ -47,6 +47,7 @@ class Reader:
             else:
                 thing = READERS[key](self, wire[key]) if key in READERS else None
             self._put(block(wire, NAME) if thing is None else thing)
+        return self.items
 
     def text(self, text: Any) -> JsonObject | None:
         """A text."""
@@ -109,25 +110,17 @@ class Reader:
         return _thinking(content) if self._is_model else None
 
     def _put(self, thing: JsonObject) -> None:
-        """Take in a call or result, a thought, or a part of a message; the last item is open for those of its kind.
-
-        A block without an open message is an item, but in system content, which is a message.
-        """
-        kind = thing["type"]
-        if kind in _ITEMS or (kind == "provider_item" and self._role != "system" and not self._is_open("message")):
-            role = {"role": self._role} if kind == "provider_item" else {}
-            self.items.append({**thing, **role, "origin": NAME})
+        """Take in an item, a thought, or a part; a block without an open message is an item, but in system content."""
+        kind, items, role = thing["type"], self.items, self._role
+        is_in_message = bool(items) and items[-1]["type"] == "message"
+        if kind == "provider_item" and role != "system" and not is_in_message:
+            items.append({**thing, "role": role, "origin": NAME})
+        elif kind in _ITEMS:
+            items.append({**thing, "origin": NAME})
         elif kind in _THOUGHTS:
-            if not self._is_open("reasoning"):
-                self.items.append({"type": "reasoning", "summary": [], "content": [], "origin": NAME})
-            self.items[-1]["content"].append(thing)
+            open_parts(items, "reasoning", NAME, summary=[]).append(thing)
         else:
-            if not self._is_open("message"):
-                self.items.append({"type": "message", "role": self._role, "content": [], "origin": NAME})
-            self.items[-1]["content"].append(thing)
-
-    def _is_open(self, kind: str) -> bool:
-        return bool(self.items) and self.items[-1]["type"] == kind
+            open_parts(items, "message", NAME, role=role).append(thing)
 
 
 READERS: Final[dict[str, Callable[[Reader, Any], JsonObject | None]]] = {

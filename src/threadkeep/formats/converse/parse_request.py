@@ -63,11 +63,9 @@ def _items(message: Any) -> list[JsonObject]:
     blocks = [{"text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list | None):
         raise CannotParse(f"The content of a converse message is {shortened(content)}, not a list of blocks.")
-    reader = Reader(role)
-    reader.read(blocks or ())
-    if not reader.items:
+    if not (items := Reader(role).read(blocks or ())):
         return [{"type": "message", "role": role, "content": [], "origin": NAME}]
-    return [{**item, "spelling": {NAME: IN_HISTORY}} for item in reader.items] if role == "system" else reader.items
+    return [{**item, "spelling": {NAME: IN_HISTORY}} for item in items] if role == "system" else items
 
 
 def _system(system: Any, settings: JsonObject) -> list[list[JsonObject]]:
@@ -79,9 +77,7 @@ def _system(system: Any, settings: JsonObject) -> list[list[JsonObject]]:
             settings["instructions"] = text
             return []
         case [*blocks]:
-            reader = Reader("system")
-            reader.read(blocks)
-            return [reader.items]
+            return [Reader("system").read(blocks)]
     raise CannotParse(f"system is {shortened(system)}, not a list of blocks.", hint=parsing.SENT_REQUEST)
 
 

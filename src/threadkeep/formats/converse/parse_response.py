@@ -49,9 +49,8 @@ def parse_response(body: Any, headers: Mapping[str, str] | None = None) -> Respo
 def response_of(body: JsonObject, message: JsonObject, headers: Any, status: str | None) -> Response:
     """The response of a body and its message."""
     word, usage, tier = body.get("stopReason"), body.get("usage"), body.get("serviceTier")
-    model, reader = value_at(body, "trace.promptRouter.invokedModelId"), Reader("assistant", is_answer=True)
-    content = message.get("content")
-    reader.read(content if isinstance(content, list) else [] if content is None else [content])
+    model, content = value_at(body, "trace.promptRouter.invokedModelId"), message.get("content")
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
     reason = INCOMPLETE.get(word) if isinstance(word, str) else None
     return Response(
         id=_request_id(body, headers),
@@ -60,7 +59,7 @@ def response_of(body: JsonObject, message: JsonObject, headers: Any, status: str
         finish_reason=word,
         incomplete_details=None if reason is None else {"reason": reason},
         service_tier=tier.get("type") if isinstance(tier, dict) else None,
-        output=reader.items,
+        output=Reader("assistant", is_answer=True).read(blocks),
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
         extra=_provider_data(body, message),
         format=NAME,
@@ -99,10 +98,7 @@ def _provider_data(body: JsonObject, message: JsonObject) -> JsonObject:
 
 
 def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses; the service's own object stays in `raw`.
-
-    The inclusive figures leave it at the input where the total shows that it already holds the tokens of the cache.
-    """
+    """The token counts under the names of Open Responses; a total may show that the input already holds the cache."""
     input_tokens, output_tokens = count_at(usage, "inputTokens"), count_at(usage, "outputTokens")
     total = count_at(usage, "totalTokens")
     cached, written = count_at(usage, *CACHED), count_at(usage, *WRITTEN)

@@ -9,8 +9,6 @@ Source: Amazon Bedrock's API reference, "ConverseStream"; recorded streams.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -18,15 +16,11 @@ from threadkeep.domain.jsontext import JsonObject, bytes_as_text
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.parse_response import EVENTS, parse_response, response_of
+from threadkeep.formats.shared.media import joined_base64
 from threadkeep.formats.shared.streams import StreamAssembler, input_of
 
 PADDING: Final = "p"
 _FROM_END: Final = ("stopReason", "additionalModelResponseFields")
-
-
-def assembler(headers: Mapping[str, str] | None = None) -> ConverseAssembler:
-    """A new assembler of this format."""
-    return ConverseAssembler(NAME, read_body, headers)
 
 
 def read_body(body: Any, headers: Mapping[str, str] | None = None) -> Response:
@@ -39,8 +33,8 @@ def read_body(body: Any, headers: Mapping[str, str] | None = None) -> Response:
 class ConverseAssembler(StreamAssembler):
     """Puts the events of a Converse stream together."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(NAME, read_body, headers)
         self._role: Any = "assistant"
         self._blocks: dict[int, JsonObject] = {}
         self._keys: JsonObject = {}
@@ -96,6 +90,9 @@ class ConverseAssembler(StreamAssembler):
         return self._blocks.setdefault(index if isinstance(index, int) else len(self._blocks), {})
 
 
+assembler: Final = ConverseAssembler
+
+
 def _inner(block: JsonObject, key: str) -> JsonObject:
     """The object under a key, made where there is none."""
     inner = block.get(key)
@@ -134,20 +131,10 @@ def _grow_reasoning(block: JsonObject, piece: Any) -> None:
     content = _inner(block, "reasoningContent")
     if isinstance(piece.get("redactedContent"), str):
         before = content.get("redactedContent")
-        content["redactedContent"] = _joined(before if isinstance(before, str) else "", piece["redactedContent"])
+        content["redactedContent"] = joined_base64(before if isinstance(before, str) else "", piece["redactedContent"])
     for key in ("text", "signature"):
         if isinstance(piece.get(key), str):
             _append(_inner(content, "reasoningText"), key, piece[key])
-
-
-def _joined(left: str, right: str) -> str:
-    """Two pieces of base64 as one."""
-    if not left:
-        return right
-    try:
-        return base64.b64encode(base64.b64decode(left) + base64.b64decode(right)).decode("ascii")
-    except (binascii.Error, ValueError):
-        return left + right
 
 
 def _grow_citations(block: JsonObject, piece: Any) -> None:

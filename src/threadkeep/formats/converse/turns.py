@@ -12,9 +12,9 @@ Source: Amazon Bedrock's API reference, "Message"; its error messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
@@ -24,7 +24,7 @@ from threadkeep.formats.converse.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.converse.parts import WriteContext, blocks_of, is_blank, results_first
 from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.parts import report_foreign
-from threadkeep.formats.shared.rendering import Rendering, TurnWriter
+from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
 FILLER: Final = "..."  # the text where the service requires one and there is none
 IN_HISTORY: Final = "messages"  # how a system item says that it stood among the messages
@@ -73,7 +73,7 @@ class Writer(TurnWriter):
             last = self.turns[-1] if self.turns else None
             if last is not None and last.calls and entry.seen is not None and entry.turn != last.turn:
                 self._settle(last)  # an answer follows, whether or not something of it is shown
-            WRITERS.get(entry.type, Writer.nothing)(self, entry.item(), entry)
+            getattr(self, WRITERS.get(entry.type, "nothing"))(entry.item(), entry)
         while self.turns and not self.turns[-1].is_settled:
             self._settle(self.turns[-1])
         context.position, context.is_as_came = None, False
@@ -249,14 +249,3 @@ class Writer(TurnWriter):
         if payload is not None:
             last = self.turns[-1].role if self.turns else "user"
             self._add(entry.role or last, [payload], entry)
-
-
-# item type -> what writes it
-WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], Any]]] = {
-    "message": Writer.message,
-    **dict.fromkeys(pairing.CALLS, Writer.call),
-    **dict.fromkeys(pairing.OUTPUTS, Writer.output),
-    "provider_item": Writer.block,
-    "reasoning": Writer.reasoning,
-    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
-}

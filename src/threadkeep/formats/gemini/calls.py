@@ -30,13 +30,10 @@ NO_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 def call_part(item: JsonObject, name: str, call_id: str | None, context: Context) -> JsonObject:
     """A call as a part, without the keys that it came with."""
     call = {"name": name, "args": object_arguments(item, context)} | ({"id": call_id} if call_id else {})
-    return {"functionCall": call} | (parts.signature_of(item) or _shown_signature(item))
-
-
-def _shown_signature(item: JsonObject) -> JsonObject:
-    """The signature of a call that a model of this service made behind OpenAI's Chat Completions."""
-    signature = value_at(native_keys(item, "chat_completion"), "extra_content.google.thought_signature")
-    return {"thoughtSignature": signature} if isinstance(signature, str) else {}
+    # a model of this service may have made the call behind OpenAI's Chat Completions
+    shown = value_at(native_keys(item, "chat_completion"), "extra_content.google.thought_signature")
+    signature = parts.signature_of(item) or ({"thoughtSignature": shown} if isinstance(shown, str) else {})
+    return {"functionCall": call, **signature}
 
 
 def respelled_item(part: JsonObject, item: JsonObject) -> JsonObject:

@@ -23,7 +23,7 @@ from threadkeep.formats.gemini.fields import MODEL, NAME, ROLES
 from threadkeep.formats.gemini.parts import is_text, is_thought, media_in, text_in, thought_in, with_native
 from threadkeep.formats.gemini.spelling import noted, read_part
 from threadkeep.formats.shared.arguments import object_of
-from threadkeep.formats.shared.parts import block
+from threadkeep.formats.shared.parts import block, open_parts
 
 CONTENT_KEYS: Final = frozenset({"role", "parts"})
 _MEDIA_KEYS: Final = frozenset({"inlineData", "fileData"})
@@ -102,7 +102,7 @@ def _user_items(parts: Sequence[Any], calls: OpenCalls) -> list[JsonObject]:
         if isinstance(known.get("functionResponse"), dict):
             items.append(response_item(known, names, calls))
         else:
-            _open(items, "message", role="user").append(user_part(part, known, names))
+            open_parts(items, "message", NAME, role="user").append(user_part(part, known, names))
     return items
 
 
@@ -162,19 +162,11 @@ def items_of(parts: Sequence[Any], ids: Ids) -> list[JsonObject]:
         if own_calls.is_call(known):
             items.append(own_calls.call_item(known, names, ids))
         elif is_thought(known):
-            _open(items, "reasoning").append(thought_in(known, names))
+            open_parts(items, "reasoning", NAME).append(thought_in(known, names))
         elif is_text(known):
-            _open(items, "message", role="assistant").append(text_in(known, names, "output_text"))
+            open_parts(items, "message", NAME, role="assistant").append(text_in(known, names, "output_text"))
         elif items and items[-1]["type"] == "message":
             items[-1]["content"].append(block(part, NAME))
         else:
             items.append({**block(part, NAME), "origin": NAME})
     return items
-
-
-def _open(items: list[JsonObject], kind: str, **keys: str) -> list[JsonObject]:
-    """The parts of the last item, if it is of that type; else of a new one."""
-    if not items or items[-1]["type"] != kind:
-        items.append({"type": kind, **keys, "content": [], "origin": NAME})
-    content: list[JsonObject] = items[-1]["content"]
-    return content

@@ -121,10 +121,6 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
     return {"text": part["text"]} | signature_of(part)
 
 
-def _block(part: JsonObject, context: Context, path: str) -> Any:
-    return shared.own_block(part, NAME, context, path)
-
-
 # Pictures, files and videos
 
 
@@ -189,7 +185,7 @@ ASSISTANT: Final[dict[str, Mapper]] = {
     "input_text": _text,
     "output_text": _text,
     "text": _text,
-    "provider_item": _block,
+    "provider_item": lambda part, context, path: shared.own_block(part, NAME, context, path),
 }
 USER: Final[dict[str, Mapper]] = ASSISTANT | dict.fromkeys(sorted(MEDIA), media_part)
 # role of a message -> mappers of its parts
@@ -231,8 +227,7 @@ def thought_in(part: JsonObject, names: set[str]) -> JsonObject:
 
 def with_native(piece: JsonObject, part: JsonObject, wire: JsonObject) -> JsonObject:
     """A piece with a note of what its part says beyond `wire`, which is what the piece becomes."""
-    strange = spelling.difference(part, wire)
-    return {**piece, "native": {NAME: strange}} if strange else piece
+    return shared.with_native_keys(piece, spelling.difference(part, wire), NAME)
 
 
 def signature_in(part: JsonObject) -> JsonObject:

@@ -20,8 +20,7 @@ from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growing import GrowingList
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.streams import GrowingList, StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
 GATHERED: Final = frozenset(
@@ -32,16 +31,11 @@ _PIECES: Final = frozenset({"topCandidates", "chosenCandidates"})
 _TEXT_KEYS: Final = frozenset({"text", "thought"})
 
 
-def assembler(headers: Mapping[str, str] | None = None) -> Assembler:
-    """A new assembler of this format."""
-    return Assembler(NAME, parse_response, headers)
-
-
 class Assembler(StreamAssembler):
     """Puts chunks together; candidates by their index."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(NAME, parse_response, headers)
         self._body: JsonObject = {}
         self._candidates: dict[int, Candidate] = {}
 
@@ -65,6 +59,9 @@ class Assembler(StreamAssembler):
         is_blocked = value_at(event, "promptFeedback.blockReason") is not None
         first = min(self._candidates, default=None)
         self.is_ended = self.is_ended or is_blocked or (first is not None and self._candidates[first].is_ended)
+
+
+assembler: Final = Assembler
 
 
 class Candidate:

@@ -122,10 +122,7 @@ def choice_in(config: JsonObject) -> Any:
 
 
 def tools_in(value: Any, names: set[str]) -> tuple[list[JsonObject], JsonObject, list[str]]:
-    """The tools of a request, what is not a list of them as a key of this format, and whether the list was an object.
-
-    `names` gets the key of the declarations where it is in snake case.
-    """
+    """The tools of a request, what is no list of them, and the note of a lone object; `names` gets snake keys."""
     if value is None:
         return [], {}, []
     entries = [value] if isinstance(value, dict) else value

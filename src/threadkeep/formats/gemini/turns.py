@@ -12,7 +12,7 @@ Source: Google's Gemini API reference, "Content"; "Function calling".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +23,9 @@ from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER, Fa
 from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
 from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.shared.names import hashed
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
-from threadkeep.formats.shared.rendering import Rendering, TurnWriter
+from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
 LEADING_TEXT: Final = "..."
 RESPONSE: Final = "functionResponse"
@@ -101,19 +101,16 @@ class Writer(TurnWriter):
             if entry.position in self._pairing.calls:
                 self._output_in_time(entry)
             else:
-                WRITERS.get(entry.type, Writer.nothing)(self, entry.item(), entry)
+                getattr(self, WRITERS.get(entry.type, "nothing"))(entry.item(), entry)
         self.close()
         self._context.position = None
-        if self.contents and self.contents[0].role == MODEL and not self._is_as_it_came(self.contents[0].places[0]):
+        if self.contents and self.contents[0].role == MODEL and self.contents[0].places[0] >= self._imported:
             self.contents.insert(0, Content(USER, parts=[{"text": LEADING_TEXT}], places=[-1]))
             self._context.repair("leading_assistant", "", "A user's turn was put first: the format begins with one.")
             self._unsettled = None if self._unsettled is None else self._unsettled + 1
 
     def stable(self) -> int:
-        """How many contents no later append changes: the last may always get parts.
-
-        Those around a layer are joined where they are of one role, once it is no longer between them.
-        """
+        """How many contents no later append changes; those around a layer are joined once it is no longer there."""
         last, index = max(len(self.contents) - 1, 0), self._unsettled
         if index is None:
             return last
@@ -130,10 +127,6 @@ class Writer(TurnWriter):
         places = self.contents[index].places
         calls = self.contents[index - 1].places if index and self.contents[index].role == USER else ()
         return bool(calls) and not any(max(calls) < place < layer for place in places)
-
-    def _is_as_it_came(self, position: int) -> bool:
-        """Whether an item is one of an imported request of this format."""
-        return position < self._imported
 
     def _put(self, role: str, parts: Sequence[Any], entry: Entry) -> None:
         """Put parts into the last content, where its role allows, else into a new one."""
@@ -188,7 +181,7 @@ class Writer(TurnWriter):
         context, is_own = self._context, entry.origin == NAME
         name = str(item.get("name") or "") if is_own else context.name(item.get("name"))
         call_id = None if calls.is_nameless(item) else self._call_id(item, entry)
-        if call_id is None and not self._is_as_it_came(entry.position):
+        if call_id is None and entry.position >= self._imported:
             output = self._pairing.answers.get(entry.position)  # the client may have given the call an id
             call_id = None if output is None or output.origin != NAME else calls.client_id(output.item())
         part = calls.call_part(item, name, call_id, context)
@@ -213,7 +206,7 @@ class Writer(TurnWriter):
 
     def _signed(self, part: JsonObject, entry: Entry) -> JsonObject:
         """A call with a signature, if it is the first of its content and the model requires one."""
-        if not self._family.needs_signature or self._is_as_it_came(entry.position) or "thoughtSignature" in part:
+        if not self._family.needs_signature or entry.position < self._imported or "thoughtSignature" in part:
             return part
         last = self.contents[-1] if self.contents else None
         if last is not None and last.role == MODEL and self._calls:
@@ -244,7 +237,7 @@ class Writer(TurnWriter):
             return calls.response_parts(item, name, call_id, context, nests_media=self._family.nests_media)
         part = calls.own_response(item, name, call_id)
         keys = native_keys(item, NAME)
-        if not self._is_as_it_came(output.position) and isinstance(keys.get(RESPONSE), dict):
+        if output.position >= self._imported and isinstance(keys.get(RESPONSE), dict):
             keys = {**keys, RESPONSE: {key: keys[RESPONSE][key] for key in keys[RESPONSE] if key not in ("id", "name")}}
         return [calls.respelled_item(overlaid(part, keys), item)]
 
@@ -279,12 +272,3 @@ class Writer(TurnWriter):
 
 # item types that make calls here
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-# item type -> what writes it
-WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
-    "message": Writer.message,
-    **dict.fromkeys(CALLS, Writer.call),
-    **dict.fromkeys(OUTPUTS, Writer.output),
-    "reasoning": Writer.reasoning,
-    "provider_item": Writer.block,
-    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
-}

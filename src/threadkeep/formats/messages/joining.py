@@ -124,10 +124,7 @@ def with_clean_end(turns: list[Turn], context: Context) -> list[Turn]:
 
 
 def stable_count(turns: Sequence[Turn]) -> int:
-    """How many messages no later append changes: the last one may still grow, or a call wait for its output.
-
-    System text that stands inside the history only because nothing follows it may still move to the front.
-    """
+    """How many messages no later append changes: not a last one, nor system text that nothing follows and may move."""
     unsettled = next((index for index, turn in enumerate(turns) if not turn.is_settled), len(turns))
     is_movable = bool(turns) and not turns[-1].is_placed
     return max(min(unsettled, len(turns) - (2 if is_movable else 1)), 0)
@@ -142,10 +139,7 @@ def message_of(turn: Turn) -> JsonObject:
 
 
 def lacks_thought(turns: Sequence[Turn]) -> bool:
-    """Whether the assistant message before the last tool results does not begin with thinking.
-
-    The service requires that when thinking has a budget. What is of an imported request is sent as it came.
-    """
+    """Whether the message before the last tool results (if not imported) lacks the thinking that a budget requires."""
     run = [turn for turn in turns if turn.role != "system"][-2:]
     if [turn.role for turn in run] != ["assistant", "user"] or all(turn.is_imported for turn in run):
         return False

@@ -16,7 +16,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.media import parse_data_url
 from threadkeep.formats.messages.fields import NAME, PLAIN_TEXT, THOUGHTS
 from threadkeep.formats.messages.parts import OWN_PARTS, block_type
-from threadkeep.formats.shared.parts import block, native_keys, split_native
+from threadkeep.formats.shared.parts import block, native_keys, open_parts, split_native
 
 
 def part_of(wire: Any, role: str) -> JsonObject:
@@ -116,56 +116,29 @@ def output_of(wire: JsonObject) -> JsonObject | None:
     return item | _native(wire, ("type", "tool_use_id", "content", "is_error"))
 
 
-class Items:
-    """Collects the items of one message; `blocks` of one kind in a row share an item."""
-
-    def __init__(self, role: str) -> None:
-        self.items: list[JsonObject] = []
-        self._role = role
-        self._message: JsonObject | None = None
-        self._reasoning: JsonObject | None = None
-
-    def add(self, wire: Any) -> None:
-        """Take in a block."""
-        kind, item = block_type(wire), None
-        if kind in THOUGHTS and self._role == "assistant":
-            self._think(wire)
-            return
-        if kind == "tool_use" and self._role == "assistant":
-            item = call_of(wire)
-        elif kind == "tool_result" and self._role == "user":
-            item = output_of(wire)
-        if item is None:
-            self._say(part_of(wire, self._role))
-        else:
-            self._close(item)
-
-    def _close(self, item: JsonObject) -> None:
-        self.items.append(item)
-        self._message = self._reasoning = None
-
-    def _think(self, wire: JsonObject) -> None:
-        self._message = None
-        if self._reasoning is None:
-            self._reasoning = {"type": "reasoning", "content": [], "origin": NAME}
-            self.items.append(self._reasoning)
-        self._reasoning["content"].append(wire)
-
-    def _say(self, part: JsonObject) -> None:
-        is_block = part["type"] == "provider_item"
-        if is_block and self._message is None and self._role == "assistant":
-            self._close({**part, "origin": NAME})
-            return
-        self._reasoning = None
-        if self._message is None:
-            self._message = {"type": "message", "role": self._role, "content": [], "origin": NAME}
-            self.items.append(self._message)
-        self._message["content"].append(part)
-
-
 def items_of(blocks: Iterable[Any], role: str) -> list[JsonObject]:
-    """The item objects of a message's blocks."""
-    items = Items(role)
+    """The item objects of a message's blocks; those of one kind in a row share an item."""
+    items: list[JsonObject] = []
     for wire in blocks:
-        items.add(wire)
-    return items.items
+        kind = block_type(wire)
+        if kind in THOUGHTS and role == "assistant":
+            open_parts(items, "reasoning", NAME).append(wire)
+            continue
+        reader = _ITEMS.get((kind, role))
+        item = None if reader is None else reader(wire)
+        if item is None:
+            part = part_of(wire, role)
+            is_in_message = bool(items) and items[-1]["type"] == "message"
+            if part["type"] != "provider_item" or role != "assistant" or is_in_message:
+                open_parts(items, "message", NAME, role=role).append(part)
+                continue
+            item = {**part, "origin": NAME}
+        items.append(item)
+    return items
+
+
+# kind of block and role of its message -> what reads it as an item
+_ITEMS: Final[dict[tuple[Any, str], Callable[[JsonObject], JsonObject | None]]] = {
+    ("tool_use", "assistant"): call_of,
+    ("tool_result", "user"): output_of,
+}

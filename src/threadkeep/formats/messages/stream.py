@@ -26,11 +26,6 @@ _APART: Final = frozenset({"type", "delta", "usage"})
 _WHOLE: Final = frozenset({"signature", "content", "encrypted_content"})
 
 
-def assembler(headers: Mapping[str, str] | None = None) -> EventAssembler:
-    """An assembler for the events of one answer."""
-    return EventAssembler(NAME, _parse, headers)
-
-
 def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
     """The response; one without a stop reason is not reported as one with an unknown word."""
     if body.get("stop_reason") is not None or "content" not in body:
@@ -45,8 +40,8 @@ def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
 class EventAssembler(StreamAssembler):
     """Puts events together; `feed` each of them, then take `response`."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(NAME, _parse, headers)
         self._message: JsonObject = {}
         self._blocks: dict[int, JsonObject] = {}
         self._inputs: dict[int, str] = {}
@@ -121,6 +116,9 @@ class EventAssembler(StreamAssembler):
     def stop(self, _event: JsonObject) -> None:
         """The message is whole, if there is one."""
         self.is_ended = bool(self._message or self._blocks)
+
+
+assembler: Final = EventAssembler
 
 
 def _index(event: JsonObject, usual: int) -> int:

@@ -10,7 +10,7 @@ Source: Anthropic's API reference, "Messages", tool use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,9 +19,9 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, wire_id
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, OUTPUTS, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
-from threadkeep.formats.shared.rendering import Rendering, TurnWriter
+from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
 # how a message of one text was spelled: as a string, or as a list with one block
 TEXT: Final = "text"
@@ -65,7 +65,7 @@ class Writer(TurnWriter):
             self._context.position = entry.position
             if self._calls and entry.seen is not None and entry.turn != self.turns[-1].number:
                 self._answer(None)  # the request of an answer has shown them, with their results
-            WRITERS.get(entry.type, Writer.nothing)(self, entry.item(), entry)
+            getattr(self, WRITERS.get(entry.type, "nothing"))(entry.item(), entry)
         self._answer(None)
         self._context.position = None
 
@@ -176,22 +176,8 @@ class Writer(TurnWriter):
 
 
 def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:
-    """Whether an assistant item goes on with the assistant's turn before it, so that the results come behind both.
-
-    Within an imported request it does, and where a client put a message of its own behind the answer.
-    """
+    """Whether an assistant item goes on with the turn before: in an import, or as a client put it behind an answer."""
     if last is None or is_imported:
         return last is not None and last.is_imported
     is_of_client = entry.seen is None and entry.turn is not None and entry.origin == NAME
     return last.is_answer and is_of_client
-
-
-# item type -> what writes it
-WRITERS: Final[dict[str, Callable[[Writer, JsonObject, Entry], None]]] = {
-    "message": Writer.message,
-    **dict.fromkeys(("function_call", "custom_tool_call"), Writer.call),
-    **dict.fromkeys(OUTPUTS, Writer.output),
-    "reasoning": Writer.reasoning,
-    "provider_item": Writer.block,
-    **dict.fromkeys(("compaction", "item_reference"), Writer.nothing),
-}

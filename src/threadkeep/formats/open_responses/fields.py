@@ -1,15 +1,18 @@
-"""Tables of Open Responses: request options, keys of items and parts, statuses.
+"""Tables of Open Responses: request options, keys of items and parts, statuses; and its tools.
 
 Source: the Open Responses specification and OpenAI's API reference, "Responses".
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.shared import fields
 from threadkeep.formats.shared.fields import Field, How, Row, SpecialField
+from threadkeep.formats.shared.parts import native_keys, own_block, own_keys
 from threadkeep.formats.shared.reports import Context
 
 TOOL_KEYS: Final = frozenset(
@@ -119,3 +122,32 @@ FIELDS: Final[tuple[Row, ...]] = (
     SpecialField("dialect", "determines the vendor's version of the format"),
     SpecialField("extra", "`extra.open_responses`, verbatim"),
 )
+
+
+# Tools
+
+
+def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
+    """The tool definitions as the format sends them."""
+    sent = [_tool(tool, context, f"tools[{index}]") for index, tool in enumerate(tools)]
+    return [tool for tool in sent if tool is not None]
+
+
+def _tool(tool: JsonObject, context: Context, path: str) -> Any:
+    kind = tool.get("type", "function")
+    if kind == "provider_tool":
+        return own_block(tool, NAME, context, path)
+    if kind != "function":
+        return own_keys(tool) | native_keys(tool, NAME)
+    kept = {key: value for key, value in tool.items() if key in TOOL_KEYS and value is not None}
+    if tool.get("origin") != NAME:  # what a request of this format had goes back as it came
+        kept["name"] = context.name(tool.get("name"), f"{path}.name")
+    return {"type": "function"} | kept | native_keys(tool, NAME)
+
+
+def tool_choice(choice: Any, context: Context) -> Any:
+    """The tool choice; the choice of a function that is not offered is left out."""
+    if not isinstance(choice, dict) or choice.get("type") != "function":
+        return choice
+    name = context.offered_name(choice)
+    return None if name is None else {"type": "function", "name": name}

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
-from threadkeep.errors import CannotParse, InvalidItem
 
 # item type -> what an item begins with when it was not announced
 FIRST_KEYS: Final[dict[str, JsonObject]] = {
@@ -60,7 +59,7 @@ class Output:
         if streamed is None and event.get("item_id") is None and event.get("output_index") is None and self._streamed:
             streamed = self._streamed[-1] if self._streamed[-1].item.get("type") == kind else None
         if streamed is None:
-            item = {"type": kind, **copied(FIRST_KEYS.get(kind, {}))}
+            item = {"type": kind, **json_copy(FIRST_KEYS.get(kind, {}), kind)}
             if isinstance(event.get("item_id"), str):
                 item["id"] = event["item_id"]
             return self._add(event, item).item
@@ -68,7 +67,7 @@ class Output:
 
     def take(self, event: JsonObject, *, is_done: bool) -> None:
         """Take in an item that is announced, or whole; what a whole one leaves out stays as it was streamed."""
-        item = copied(event["item"])
+        item = json_copy(event["item"], "The event")
         known = self.find(item.get("id"), event.get("output_index"))
         if known is None or (known.is_done and known.item.get("id") != item.get("id")):
             self._add(event, item).is_done = is_done
@@ -99,7 +98,7 @@ class Output:
     def put(self, elements: list[Any], stated: Any, element: Any) -> None:
         """Put an element at its place of a list."""
         spot = self.spot(elements, stated)
-        elements[spot : spot + 1] = [copied(element)]
+        elements[spot : spot + 1] = [json_copy(element, "The event")]
 
     def element(self, elements: list[Any], stated: Any, first: JsonObject) -> JsonObject:
         """The object at a place of a list, a new one where there is none; without a place it is the last one."""
@@ -139,14 +138,6 @@ class Output:
             holder, _, pieces = growing
             before = holder.get(key) if isinstance(holder, dict) else holder[key]
             holder[key] = "".join([before if isinstance(before, str) else "", *pieces])
-
-
-def copied(value: Any) -> Any:
-    """A copy, for events belong to the caller."""
-    try:
-        return json_copy(value, "The event")
-    except InvalidItem as error:
-        raise CannotParse(str(error)) from error
 
 
 def list_in(holder: JsonObject, key: str) -> list[Any]:

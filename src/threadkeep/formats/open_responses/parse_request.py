@@ -22,9 +22,15 @@ from threadkeep.domain.tools import tool_from
 from threadkeep.errors import CannotParse, CannotRender, InvalidOption
 from threadkeep.formats.canonical.items import usual
 from threadkeep.formats.canonical.keys import ITEM_KEYS, NAME
-from threadkeep.formats.open_responses.fields import FIELDS, INPUT_TYPES, TOOL_KEYS, stream_options
+from threadkeep.formats.open_responses.fields import (
+    FIELDS,
+    INPUT_TYPES,
+    TOOL_KEYS,
+    stream_options,
+    tool_choice,
+    wire_tools,
+)
 from threadkeep.formats.open_responses.parse_response import item_object
-from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.shared import parsing
 from threadkeep.formats.shared.fields import read_fields
 from threadkeep.formats.shared.names import is_valid_name

@@ -133,10 +133,7 @@ def imported_plan(snapshot: Snapshot) -> InputPlan:
 
 
 def plan_of(entries: Sequence[Entry], as_came: InputPlan, *, knows_more: bool = False) -> InputPlan:
-    """What must be done about the items beyond sending them.
-
-    `as_came` is the plan of `imported_plan`; `knows_more` means that the provider has other items, too.
-    """
+    """What must be done about the items beyond sending them; `knows_more`: the provider has other items, too."""
     pairs = pairing.paired(entries, as_came.pairing.alone)
     plan = InputPlan(pairs)
     _leave_out_orphans(plan, entries, knows_more=knows_more)
@@ -201,10 +198,7 @@ def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry]) -> None:
 
 
 def _use_ids_once(plan: InputPlan, entries: Sequence[Entry]) -> None:
-    """The service refuses an item id that comes twice; the later item goes without, where it can.
-
-    A host that gives an id twice in one answer takes it back like that (x.ai does, for reasoning).
-    """
+    """The later item goes without an id that came before, where it can; one answer of a host may repeat its own."""
     with_ids = [(entry, entry.payload) for entry in entries if entry.payload is not None and _has_id(entry.payload)]
     plan.ids = _ids_of(payload for _, payload in with_ids)
     if len(plan.ids) == len(with_ids):

@@ -21,9 +21,8 @@ from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initial_state
-from threadkeep.formats.open_responses.fields import FIELDS, stream_options, with_schema_name
+from threadkeep.formats.open_responses import fields
 from threadkeep.formats.open_responses.plan import imported_plan
-from threadkeep.formats.open_responses.tools import tool_choice, wire_tools
 from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, render_fields, value_at, with_value
@@ -63,10 +62,7 @@ def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) ->
 
 
 def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[bytes, bool]:
-    """The request without its input, as JSON, and whether it has a prompt.
-
-    Where it is exact it is the same for all conversations with these options and tools.
-    """
+    """The request without its input, as JSON, and whether it has a prompt; kept where it is exact."""
     snapshot, context = rendering.snapshot, rendering.context
     key = NAME if dialect is STANDARD else f"{NAME} {sorted(dialect.lacks)}"
     head: tuple[bytes, bool] | None = snapshot.shared.get(key) if state is None else None
@@ -80,20 +76,20 @@ def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> 
 
 def _body(snapshot: Snapshot, state: ServerState | None, dialect: Dialect, context: Context) -> JsonObject:
     settings = snapshot.settings
-    body = render_fields(FIELDS, settings, context)
+    body = render_fields(fields.FIELDS, settings, context)
     body = _with_effort(body, dialect, context)
     _set_state(body, state)
     for name in sorted(dialect.lacks & body.keys()):
         context.loss("option", name, f"{name} was left out: the vendor does not take it.")
         del body[name]
-    if options := stream_options(settings):
+    if options := fields.stream_options(settings):
         body["stream_options"] = options
-    if tools := wire_tools(snapshot.tools, context):
+    if tools := fields.wire_tools(snapshot.tools, context):
         body["tools"] = tools
-    if (choice := tool_choice(settings.get("tool_choice"), context)) is not None:
+    if (choice := fields.tool_choice(settings.get("tool_choice"), context)) is not None:
         body["tool_choice"] = choice
     if "text" in body and not (snapshot.imported is not None and snapshot.imported.format == NAME):
-        body["text"] = with_schema_name(body["text"], context)
+        body["text"] = fields.with_schema_name(body["text"], context)
     native = (settings.get("extra") or {}).get(NAME)
     body |= {key: value for key, value in native.items() if key != "input"} if isinstance(native, dict) else {}
     _check(body)

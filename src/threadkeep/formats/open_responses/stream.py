@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import json_copy
 from threadkeep.formats.canonical.keys import NAME
-from threadkeep.formats.open_responses.output import Output, copied, list_in
+from threadkeep.formats.open_responses.output import Output, list_in
 from threadkeep.formats.open_responses.parse_response import parse_response
 from threadkeep.formats.shared.streams import StreamAssembler
 
@@ -58,16 +59,11 @@ _PICTURE_KEYS: Final = ("background", "output_format", "quality", "size")
 _NO_ERROR_KEYS: Final = frozenset({"type", "sequence_number", "error"})
 
 
-def assembler(headers: Mapping[str, str] | None = None) -> StreamAssembler:
-    """An assembler for the events of a Responses stream."""
-    return ResponsesAssembler(NAME, parse_response, headers)
-
-
 class ResponsesAssembler(StreamAssembler):
     """Puts the events of a Responses stream together."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(NAME, parse_response, headers)
         self._response: JsonObject = {}
         self._output = Output()
 
@@ -110,11 +106,11 @@ class ResponsesAssembler(StreamAssembler):
                     self._response = {**self._response, "status": ENDINGS[step]}
 
 
-def as_streamed(item: Any, items: Mapping[str, JsonObject]) -> Any:
-    """An item of the last event with the opaque reasoning of its own event.
+assembler: Final = ResponsesAssembler
 
-    The last event encrypts reasoning anew; clients send back what the item's own event said.
-    """
+
+def as_streamed(item: Any, items: Mapping[str, JsonObject]) -> Any:
+    """An item of the last event, which encrypts reasoning anew, with the opaque reasoning of its own event."""
     if not isinstance(item, dict) or item.get("id") is None or "encrypted_content" not in item:
         return item
     content = items.get(str(item["id"]), {}).get("encrypted_content")
@@ -149,7 +145,7 @@ def text(output: Output, event: JsonObject, about: str, step: str) -> None:
     if isinstance(logprobs, list) and logprobs:
         if step != "delta":
             holder["logprobs"] = []
-        list_in(holder, "logprobs").extend(copied(logprobs))
+        list_in(holder, "logprobs").extend(json_copy(logprobs, "The event"))
 
 
 def annotation(output: Output, event: JsonObject, _about: str, _step: str) -> None:
@@ -180,7 +176,7 @@ def command_output(output: Output, event: JsonObject, _about: str, step: str) ->
     outputs = list_in(output.item(event, "shell_call_output"), "output")
     if step == "done" and isinstance(event.get("output"), list):
         spot = output.spot(outputs, event.get("command_index"))
-        outputs[spot : spot + 1] = copied(event["output"])
+        outputs[spot : spot + 1] = json_copy(event["output"], "The event")
     elif isinstance(event.get("delta"), dict):
         holder = output.element(outputs, event.get("command_index"), dict.fromkeys(_STREAMS, ""))
         for stream in _STREAMS:

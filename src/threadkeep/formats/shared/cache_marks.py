@@ -30,10 +30,7 @@ Place = tuple[int, int]  # of a block: the number of its message, and its index 
 
 
 def mark_request(body: JsonObject, end: int | None = None) -> JsonObject:
-    """A request with marks on its tools, its system text and the end of its messages; the given one is not changed.
-
-    `end` is how many of its messages the next request repeats, where these are not all.
-    """
+    """A request with marks on tools, system text and the first `end` messages, which the next request repeats."""
     rest = [] if end is None else body["messages"][end:]
     if rest and not any(_marks_of(rest)):
         marked = mark_request({**body, "messages": body["messages"][:end]})
@@ -59,10 +56,7 @@ def _last_of(elements: Any) -> int | None:
 
 
 def mark_messages(body: JsonObject) -> JsonObject:
-    """A request with marks on the end of its messages alone, and with no more marks than the service takes.
-
-    A body without messages is returned as it is, and so is one that has these marks already.
-    """
+    """A request with marks on the end of its messages alone, as many as are taken; itself where it has them."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return body

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
@@ -97,14 +97,14 @@ _NOT_MISTRAL: Final = frozenset(
         "modalities", "audio", "web_search_options",
     }
 )  # fmt: skip
+# vendors that take texts alone, and no role developer
+_TEXTS: Final = Dialect(GENERAL, text="string", results="text", takes_developer=False)
 
 # vendor -> what it takes in requests of Chat Completions
 CHAT: Final[Mapping[str, Dialect]] = {
     "compatible": Dialect(GENERAL, text="string", plain_texts=True, results="json", marks="tools"),
-    "deepseek": Dialect(
-        DEEPSEEK, text="string", results="text", takes_developer=False, thoughts="reasoning_content", prefix="prefix"
-    ),
-    "minimax": Dialect(GENERAL, text="string", results="text", takes_developer=False),
+    "deepseek": replace(_TEXTS, family=DEEPSEEK, thoughts="reasoning_content", prefix="prefix"),
+    "minimax": _TEXTS,
     "mistral": Dialect(
         MISTRAL,
         _MAX_TOKENS,
@@ -116,15 +116,13 @@ CHAT: Final[Mapping[str, Dialect]] = {
         choices={"required": "any"},
         lacks=_NOT_MISTRAL,
     ),
-    "moonshot": Dialect(
-        KIMI, text="string", results="text", takes_developer=False, thoughts="reasoning_content", prefix="partial"
-    ),
+    "moonshot": replace(_TEXTS, family=KIMI, thoughts="reasoning_content", prefix="partial"),
     "openai": Dialect(efforts=_EFFORTS),
     "openrouter": Dialect(
         reasoning="object", text="parts", marks="parts", marked_models=re.compile("anthropic/|google/|claude|gemini")
     ),
-    "xiaomi": Dialect(MIMO, text="string", results="text", takes_developer=False),
-    "zai": Dialect(GLM, text="string", results="text", takes_developer=False),
+    "xiaomi": replace(_TEXTS, family=MIMO),
+    "zai": replace(_TEXTS, family=GLM),
 }
 # vendor -> what it takes in requests of the Responses API
 RESPONSES: Final[Mapping[str, Dialect]] = {

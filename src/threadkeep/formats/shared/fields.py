@@ -19,16 +19,25 @@ DEFAULTS: Final[tuple[Any, ...]] = (False, "", [], {})  # values that ask for no
 # service tiers that only other APIs than OpenAI's have, and that no server of its formats takes
 TIERS_ELSEWHERE: Final = frozenset({"standard", "standard_only", "unspecified", "reserved"})
 
+CACHE_OPTIONS: Final = ("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options")
+# options that only the Responses API has -> why the owner of another format leaves them out
+_ONLY_IN_RESPONSES: Final = {
+    "background": "has no background mode",
+    "prompt": "has no stored prompts",
+    "context_management": "does not manage the context",
+    "access_programs": "has no access programs",
+    "image": "has no image settings",
+    "include": "always returns everything",
+    "max_tool_calls": "has no limit on tool calls",
+    "truncation": "never shortens the input",
+}
 _SCHEMA_NAME: Final = "text.format.name"
 _METADATA_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
 _METADATA_RULE: Final = "the format takes 16 pairs of texts, keys to 64 and values to 512 characters"
 
 
 class Field(NamedTuple):
-    """An option that the format has: where it goes, what becomes of its value (None leaves it out), and the way back.
-
-    Without `back` a value is read as it stands.
-    """
+    """An option that the format has: its key, what becomes of its value (None leaves it out), and the way back."""
 
     option: str
     target: str  # a key of the request; dots lead into objects
@@ -37,10 +46,7 @@ class Field(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """An option that becomes several keys of the request; without `back` these keys are not read as that option.
-
-    Dots in a key lead into objects, as in a `Field`.
-    """
+    """An option that becomes several keys (dots as in a `Field`), which without `back` are not read as that option."""
 
     option: str
     targets: tuple[str, ...]
@@ -54,6 +60,19 @@ class NoField(NamedTuple):
     option: str
     reason: str
     silent: tuple[Any, ...] = ()
+
+
+def no_fields(reason: str, *options: str) -> tuple[NoField, ...]:
+    """The rows of options that a format does not have for one reason."""
+    return tuple(NoField(option, reason) for option in options)
+
+
+def only_in_responses(owner: str, **others: str) -> tuple[NoField, ...]:
+    """The rows of options that only the Responses API has; `others` are reasons other than the usual ones."""
+    reasons = {option: f"{owner} {reason}" for option, reason in _ONLY_IN_RESPONSES.items()} | others
+    return tuple(
+        NoField(option, reason, ("disabled",) if option == "truncation" else ()) for option, reason in reasons.items()
+    )
 
 
 class SpecialField(NamedTuple):

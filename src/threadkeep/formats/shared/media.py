@@ -73,9 +73,12 @@ def in_base64(url: str) -> str:
     return f"data:{head or 'text/plain'};base64,{base64.b64encode(unquote_to_bytes(text)).decode('ascii')}"
 
 
-def file_name(media_type: str) -> str:
-    """A name for a file that has none."""
-    return f"file.{ENDINGS.get(media_type, 'bin')}"
+def joined_base64(left: str, right: str) -> str:
+    """Two pieces of base64 as one; each may be padded on its own."""
+    if not left.endswith("="):
+        return left + right
+    first, second = _bytes_of(left), _bytes_of(right)
+    return left + right if first is None or second is None else base64.b64encode(first + second).decode("ascii")
 
 
 def source_of(part: JsonObject) -> str:

@@ -120,10 +120,7 @@ def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:
 
 
 def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | None:
-    """The last position up to another one where a turn is over and every call has its output; None when there is none.
-
-    Calls that never got an output are over where the next turn begins.
-    """
+    """The last position (up to another) where a turn is over and every call has its output, or never gets one."""
     pairing = paired(entries)
     spans = [(call, output.position) for call, output in pairing.answers.items()]
     waiting = [call for call in pairing.unanswered.values() if _waits(call, entries)]

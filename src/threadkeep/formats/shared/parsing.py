@@ -138,10 +138,7 @@ def session_of(
     native: JsonObject | None = None,
     spelling: JsonObject | None = None,
 ) -> Session:
-    """The session of a request: its settings and tools, and the item objects of each of its turns.
-
-    `native` are the keys of the request that have no option; they go back to the format as they came.
-    """
+    """The session of a request, from the item objects of each turn; `native` are its keys that have no option."""
     session = Session(tools=tools)
     extra = {**(settings.get("extra") or {}), **({format_name: native} if native else {})}
     session.update(**{**settings, "extra": extra or None})

@@ -68,6 +68,14 @@ def block(payload: Any, name: str) -> JsonObject:
     return {"type": "provider_item", "format": name, "payload": payload}
 
 
+def open_parts(items: list[JsonObject], kind: str, name: str, **keys: Any) -> list[Any]:
+    """The content of the last item, if it is of that type; else of a new one that came from the format of that name."""
+    if not items or items[-1]["type"] != kind:
+        items.append({"type": kind, **keys, "content": [], "origin": name})
+    content: list[Any] = items[-1]["content"]
+    return content
+
+
 def own_block(thing: JsonObject, name: str, context: Context, path: str) -> Any:
     """The payload of a `provider_item` or `provider_tool` of this format; None, and a loss, for any other."""
     payload = thing.get("payload")

@@ -16,7 +16,7 @@ from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
-from threadkeep.formats.shared.pairing import Pairing
+from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.views import View, view_of
 
@@ -157,8 +157,19 @@ def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> No
     context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")
 
 
+# item type -> the method of a writer that writes it
+WRITERS: Final = {
+    "message": "message",
+    **dict.fromkeys(CALLS, "call"),
+    **dict.fromkeys(OUTPUTS, "output"),
+    "reasoning": "reasoning",
+    "provider_item": "block",
+    **dict.fromkeys(("compaction", "item_reference"), "nothing"),
+}
+
+
 class TurnWriter:
-    """Writes turns item by item; the subclass of a format has a table of what writes the items of each type."""
+    """Writes turns item by item; the subclass of a format has the methods of `WRITERS`."""
 
     def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
         self._pairing, self._context = pairing, rendering.context

@@ -178,10 +178,7 @@ def compaction_of(entry: Entry) -> Compaction:
 def _in_force(
     marks: Sequence[Entry], snapshot: Snapshot, entries: Sequence[Entry], format_name: str
 ) -> Compaction | None:
-    """The last compaction that counts for a format and was not undone.
-
-    Those of providers count for their own format; one that an imported request had goes back with what is before it.
-    """
+    """The last compaction in force that counts for a format: its own, or a summary; not one of an imported request."""
     imported = snapshot.imported.count if snapshot.imported is not None else 0
     head = entries[-1].position if entries else -1
     standing_here = [
