@@ -125,13 +125,9 @@ class _AsyncPsycopgExecutor:
         return _call(connection, text, arguments, partial(adapted.run_async, run))
 
 
-def _psycopg_cursor(connection: Connection) -> Any:
-    return _psycopg().RawCursor(connection.connection.dbapi_connection)
-
-
 _CORE: Final = _CoreExecutor()
 _DRIVER: Final = _CursorExecutor(lambda connection: connection.connection.cursor())
-_PSYCOPG: Final = _CursorExecutor(_psycopg_cursor, NUMBERED)
+_PSYCOPG: Final = _CursorExecutor(lambda it: _psycopg().RawCursor(it.connection.dbapi_connection), NUMBERED)
 _ASYNC_PSYCOPG: Final = _AsyncPsycopgExecutor()
 
 
