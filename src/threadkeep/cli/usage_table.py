@@ -206,8 +206,7 @@ def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> No
         **dict.fromkeys(("response", *COUNTS), pa.int64()),
         "hour": pa.timestamp("us", tz="UTC"),
         "cost_usd": pa.decimal128(28, 9),
-        "cache_hit_ratio": pa.float64(),
-        "mean_latency_ms": pa.float64(),
+        **dict.fromkeys(("cache_hit_ratio", "mean_latency_ms"), pa.float64()),
     }
     names = [*by, *COUNTS, *DERIVED]
     columns = {name: [_parquet_value(row, name, by) for row in rows] for name in names}
