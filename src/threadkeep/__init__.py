@@ -1,35 +1,16 @@
 """Persistence-first store for LLM conversations: rows in SQL, requests for any provider, usage in a ledger."""
 
+# The public names stand close together here, as in `__all__`
+# fmt: off
+# isort: off
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
-    CannotParse,
-    CannotRender,
-    Conflict,
-    DamagedRow,
-    FormatError,
-    HeadConflict,
-    IdempotencyConflict,
-    InvalidItem,
-    InvalidOption,
-    ItemRefused,
-    LeaseLost,
-    LossError,
-    MissingExtra,
-    NotFound,
-    ParsedJsonError,
-    PoolExhausted,
-    ProviderError,
-    ResponseInProgress,
-    SchemaError,
-    SchemaMissing,
-    SchemaOutOfDate,
-    SchemaTooNew,
-    ThreadkeepError,
-    TooLarge,
-    ToolNotFound,
-    UnknownFormat,
+    CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict, InvalidItem,
+    InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError, PoolExhausted,
+    ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, ThreadkeepError,
+    TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
@@ -37,31 +18,12 @@ if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
     from threadkeep.domain.content import (
-        Content,
-        InputFile,
-        InputImage,
-        InputText,
-        InputVideo,
-        OutputText,
-        Part,
-        ProviderPart,
-        ReasoningText,
-        Refusal,
-        SummaryText,
-        Text,
-        UnknownPart,
+        Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
+        SummaryText, Text, UnknownPart,
     )
     from threadkeep.domain.context_caches import CachePlan, ContextCache
     from threadkeep.domain.items import (
-        Compaction,
-        FunctionCall,
-        FunctionCallOutput,
-        Item,
-        ItemInput,
-        ItemReference,
-        Message,
-        ProviderItem,
-        Reasoning,
+        Compaction, FunctionCall, FunctionCallOutput, Item, ItemInput, ItemReference, Message, ProviderItem, Reasoning,
         UnknownItem,
     )
     from threadkeep.domain.jsontext import JsonObject
@@ -69,26 +31,13 @@ if TYPE_CHECKING:
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
-        LargeConversation,
-        ReconciliationReport,
-        Statistics,
-        ToolUsage,
-        UsageFilters,
-        UsageKey,
-        UsageRow,
-        UsageSum,
+        LargeConversation, ReconciliationReport, Statistics, ToolUsage, UsageFilters, UsageKey, UsageRow, UsageSum,
     )
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
     from threadkeep.domain.stored import Branch, Page, SearchResult, StoredItem, StoredResponse, SyncResult
     from threadkeep.domain.tools import (
-        BuiltinTool,
-        FunctionTool,
-        Tool,
-        ToolRegistry,
-        default_registry,
-        register_tool,
-        reset_default_registry,
+        BuiltinTool, FunctionTool, Tool, ToolRegistry, default_registry, register_tool, reset_default_registry,
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
@@ -117,7 +66,9 @@ __all__ = [
     "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
     "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
     "schema",
-]  # fmt: skip
+]
+# fmt: on
+# isort: on
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {

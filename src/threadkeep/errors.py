@@ -1,35 +1,5 @@
 """The exceptions of threadkeep.
 
-::
-
-    ThreadkeepError
-    ├── NotFound (LookupError)            no such conversation, tenant, item or branch, or it belongs to someone else
-    ├── InvalidOption (ValueError)        an argument or setting that cannot be used
-    ├── InvalidItem (ValueError)          an item or content part that cannot be stored
-    ├── DamagedRow                        a row of the database cannot be read
-    ├── PoolExhausted                     all connections of the engine's pool are in use
-    ├── TooLarge                          a value over a limit of the library or the database server
-    ├── FormatError
-    │   ├── UnknownFormat                 no wire format has that name
-    │   ├── CannotRender                  the conversation cannot be rendered as a request
-    │   │   └── LossError                 strict rendering would lose or change something
-    │   │       └── ItemRefused           … because of an item that cannot be sent as it is (InvalidItem, too)
-    │   └── CannotParse                   a provider's body that cannot be parsed
-    │       ├── StreamChunk               one event of a stream instead of a complete body (CannotRender, too)
-    │       └── ProviderError             the provider answered with an error
-    ├── Conflict
-    │   ├── HeadConflict                  another writer appended first
-    │   ├── IdempotencyConflict           the key was used before with other content
-    │   ├── ResponseInProgress            the branch has an unfinished streamed response
-    │   └── LeaseLost                     another writer ended the response of a stream recorder
-    ├── ToolNotFound                      no tool, or no handler, has that name
-    ├── ParsedJsonError (ValueError)      the text of a response is not JSON
-    ├── SchemaError
-    │   ├── SchemaMissing                 the database has no tables of threadkeep
-    │   ├── SchemaOutOfDate               the tables are those of an older release
-    │   └── SchemaTooNew                  the tables are those of a newer release
-    └── MissingExtra (ImportError)        an optional dependency is not installed
-
 Every error says what happened, where, and what to do about it. Errors of the database driver remain its ``__cause__``.
 All of them can be copied and pickled.
 """

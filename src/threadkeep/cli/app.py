@@ -62,7 +62,8 @@ class Program(TyperGroup):
         except ENDINGS:  # first, because `_expected_errors` loads SQLAlchemy
             raise
         except BrokenPipeError as error:
-            _discard_output()
+            # What is buffered goes to the null device; flushing it to the closed pipe at exit would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from error
         except _expected_errors() as error:
             _print_error(error_message(error))
@@ -94,12 +95,6 @@ def _expected_errors() -> tuple[type[Exception], ...]:
 
 def _print_error(message: str) -> None:
     typer.echo(printable(f"threadkeep: {message}"), err=True)
-
-
-def _discard_output() -> None:
-    """Redirect buffered output to the null device; flushing it to the closed pipe at exit would fail again."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
 
 
 # In the order of the help

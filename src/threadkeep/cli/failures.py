@@ -1,8 +1,7 @@
 """How commands fail: the exit code of an error, and its text in one line, worded for the command line.
 
-Errors of threadkeep name the Python argument they are about, and their hints are for Python users. Here, the argument
-is replaced with the option it comes from. The hint is replaced with advice for the shell if there is any, printed
-unchanged if it does not contain a Python call or keyword argument, and omitted otherwise.
+Errors of threadkeep speak to Python users. Here, the argument is replaced with the option it comes from, and a hint
+that contains a Python call or keyword argument with advice for the shell, if there is any.
 """
 
 from __future__ import annotations
@@ -84,10 +83,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def error_message(error: BaseException) -> str:
-    """Return an error as one line.
-
-    For a database error, this is the driver's message and the name of the database, without the statement.
-    """
+    """Return an error as one line; of a database error the driver's message and the database, without the statement."""
     if isinstance(error, ThreadkeepError):
         return one_line(in_shell_words(error))
     driver_error = getattr(error, "orig", None)

@@ -59,8 +59,7 @@ _SHARED: Final = {
 def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function that takes a `Target` and its own options into a command.
 
-    The command also has the options of all commands, or only those named here. They override the same options before
-    the command.
+    It also has the options of all commands, or only those named here; they override the same ones before the command.
     """
     names = shared or tuple(_SHARED)
 

@@ -140,10 +140,7 @@ class Target:
         draw: Callable[[Sequence[Column], Sequence[Mapping[str, Any]]], None] = print_table,
         **beside: Any,
     ) -> None:
-        """Print records: as JSON under `name`, with other values such as the `next` page, or as a table.
-
-        A line on stderr tells if there are none (`empty`) or more.
-        """
+        """Print records, as JSON under `name` or as a table; a line on stderr tells if there are none, or more."""
         if self.is_json:
             print_json({name: records, **beside})
             return

@@ -52,9 +52,7 @@ def _source(url: str) -> str:
 # key of a picture, file or video -> what is said of its value
 MEDIA: Final[dict[str, Callable[[str], str]]] = {
     "filename": str,
-    "url": _source,
-    "file_url": _source,
-    "file_data": _source,
+    **dict.fromkeys(("url", "file_url", "file_data"), _source),
     "file_id": "file {}".format,
     "detail": "detail {}".format,
 }

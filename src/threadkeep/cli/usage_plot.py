@@ -1,8 +1,4 @@
-"""Plots of usage reports.
-
-Sums are bars over time, stacked by what else the report is grouped by, means are lines; without a time there is one bar
-for each key.
-"""
+"""Plots of usage reports: sums as bars over time, stacked by other keys, means as lines; without time a bar per key."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
         version = current(connection)
         if version is not None and version not in _known():
             raise SchemaTooNew(version, HEAD)
-        _command("upgrade", connection, revision)
+        _command("upgrade", revision, _config(connection=connection))
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
@@ -120,21 +120,17 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
         if VERSION_TABLE not in inspect(connection).get_table_names():
             return  # whatever is there is not threadkeep's
         if current(connection) is None:  # the first upgrade broke off
-            _command("stamp", connection, REVISIONS[0])
-        _command("downgrade", connection, revision)
+            _command("stamp", REVISIONS[0], _config(connection=connection))
+        _command("downgrade", revision, _config(connection=connection))
         if current(connection) is None:
             connection.exec_driver_sql(f"DROP TABLE {VERSION_TABLE}")
 
 
 def upgrade_sql(dialect: str, revision: str = "head") -> str:
     """Return the SQL that `upgrade` runs on an empty database (sqlite, postgresql, mysql or mariadb)."""
-    config = _config()
-    config.output_buffer = io.StringIO()
-    config.attributes["dialect"] = dialect
-    from alembic import command  # noqa: PLC0415 - Alembic is slow to import and only upgrades need it
-
-    command.upgrade(config, revision, sql=True)
-    return config.output_buffer.getvalue()
+    output = io.StringIO()
+    _command("upgrade", revision, _config(output, dialect=dialect), sql=True)
+    return output.getvalue()
 
 
 def needs_set_up(connection: Connection, url: str | None = None) -> bool:
@@ -156,33 +152,27 @@ def needs_set_up(connection: Connection, url: str | None = None) -> bool:
 
 
 def _known() -> set[str]:
-    from alembic.script import ScriptDirectory  # noqa: PLC0415 - as above
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - Alembic is slow to import and only upgrades need it
 
     return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
 
 
-def _config() -> Config:
+def _config(output: io.StringIO | None = None, **attributes: Any) -> Config:
     from alembic.config import Config  # noqa: PLC0415 - as above
 
-    config = Config()
+    config = Config(output_buffer=output, attributes=attributes)
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     return config
 
 
-def _command(name: str, connection: Connection, revision: str) -> None:
+def _command(name: str, revision: str, config: Config, **options: Any) -> None:
     from alembic import command  # noqa: PLC0415 - as above
 
-    config = _config()
-    config.attributes["connection"] = connection
-    getattr(command, name)(config, revision)
+    getattr(command, name)(config, revision, **options)
 
 
 def _checked(engine: object) -> Engine:
-    """Return the engine to upgrade.
-
-    Raises:
-        InvalidOption: it is not an Engine.
-    """
+    """Return the engine to upgrade; raise InvalidOption for anything else."""
     if isinstance(engine, Engine):
         return engine
     raise InvalidOption(
@@ -272,12 +262,7 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
 
 
 def _check_names(connection: Connection) -> None:
-    """Check that no object of another application has a name that threadkeep needs.
-
-    Raises:
-        SchemaError: there are such objects, and threadkeep's version table does not exist; the message names all of
-            them.
-    """
+    """Raise SchemaError if there are objects of another application under names that threadkeep needs."""
     dialect = connection.dialect.name
     servers = {"sqlite": _SQLITE_OBJECTS, "postgresql": _POSTGRESQL_OBJECTS}
     rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()

@@ -1,6 +1,7 @@
 """The tables: one place that says what is stored.
 
-A `key` column is a part of the primary key, a `column` takes no NULL, an `optional` one does.
+A `key` column is a part of the primary key, a `column` takes no NULL, an `optional` one does. All keys begin with
+`tenant_id`, except that of `tenants`.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ METADATA: Final = MetaData(naming_convention=NAMING)
 
 
 def table(name: str, *parts: SchemaItem) -> Table:
-    """A table: its columns, then its constraints and indexes; the prefix is put before its name here."""
-    return Table(PREFIX + name, METADATA, *parts)
+    """A table of what belongs to a tenant: its other columns, then its constraints and indexes."""
+    return Table(PREFIX + name, METADATA, key("tenant_id"), *parts)
 
 
 # Tenants; conversations, their options, tools, labels and branches; what providers keep of them in explicit caches
 
 # A customer of the application; the first part of every other key.
-tenants: Final = table(
-    "tenants",
+tenants: Final = Table(
+    f"{PREFIX}tenants",
+    METADATA,
     key("id"),
     column("name", Identifier),
     column("created_at", UtcDateTime),
@@ -35,7 +37,6 @@ tenants: Final = table(
 # Session options (model, instructions, settings, extra) as one JSON text, once per content.
 configs: Final = table(
     "configs",
-    key("tenant_id"),
     key("hash", Hash(32)),
     column("config", BigText),
     column("created_at", UtcDateTime),
@@ -47,7 +48,6 @@ configs: Final = table(
 # Every append, response and fork starts by one UPDATE of this row: it takes the numbers and serialises the writers.
 conversations: Final = table(
     "conversations",
-    key("tenant_id"),
     key("id"),
     column("public_id", Hash(16)),
     optional("external_id", Identifier),
@@ -80,7 +80,6 @@ conversations: Final = table(
 # The application's own labels; never sent to a provider.
 conversation_labels: Final = table(
     "conversation_labels",
-    key("tenant_id"),
     key("conversation_id"),
     key("key", Identifier),
     column("value", Identifier),
@@ -91,7 +90,6 @@ conversation_labels: Final = table(
 # A branch that was forked off; branch 0 is the conversation itself and has no row.
 branches: Final = table(
     "branches",
-    key("tenant_id"),
     key("conversation_id"),
     key("number", Integer),
     column("parent", Integer),
@@ -105,7 +103,6 @@ branches: Final = table(
 # A tool as JSON text.
 tool_definitions: Final = table(
     "tool_definitions",
-    key("tenant_id"),
     key("hash", Hash(32)),
     column("type", Identifier),
     optional("name", Identifier),
@@ -117,7 +114,6 @@ tool_definitions: Final = table(
 # An ordered list of tools: a JSON array of the hashes of their definitions, in hexadecimal.
 tool_sets: Final = table(
     "tool_sets",
-    key("tenant_id"),
     key("hash", Hash(32)),
     column("definitions", BigText),
     column("created_at", UtcDateTime),
@@ -130,7 +126,6 @@ tool_sets: Final = table(
 # the conversation that created it.
 context_caches: Final = table(
     "context_caches",
-    key("tenant_id"),
     key("account", Identifier),  # at the provider, in the application's words; '' when it has one
     key("model", Identifier),
     key("hash", Hash(32)),  # of the system text, the tools and the turns that it holds
@@ -154,7 +149,6 @@ context_caches: Final = table(
 # One item: the JSON text that Open Responses sends, and columns for SQL users.
 items: Final = table(
     "items",
-    key("tenant_id"),
     key("conversation_id"),
     key("position"),  # place in the conversation, from 0; the order of items, never a clock
     column("branch", Integer),
@@ -183,7 +177,6 @@ items: Final = table(
 # Base64 media of a conversation's items, decoded, once per content.
 blobs: Final = table(
     "blobs",
-    key("tenant_id"),
     key("hash", Hash(32)),
     column("content", BigBinary),
     column("created_at", UtcDateTime),
@@ -193,7 +186,6 @@ blobs: Final = table(
 # Where in an item's text a blob belongs, in bytes from the start of the text as stored.
 item_blobs: Final = table(
     "item_blobs",
-    key("tenant_id"),
     key("conversation_id"),
     key("position"),
     key("part", SmallInteger),  # 0: payload, 1: rest
@@ -205,10 +197,11 @@ item_blobs: Final = table(
     Index("hash", "tenant_id", "hash"),
 )
 
+_FULLTEXT: Final[dict[str, Any]] = {"mysql_prefix": "FULLTEXT", "mariadb_prefix": "FULLTEXT"}
+
 # The text of an item, or a conversation's title at position -1.
 search_documents: Final = table(
     "search_documents",
-    key("tenant_id"),
     key("id"),
     column("conversation_id", BigInteger),
     column("position", BigInteger),
@@ -221,14 +214,7 @@ search_documents: Final = table(
     to_conversation(),
     UniqueConstraint("tenant_id", "conversation_id", "position", name="position"),
     # GIN or FULLTEXT; SQLite has a table of its own instead, and this index is empty there
-    Index(
-        "words",
-        "words",
-        postgresql_using="gin",
-        mysql_prefix="FULLTEXT",
-        mariadb_prefix="FULLTEXT",
-        sqlite_where=text("0"),
-    ),
+    Index("words", "words", postgresql_using="gin", sqlite_where=text("0"), **_FULLTEXT),
 )
 
 
@@ -239,7 +225,6 @@ search_documents: Final = table(
 # While it is being streamed it has no items; `open_branch` is its branch then, and a branch has one at a time.
 responses: Final = table(
     "responses",
-    key("tenant_id"),
     key("conversation_id"),
     key("number", Integer),
     optional("provider_response_id", EscapedText),
@@ -271,7 +256,6 @@ responses: Final = table(
 # A piece of a response in progress, append-only; deleted when its items are written.
 stream_parts: Final = table(
     "stream_parts",
-    key("tenant_id"),
     key("conversation_id"),
     key("number", Integer),
     key("part", Integer),
@@ -283,7 +267,6 @@ stream_parts: Final = table(
 # The provider's body as received; expires on its own.
 response_bodies: Final = table(
     "response_bodies",
-    key("tenant_id"),
     key("conversation_id"),
     key("number", Integer),
     column("codec", SmallInteger),  # 0: as received, 1: zlib
@@ -295,7 +278,6 @@ response_bodies: Final = table(
 # What was done under an idempotency key. Conversation 0 stands for the tenant: no foreign key to conversations.
 appends: Final = table(
     "appends",
-    key("tenant_id"),
     key("conversation_id"),
     key("key", Identifier),
     column("request_hash", Hash(32)),
@@ -320,7 +302,6 @@ _FIGURES: Final = (
 # Reports read nothing but the indexes: these hold all that is summed, and what it is summed by.
 usage_records: Final = table(
     "usage_records",
-    key("tenant_id"),
     key("id"),
     column("day", Date),  # of occurred_at, in UTC
     column("occurred_at", UtcDateTime),
@@ -351,7 +332,6 @@ usage_records: Final = table(
 # A UTC day. Its row is locked by whoever fills it, and by writers who come after its end.
 usage_days: Final = table(
     "usage_days",
-    key("tenant_id"),
     key("day", Date),
     optional("filled_at", UtcDateTime),  # None: its sums are not to be read
     references("tenants", tenant_id="id"),
@@ -362,7 +342,6 @@ def _sums_of_day(name: str, *common: Column[Any]) -> Table:
     """Sums over the attempts of a day that have something in common; a figure is NULL where no attempt reported it."""
     return table(
         name,
-        key("tenant_id"),
         key("day", Date),
         key("number", Integer),
         *common,

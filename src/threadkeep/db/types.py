@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import DateTime, LargeBinary, String, Text
 from sqlalchemy.dialects import mysql
-from sqlalchemy.dialects.postgresql import BYTEA, TEXT, TSVECTOR
+from sqlalchemy.dialects.postgresql import BYTEA, TSVECTOR
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -53,14 +53,8 @@ class Identifier(TypeDecorator[str]):
     text in UTF-8) is validated with the arguments.
     """
 
-    impl = String(IDENTIFIER_BYTES)
+    impl = String(IDENTIFIER_BYTES).with_variant(mysql.VARBINARY(IDENTIFIER_BYTES), *MYSQL)
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The type of that database."""
-        if dialect.name in MYSQL:
-            return dialect.type_descriptor(mysql.VARBINARY(IDENTIFIER_BYTES))
-        return dialect.type_descriptor(String(IDENTIFIER_BYTES))
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
         """To the database."""
@@ -96,14 +90,8 @@ def Hash(length: int) -> TypeEngine[bytes]:  # noqa: N802 - reads as the type it
 class EscapedText(TypeDecorator[str]):
     """Provider's text of any length in a column of its own, escaped like an `Identifier`."""
 
-    impl = Text
+    impl = BigText
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The type of that database."""
-        if dialect.name in MYSQL:
-            return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
-        return TEXT()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
         """To the database."""
@@ -121,14 +109,8 @@ class EscapedText(TypeDecorator[str]):
 class UtcDateTime(TypeDecorator[datetime]):
     """A moment in UTC with microseconds; aware in Python."""
 
-    impl = DateTime
+    impl = DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(DateTime(timezone=True), "postgresql")
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The type of that database."""
-        if dialect.name in MYSQL:
-            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
-        return dialect.type_descriptor(DateTime(timezone=dialect.name == "postgresql"))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """To the database."""

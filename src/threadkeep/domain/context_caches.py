@@ -1,13 +1,7 @@
-"""Explicit context caches: copies of the beginning of a request that a provider stores under a name.
+"""Explicit context caches: a provider stores the beginning of a request; requests that name the cache omit it.
 
-A request that names such a cache omits what the cache contains. This module is not about caches without names, which
-providers find by marks or automatically.
-
-* A new cache is worthwhile when more tokens than a threshold are outside the current one; a threshold below zero means
-never. Tokens of the dynamic context do not count: they are never cached.
-* A cache ends after its expiry, not at it; if the expiry cannot be read as a time, the cache has ended.
-
-Source: Google's documents on context caching.
+Caches without names, which providers find by marks or automatically, are not meant. Source: Google's documents on
+context caching.
 """
 
 from __future__ import annotations
@@ -79,7 +73,7 @@ class CachePlan:
 
 
 def tokens_outside(prompt: int, cached: int, dynamic: int = 0) -> int:
-    """Return the tokens of a request that a cache could have held: neither cached nor dynamic context.
+    """Return the tokens of a request that a cache could have held: neither cached nor dynamic context (never cached).
 
     >>> tokens_outside(800, 500, 100)
     200
@@ -88,12 +82,14 @@ def tokens_outside(prompt: int, cached: int, dynamic: int = 0) -> int:
 
 
 def is_due(tokens: int, threshold: int) -> bool:
-    """Return whether so many tokens outside a cache are worth a new one."""
+    """Return whether so many tokens outside a cache are worth a new one; below zero, the threshold means never."""
     return tokens > threshold > NEVER
 
 
 def is_expired(expires_at: datetime | str | None, now: datetime) -> bool:
-    """Return whether a cache with that expiry has ended; a time without a zone is UTC.
+    """Return whether a cache with that expiry has ended: after it, not at it, or if it is not a time.
+
+    A time without a zone is UTC.
 
     >>> is_expired("2026-11-21T20:30:00+09:00", datetime(2026, 11, 21, 12, tzinfo=UTC))
     True

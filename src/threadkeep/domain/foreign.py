@@ -1,7 +1,4 @@
-"""Content in the shape of another format: converted by that format, or an error that says what to do.
-
-Content received in a format has an origin, and is not changed.
-"""
+"""Content in the shape of another format: converted by it, or an error; what has an origin is not changed."""
 
 from __future__ import annotations
 

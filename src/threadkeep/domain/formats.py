@@ -1,13 +1,10 @@
 """What a wire format is, and the table of registered formats.
 
-The formats themselves live in `threadkeep.formats`, whose registry adds them to this table: sessions and responses can
-name a format without this layer knowing any. Every import of `threadkeep` imports this module, so it imports nothing
-slow.
+The registry in `threadkeep.formats` fills the table: this layer knows no format. Every import of `threadkeep` imports
+this module, so it imports nothing slow.
 
-Each format is a package with the same rooms: ``request`` (`render`), ``parse_request`` (`parse_request`,
-`parse_turns`), ``parse_response`` (`parse_response`) and ``stream`` (`assembler`), which a format may lack. A format
-whose provider gives its context caches names has ``context_caches`` (`prefixes`), too. A room is loaded when its
-function is first asked for, and from then on the function is an attribute of the format: nothing stands in between.
+Each format is a package with the same rooms (`_ROOMS`); it may lack ``stream`` and ``context_caches``. A room is loaded
+when its function is first asked for, and from then on the function is an attribute of the format.
 """
 
 from __future__ import annotations

@@ -299,13 +299,13 @@ class UpdateOptions(SessionOptions, total=False):
 
 # names in other APIs that are not options here -> what to write instead
 _ELSEWHERE: Final = {
-    "messages": "input=[…], or import_request(payload, format) for a whole request",
-    "contents": "input=[…], or import_request(payload, format) for a whole request",
+    **dict.fromkeys(("messages", "contents"), "input=[…], or import_request(payload, format) for a whole request"),
     "functions": "tools=[…]",
-} | {
-    alias: (row.instead or f"{name}=…").replace("{alias}", alias)
-    for name, row in OPTIONS.items()
-    for alias in row.aliases
+    **{
+        alias: (row.instead or f"{name}=…").replace("{alias}", alias)
+        for name, row in OPTIONS.items()
+        for alias in row.aliases
+    },
 }
 
 

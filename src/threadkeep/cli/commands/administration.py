@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from threadkeep.cli.formatting import number_of, size
 from threadkeep.cli.options import MAX_PAGE, OnlyUser, Text, Yes, duration_of, on_target
-from threadkeep.cli.output import Column, cell_text, is_terminal, iso, print_json, print_table, print_text, progress
+from threadkeep.cli.output import Column, cell_text, is_terminal, print_json, print_table, print_text, progress, record
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption
 
@@ -32,12 +32,9 @@ LINES: Final = (
 )  # fmt: skip
 OVERVIEW: Final = (Column(""), Column("count", is_number=True), Column("size", is_number=True))
 LARGEST: Final = (
-    Column("id", no_wrap=True),
-    Column("user", "user_id", drop_order=2),
-    Column("items", is_number=True),
-    Column("size", is_number=True),
-    Column("title", drop_order=1),
-)
+    Column("id", no_wrap=True), Column("user", "user_id", drop_order=2), Column("items", is_number=True),
+    Column("size", is_number=True), Column("title", drop_order=1),
+)  # fmt: skip
 
 
 @schema_commands.command("upgrade")
@@ -168,7 +165,7 @@ def tenants_of(target: Target) -> list[dict[str, Any]]:
     with target.engine() as engine, engine.connect() as connection:
         schema.check(connection, command_url(engine))
         rows = connection.execute(select(tenants.c.name, tenants.c.created_at).order_by(tenants.c.name))
-        return [{"name": row.name, "created_at": iso(row.created_at)} for row in rows]
+        return [record(row, "name", "created_at") for row in rows]
 
 
 @on_target()
@@ -227,7 +224,7 @@ def retain(
         )
     bodies = number_of(report.raw_bodies, "raw body", "raw bodies")
     target.report(
-        {"dry_run": dry_run, "raw_bodies": report.raw_bodies, "conversations": report.conversations},
+        {"dry_run": dry_run} | record(report, "raw_bodies", "conversations"),
         f"{number_of(report.conversations, 'conversation')} and {bodies} {'would be ' if dry_run else ''}removed.",
     )
 
@@ -246,13 +243,10 @@ def erase_user(
         report = store.erase_user(user, progress=_progress_callback(advance))
     rows, items = number_of(report.attempts, "row"), number_of(report.items, "item")
     target.report(
-        {
-            "conversations": report.conversations, "attempts": report.attempts, "items": report.items,
-            "is_scrubbed": report.is_scrubbed,
-        },
+        record(report, "conversations", "attempts", "items", "is_scrubbed"),
         f"{number_of(report.conversations, 'conversation')} removed; {rows} of the ledger and {items} of others made "
         "anonymous.",
-    )  # fmt: skip
+    )
     if report.is_scrubbed is False and not target.is_json:
         print_text("A reader blocked the last step: run the command again to empty the write-ahead log.")
 

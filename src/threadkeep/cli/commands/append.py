@@ -18,15 +18,10 @@ if TYPE_CHECKING:
     from threadkeep import Conversation, Response
 
 COLUMNS: Final = (
-    Column("id", no_wrap=True),
-    Column("status"),
-    Column("model", drop_order=1),
-    Column("items", is_number=True),
-    Column("calls", is_number=True, drop_order=2),
-    Column("input_tokens", is_number=True, drop_order=4),
-    Column("output_tokens", is_number=True, drop_order=3),
-    Column("replayed"),
-)
+    Column("id", no_wrap=True), Column("status"), Column("model", drop_order=1), Column("items", is_number=True),
+    Column("calls", is_number=True, drop_order=2), Column("input_tokens", is_number=True, drop_order=4),
+    Column("output_tokens", is_number=True, drop_order=3), Column("replayed"),
+)  # fmt: skip
 
 STREAM_ENDED: Final = {"reason": "stream_ended"}  # the incomplete_details of a stream that broke off
 
@@ -132,9 +127,6 @@ def _record_of(id: str, response: Response) -> dict[str, Any]:
     """Return a response as a row."""
     usage = response.usage and response.usage.normalized
     return record(response, "status", "model", "replayed") | {
-        "id": id,
-        "items": len(response.output),
-        "calls": len(response.tool_calls),
-        "input_tokens": usage and usage.input_tokens,
-        "output_tokens": usage and usage.output_tokens,
-    }
+        "id": id, "items": len(response.output), "calls": len(response.tool_calls),
+        "input_tokens": usage and usage.input_tokens, "output_tokens": usage and usage.output_tokens,
+    }  # fmt: skip

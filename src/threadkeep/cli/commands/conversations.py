@@ -17,19 +17,12 @@ if TYPE_CHECKING:
     from threadkeep import Conversation, StoredItem, StoredResponse
 
 CONVERSATIONS: Final = (
-    Column("id", no_wrap=True),
-    Column("last_activity", "last_activity_at", is_time=True, no_wrap=True, drop_order=6),
-    Column("status", drop_order=3),
-    Column("user", "user_id", drop_order=4),
-    Column("model", drop_order=2),
-    Column("title", drop_order=5),
-    Column("labels", drop_order=1),
-)
+    Column("id", no_wrap=True), Column("last_activity", "last_activity_at", is_time=True, no_wrap=True, drop_order=6),
+    Column("status", drop_order=3), Column("user", "user_id", drop_order=4), Column("model", drop_order=2),
+    Column("title", drop_order=5), Column("labels", drop_order=1),
+)  # fmt: skip
 BRANCHES: Final = (
-    Column("number", is_number=True),
-    Column("parent", is_number=True),
-    Column("fork_position", is_number=True),
-    Column("head", is_number=True),
+    *(Column(name, is_number=True) for name in ("number", "parent", "fork_position", "head")),
     Column("active"),
     Column("created_at", is_time=True, no_wrap=True, drop_order=1),
 )
@@ -90,19 +83,13 @@ def show(target: Target, *, id: ConversationId, branch: options.Branch = None, u
     with target.store(user=user) as store:
         conversation = store.get_conversation(id, branch=branch)
         if target.is_json:
-            print_json(
-                {
-                    **record_of(conversation),
-                    "branch": conversation.branch,
-                    "settings": conversation.settings,
-                    "tools": conversation.tools,
-                    "items": [
-                        record(stored, "position", "branch", "turn", "id", "author_id", "created_at")
-                        | {"item": stored.item.to_dict()}
-                        for stored in iterate(conversation.items)
-                    ],
-                }
-            )
+            items = [
+                record(stored, "position", "branch", "turn", "id", "author_id", "created_at")
+                | {"item": stored.item.to_dict()}
+                for stored in iterate(conversation.items)
+            ]
+            settings = record(conversation, "branch", "settings", "tools")
+            print_json(record_of(conversation) | settings | {"items": items})
         else:
             _print_head(conversation)
             print_items(conversation)

@@ -168,6 +168,5 @@ def _json_document(text: bytes, name: str) -> Any:
     try:
         return loads(text)
     except ValueError as error:
-        raise CannotParse(
-            f"{name} is not JSON: {error}. It must be one JSON document, or one session per line."
-        ) from error
+        problem = f"{name} is not JSON: {error}. It must be one JSON document, or one session per line."
+        raise CannotParse(problem) from error

@@ -140,13 +140,9 @@ def _json_object(text: str) -> dict[str, Any]:
 def record_of(rendered: Rendered, format: str) -> dict[str, Any]:
     """Return a request with its report, as JSON."""
     return {
-        "format": format,
-        "payload": rendered.payload,
-        "losses": [asdict(loss) for loss in rendered.losses],
-        "repairs": [asdict(repair) for repair in rendered.repairs],
-        "stable": rendered.stable,
-        "head": rendered.head,
-    }
+        "format": format, "payload": rendered.payload, "losses": [asdict(loss) for loss in rendered.losses],
+        "repairs": [asdict(repair) for repair in rendered.repairs], "stable": rendered.stable, "head": rendered.head,
+    }  # fmt: skip
 
 
 def report_lines(rendered: Rendered) -> list[str]:

@@ -17,16 +17,9 @@ from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, 
 from threadkeep.cli.target import Target
 
 COLUMNS: Final = (
-    Column("conversation", "conversation_id"),
-    Column("position"),
-    Column("branch"),
-    Column("type"),
-    Column("role"),
-    Column("created", "created_at"),
-    Column("user", "user_id"),
-    Column("title"),
-    Column("snippet"),
-)
+    Column("conversation", "conversation_id"), Column("position"), Column("branch"), Column("type"), Column("role"),
+    Column("created", "created_at"), Column("user", "user_id"), Column("title"), Column("snippet"),
+)  # fmt: skip
 
 Words = Annotated[
     list[str], Argument(metavar="TEXT…", help='Words, "a phrase", prefix*, -excluded.', show_default=False)
@@ -56,19 +49,12 @@ def search(
 
     Results contain all of the words; best matches come first. Put `--` before words that begin with a minus.
     """
+    filters: dict[str, Any] = {
+        "user_id": user, "labels": options.labels_of(label), "status": options.status_of(status),
+        "conversation_id": conversation, "type": type, "role": role, **options.bounds_of(since, until),
+    }  # fmt: skip
     with target.store() as store:
-        page = store.search(
-            " ".join(words),
-            user_id=user,
-            labels=options.labels_of(label),
-            status=options.status_of(status),
-            conversation_id=conversation,
-            type=type,
-            role=role,
-            limit=limit,
-            after=after,
-            **options.bounds_of(since, until),
-        )
+        page = store.search(" ".join(words), limit=limit, after=after, **filters)
     draw = _print_results if is_terminal() else print_table
     records = [asdict(result) | {"created_at": iso(result.created_at)} for result in page]
     target.report_list("results", records, COLUMNS, draw=draw, empty="nothing found", next=page.next)

@@ -42,12 +42,7 @@ Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Write a plo
 FigureName = Annotated[
     Text, Option("--figure", metavar="FIGURE", help="The figure shown by bars and plots, such as total_tokens.")
 ]
-TOOLS: Final = (
-    Column("name"),
-    Column("calls", is_number=True),
-    Column("unanswered", is_number=True),
-    Column("failed", is_number=True),
-)
+TOOLS: Final = (Column("name"), *(Column(name, is_number=True) for name in ("calls", "unanswered", "failed")))
 
 
 @on_target()

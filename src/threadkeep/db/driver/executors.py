@@ -42,7 +42,7 @@ def executor_for(connection: Connection) -> _CoreExecutor | _CursorExecutor | _A
     if dialect.driver not in PSYCOPG:
         return _DRIVER
     driver_connection: Any = connection.connection.driver_connection
-    if driver_connection.cursor_factory not in _default_cursor_factories():
+    if driver_connection.cursor_factory not in (_psycopg().Cursor, _psycopg().AsyncCursor):
         return _CORE
     return _ASYNC_PSYCOPG if dialect.is_async else _PSYCOPG
 
@@ -125,23 +125,6 @@ class _AsyncPsycopgExecutor:
         return _call(connection, text, arguments, partial(adapted.run_async, run))
 
 
-def _psycopg_cursor(connection: Connection) -> Any:
-    return _psycopg().RawCursor(connection.connection.dbapi_connection)
-
-
-_CORE: Final = _CoreExecutor()
-_DRIVER: Final = _CursorExecutor(lambda connection: connection.connection.cursor())
-_PSYCOPG: Final = _CursorExecutor(_psycopg_cursor, NUMBERED)
-_ASYNC_PSYCOPG: Final = _AsyncPsycopgExecutor()
-
-
-def _configure(cursor: Any, rows: RowFormat) -> None:
-    if rows.binary:
-        cursor.format = _psycopg().pq.Format.BINARY
-    if rows.text_as_bytes:
-        cursor.adapters.register_loader("text", _bytes_loader())
-
-
 @cache
 def _psycopg() -> Any:
     import psycopg  # noqa: PLC0415 - an optional driver
@@ -149,16 +132,17 @@ def _psycopg() -> Any:
     return psycopg
 
 
-@cache
-def _default_cursor_factories() -> frozenset[type]:
-    return frozenset({_psycopg().Cursor, _psycopg().AsyncCursor})
+_CORE: Final = _CoreExecutor()
+_DRIVER: Final = _CursorExecutor(lambda connection: connection.connection.cursor())
+_PSYCOPG: Final = _CursorExecutor(lambda it: _psycopg().RawCursor(it.connection.dbapi_connection), NUMBERED)
+_ASYNC_PSYCOPG: Final = _AsyncPsycopgExecutor()
 
 
-@cache
-def _bytes_loader() -> Any:
-    from psycopg.types.string import ByteaBinaryLoader  # noqa: PLC0415 - as above
-
-    return ByteaBinaryLoader
+def _configure(cursor: Any, rows: RowFormat) -> None:
+    if rows.binary:
+        cursor.format = _psycopg().pq.Format.BINARY
+    if rows.text_as_bytes:
+        cursor.adapters.register_loader("text", _psycopg().types.string.ByteaBinaryLoader)
 
 
 def _call(connection: Connection, text: str, arguments: Any, call: Callable[[], T]) -> T:

@@ -73,14 +73,6 @@ def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
         and_(answer.branch == branch, answer.to_position > after, answer.to_position <= upto)
         for branch, after, upto in ranges
     ]
-    return (
-        select(answer.number, used.input_tokens, used.cached_tokens)
-        .select_from(joined)
-        .where(
-            *of_conversation(responses, format="format"),
-            used.input_tokens.is_not(None),
-            or_(false(), *here),
-        )
-        .order_by(answer.number.desc())
-        .limit(1)
-    )
+    where = [*of_conversation(responses, format="format"), used.input_tokens.is_not(None), or_(false(), *here)]
+    found = select(answer.number, used.input_tokens, used.cached_tokens).select_from(joined).where(*where)
+    return found.order_by(answer.number.desc()).limit(1)

@@ -17,22 +17,16 @@ ARCHIVED: Final = "archived"
 DELETED: Final = "deleted"
 
 # What a handle reads of its conversation.
-CONVERSATION_COLUMNS: Final = tuple(
-    conversations.c[name]
-    for name in (
-        "id", "public_id", "external_id", "user_id", "title", "labels", "status", "config_hash", "tool_set_hash",
-        "active_branch", "next_position", "next_response", "next_branch", "head_position", "revision", "created_at",
-        "last_activity_at",
-    )
-)  # fmt: skip
+CONVERSATION_COLUMNS: Final = tuple(conversations.c[
+    "id", "public_id", "external_id", "user_id", "title", "labels", "status", "config_hash", "tool_set_hash",
+    "active_branch", "next_position", "next_response", "next_branch", "head_position", "revision", "created_at",
+    "last_activity_at",
+])  # fmt: skip
 
 # What an append needs to know of it after the reservation.
-COUNTER_COLUMNS: Final = tuple(
-    conversations.c[name]
-    for name in (
-        "next_position", "next_response", "next_branch", "revision", "user_id", "config_hash", "tool_set_hash",
-    )
-)  # fmt: skip
+COUNTER_COLUMNS: Final = tuple(conversations.c[
+    "next_position", "next_response", "next_branch", "revision", "user_id", "config_hash", "tool_set_hash",
+])  # fmt: skip
 
 # The first position that the search index lacks, also for a new title.
 _SEARCH_FROM: Final = sa.func.coalesce(conversations.c.search_from, conversations.c.next_position)

@@ -55,15 +55,9 @@ def history_after(dialect: str, *, scoped: bool, latest: bool = False) -> Statem
     One statement sees one state of the database: no item is missed below the next position. `latest`: see `_latest`.
     """
     table = conversations.c
-    joined = conversations.outerjoin(
-        items,
-        and_(
-            items.c.tenant_id == table.tenant_id,
-            items.c.conversation_id == table.id,
-            items.c.branch == bindparam("branch"),
-            items.c.position > bindparam("after"),
-        ),
-    )
+    of_it = and_(items.c.tenant_id == table.tenant_id, items.c.conversation_id == table.id)
+    on_branch = and_(of_it, items.c.branch == bindparam("branch"), items.c.position > bindparam("after"))
+    joined = conversations.outerjoin(items, on_branch)
     columns = [*_entry_columns(dialect), table.revision, table.next_position]
     statement = select(*columns).select_from(joined).where(*itself(scoped=scoped)).order_by(items.c.position)
     return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)

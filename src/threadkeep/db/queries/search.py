@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -211,21 +211,15 @@ def _side_by_side(terms: Sequence[Term]) -> list[ColumnElement[bool]]:
 
 
 _BY_LENGTH: Final = 1  # ts_rank divides by 1 + the logarithm of the number of words
-_MATCHES: Final[Mapping[str, Callable[[Sequence[Term]], Match]]] = {
-    "sqlite": _fts5_match,
-    "postgresql": _tsvector_match,
-}
+_MATCHES: Final = {"sqlite": _fts5_match, "postgresql": _tsvector_match}
 
 
 def _filters(tenant: int, query: SearchQuery) -> list[ColumnElement[bool]]:
     documents, talks = search_documents.c, conversations.c
     wanted: list[tuple[Any, Any]] = [
-        (talks.user_id, query.user),
-        (talks.status, query.status),
-        (talks.public_id, query.conversation),
-        (documents.type, query.type),
-        (documents.role, query.role),
-    ]
+        (talks.user_id, query.user), (talks.status, query.status), (talks.public_id, query.conversation),
+        (documents.type, query.type), (documents.role, query.role),
+    ]  # fmt: skip
     where: list[ColumnElement[bool]] = [column == value for column, value in wanted if value is not None]
     if query.since is not None:
         where.append(documents.created_at >= query.since)
@@ -238,13 +232,8 @@ def _filters(tenant: int, query: SearchQuery) -> list[ColumnElement[bool]]:
 def unindexed_conversations() -> Select[Any]:
     """Conversations that are not indexed to their ends, locked; those that others have locked are skipped."""
     talks = conversations.c
-    return (
-        select(talks.id, talks.title, talks.created_at, talks.search_from)
-        .where(*_is_unindexed())
-        .order_by(talks.search_from, talks.id)
-        .limit(bindparam("limit"))
-        .with_for_update(skip_locked=True)
-    )
+    found = select(talks.id, talks.title, talks.created_at, talks.search_from).where(*_is_unindexed())
+    return found.order_by(talks.search_from, talks.id).limit(bindparam("limit")).with_for_update(skip_locked=True)
 
 
 @cache
@@ -288,11 +277,8 @@ def existing_documents() -> Select[Any]:
     talks, documents = conversations.c, search_documents.c
     joined = conversations.join(search_documents, _belongs_to_conversation(search_documents))
     is_new = sa.or_(documents.position == TITLE_POSITION, documents.position >= talks.search_from)
-    return (
-        select(documents.conversation_id, documents.position, documents.id, documents.text)
-        .select_from(joined)
-        .where(*_among_keys(), is_new)
-    )
+    columns = (documents.conversation_id, documents.position, documents.id, documents.text)
+    return select(*columns).select_from(joined).where(*_among_keys(), is_new)
 
 
 @cache

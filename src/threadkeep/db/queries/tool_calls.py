@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, func, literal_column, or_, select
+from sqlalchemy import Integer, Select, and_, bindparam, case, func, literal_column, or_, select
 
 from threadkeep.db.queries.conversations import visible
 from threadkeep.db.tables import conversations, items
@@ -23,7 +23,8 @@ def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user:
     same branch, to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are used.
     """
     calls = _calls(since=since)
-    is_answered = and_(calls.c.next_output.is_not(None), _comes_first(calls))
+    comes_first = or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
+    is_answered = and_(calls.c.next_output.is_not(None), comes_first)
     # `next_output` is twice the position, and one more for an output that failed
     has_failed = and_(is_answered, calls.c.next_output % 2 == 1)
     conditions = [
@@ -36,23 +37,15 @@ def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user:
         conditions.append(calls.c.created_at < bindparam("until"))
     if of_user:
         conditions.append(conversations.c.user_id == bindparam("user_id"))
-    statement: Select[Any] = (
-        select(
-            calls.c.name,
-            func.count().label("calls"),
-            func.count(case((is_answered, None), else_=1)).label("unanswered"),
-            func.count(case((has_failed, 1))).label("failed"),
-        )
-        .where(*conditions)
-        .group_by(calls.c.name)
+    figures = (
+        func.count().label("calls"),
+        func.count(case((is_answered, None), else_=1)).label("unanswered"),
+        func.count(case((has_failed, 1))).label("failed"),
     )
+    statement: Select[Any] = select(calls.c.name, *figures).where(*conditions).group_by(calls.c.name)
     name = calls.c.name.collate("C") if dialect == "postgresql" else calls.c.name
     statement = statement.order_by(literal_column("calls").desc(), calls.c.name.is_(None), name)
     return statement.limit(bindparam("limit", type_=Integer)) if limited else statement
-
-
-def _comes_first(calls: Any) -> ColumnElement[bool]:
-    return or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
 
 
 def _calls(*, since: bool) -> Any:
@@ -62,20 +55,12 @@ def _calls(*, since: bool) -> Any:
     output = 2 * columns.position + case((columns.status.in_(FAILURES), 1), else_=0)
     same = [columns.conversation_id, columns.call_hash]
     ahead: dict[str, Any] = {"order_by": columns.position, "rows": (1, None)}
-    statement = select(
-        columns.conversation_id,
-        columns.type,
-        columns.name,
-        columns.created_at,
-        func.min(case((~is_call, output))).over(partition_by=same, **ahead).label("next_output"),
-        func.min(case((is_call, columns.position)))
-        .over(partition_by=[*same, columns.branch], **ahead)
-        .label("next_call"),
-    ).where(
-        columns.tenant_id == bindparam("tenant"),
-        columns.call_hash.is_not(None),
-        columns.type.in_([*CALLS, *OUTPUTS]),
-    )
+    next_output = func.min(case((~is_call, output))).over(partition_by=same, **ahead)
+    next_call = func.min(case((is_call, columns.position))).over(partition_by=[*same, columns.branch], **ahead)
+    where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None)]
+    where.append(columns.type.in_([*CALLS, *OUTPUTS]))
     if since:  # outputs come after their calls
-        statement = statement.where(columns.created_at >= bindparam("since"))
-    return statement.subquery("calls")
+        where.append(columns.created_at >= bindparam("since"))
+    chosen = (columns.conversation_id, columns.type, columns.name, columns.created_at)
+    figures = (next_output.label("next_output"), next_call.label("next_call"))
+    return select(*chosen, *figures).where(*where).subquery("calls")
