@@ -36,6 +36,7 @@ COERCED = [
     ("top_p", Fraction(1, 2), 0.5),
     ("max_output_tokens", "900", 900),
     ("max_output_tokens", 3.9, 3),
+    ("max_output_tokens", -3.9, -3),
     ("max_output_tokens", "3.9", 3),
     ("max_output_tokens", 2**70, 2**70),
     ("top_logprobs", 0, 0),

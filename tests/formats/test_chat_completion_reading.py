@@ -139,7 +139,7 @@ SAME = {
         user(), assistant(tool_calls=[call("a"), call("a")]), output("a", "1"), output("a", "2"),
     ),
     "odd messages": request(
-        user(), assistant(tool_calls=[{"function": {}}]), assistant({"odd": 7}), assistant("x", tool_calls=[1]),
+        user(), assistant(tool_calls=[{"function": {}}]), assistant(7), assistant("x", tool_calls=[1]),
         {"role": "tool", "content": "no id"}, {"content": "no role"}, {"role": 5}, assistant("x", annotations="y"),
     ),
     "what was unpaired": request(user(), assistant(tool_calls=[call("a")]), user(), output("z")),

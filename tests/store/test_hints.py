@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
@@ -19,8 +19,6 @@ from threadkeep import (
     InvalidOption,
     NotFound,
     SchemaMissing,
-    Session,
-    SessionOptions,
     Store,
     ThreadkeepError,
     UnknownFormat,
@@ -68,10 +66,6 @@ WRONG: dict[str, tuple[Call, str | None, str]] = {
     "no contents": (lambda store, _: store.import_request({"contents": []}, "gemini"), None, NO_TURN),
     "no messages": (lambda store, _: store.import_request({"messages": None}, "converse"), None, NO_TURN),
     "no input": (lambda store, _: store.import_request({"input": None}, "open_responses"), None, NO_TURN),
-    "a number of a request": (
-        lambda store, _: store.import_request({"messages": [{"role": "user", "content": 5}]}, "chat_completion"),
-        None, "text or a list of parts as content.",
-    ),
     "an unknown id": (
         lambda store, _: store.get_conversation("conv_" + "0" * 32), None,
         "Check the id, and that the store has the right database, tenant and user.",
@@ -144,15 +138,6 @@ def test_only_sessions_are_rendered(format_name: FormatName) -> None:
     with pytest.raises(InvalidOption, match="session must be a Session") as raised:
         formats.get_format(format_name).render({"model": "m"})  # type: ignore[arg-type]
     assert "Pass a Session; of a conversation" in (raised.value.hint or "")
-
-
-@pytest.mark.parametrize("name", ["max_output_tokens", "max_tool_calls", "top_logprobs"])
-def test_counts_below_zero_are_refused_as_options_and_kept_in_requests(name: str) -> None:
-    with pytest.raises(InvalidOption, match="must be a number from 0 on, not -1"):
-        Session().update(**cast("SessionOptions", {name: -1}))
-    request = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": -1}
-    session = formats.get_format("chat_completion").parse_request(request)
-    assert session.request_payload("chat_completion") == request
 
 
 def test_a_connection_to_another_database_is_told(tmp_path: Path) -> None:

@@ -68,11 +68,10 @@ def number(name: str, value: object) -> float:
 
 
 def integer(name: str, value: object) -> int:
-    """A whole number, not negative; fractions are truncated."""
-    found = value if isinstance(value, int) and not isinstance(value, bool) else int(number(name, value))
-    if found < 0:
-        raise mismatch(InvalidOption, "a number from 0 on", value, name)
-    return found
+    """A whole number; fractions are truncated."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(number(name, value))
 
 
 def boolean(name: str, value: object) -> bool:

@@ -83,7 +83,7 @@ def _messages(value: Any) -> list[JsonObject]:
     if not isinstance(value, list):
         raise CannotParse(f"The messages are {shortened(value)}, not a list.", hint=SENT_REQUEST)
     for index, message in enumerate(value):
-        if not isinstance(message, dict) or isinstance(message.get("content"), int | float):
+        if not isinstance(message, dict):
             problem = f"messages[{index}] is {shortened(message)}, not a message."
             raise CannotParse(problem, hint="Pass an object with a role, and text or a list of parts as content.")
     return value

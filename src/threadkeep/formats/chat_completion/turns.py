@@ -116,11 +116,8 @@ class Writer(TurnWriter):
         """A message; the assistant's stays open for calls."""
         role, is_own = item.get("role"), entry.origin == NAME
         if role not in ROLES and not is_own:
-            self._context.repair(
-                "role", "role", f"The format has no role {role!r}; the message was sent as the user's."
-            )
-            role = "user"
-        if role == "assistant":
+            self._context.loss("role", "role", f"The format has no role {role!r}; the message was left out.")
+        elif role == "assistant":
             self._assistant(item, entry)
         else:
             mappers = OWN_PARTS if is_own else PARTS[role]  # type: ignore[index]  # one of ROLES

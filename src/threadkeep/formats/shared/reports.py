@@ -35,6 +35,7 @@ LOSSES: Final = {
     "provider_item": "a block that belongs to another format was omitted",
     "reasoning": "reasoning that this provider cannot read was omitted",
     "refusal": "a refusal was omitted",
+    "role": "a message with an unknown role was omitted",
     "status": "the status of a tool output was omitted",
     "tool": "a tool definition that the format does not support was omitted",
     "tool_choice": "a tool choice that the format does not support was omitted",
