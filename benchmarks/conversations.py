@@ -32,6 +32,8 @@ def append_turn(conversation: Conversation, turn: tuple[str, bytes]) -> None:
 
 
 def floor_of(database: Database) -> Floor:
-    """The floor on a database that has one tenant."""
+    """The floor on a database that has one tenant, which its first write has made."""
+    with Store(database.url) as store:
+        store.delete_conversation(store.create_conversation().id)
     driver = database.driver()
     return Floor(driver, driver.read("SELECT id FROM threadkeep_tenants")[0][0], is_sqlite=database.kind == "sqlite")
