@@ -153,7 +153,10 @@ def contents() -> dict[str, Any]:
             columns(*shared, (IDENTIFIER, "type name?"), (TEXT, "definition"), written), "tenant_id hash", to_tenant(),
         ),
         "tool_sets": (columns(*shared, (TEXT, "definitions"), written), "tenant_id hash", to_tenant()),
-        "blobs": (columns(*shared, (BYTES, "content"), written), "tenant_id hash", to_tenant()),
+        "blobs": (
+            columns(*shared, (BYTES, "content?"), (IDENTIFIER, "location? media_type?"), (BIG, "size"), written),
+            "tenant_id hash", to_tenant(),
+        ),
     }  # fmt: skip
 
 
@@ -162,9 +165,10 @@ def conversations() -> dict[str, Any]:
         "conversations": (
             columns(
                 (BIG, "tenant_id id"), (SHORT_HASH, "public_id"), (IDENTIFIER, "external_id? user_id?"),
-                (TEXT, "title? labels?"), (IDENTIFIER, "status"), (HASH, "config_hash tool_set_hash?"),
+                (TEXT, "title? labels? properties?"), (IDENTIFIER, "status"), (HASH, "config_hash tool_set_hash?"),
                 (NUMBER, "active_branch"), (BIG, "next_position"), (NUMBER, "next_response next_branch"),
-                (BIG, "head_position"), (NUMBER, "revision"), (MOMENT, "created_at last_activity_at"),
+                (BIG, "head_position"), (TEXT, "lineage?"), (NUMBER, "revision"),
+                (MOMENT, "created_at last_activity_at"),
                 (NUMBER, "streams?"), (BIG, "search_from?"),
             ),
             "tenant_id id",
@@ -173,6 +177,19 @@ def conversations() -> dict[str, Any]:
         "conversation_labels": (
             columns((BIG, "tenant_id conversation_id"), (IDENTIFIER, "key value")),
             "tenant_id conversation_id key", to_conversation(),
+        ),
+        "conversation_states": (
+            columns(
+                (BIG, "tenant_id conversation_id"), (IDENTIFIER, "name"), (NUMBER, "version"), (TEXT, "value"),
+                (MOMENT, "updated_at"),
+            ),
+            "tenant_id conversation_id name", to_conversation(),
+        ),
+        "conversation_reads": (
+            columns(
+                (BIG, "tenant_id conversation_id"), (IDENTIFIER, "user_id"), (BIG, "position"), (MOMENT, "seen_at")
+            ),
+            "tenant_id conversation_id user_id", to_conversation(),
         ),
         "branches": (
             columns(
@@ -194,14 +211,18 @@ def conversations() -> dict[str, Any]:
 
 def items() -> dict[str, Any]:
     words = TEXT.with_variant(postgresql.TSVECTOR(), "postgresql")
-    item = refers("items", tenant_id="tenant_id", conversation_id="conversation_id", position="position")
+    place = (BIG, "tenant_id conversation_id position")
+
+    def to_item() -> sa.ForeignKeyConstraint:
+        return refers("items", tenant_id="tenant_id", conversation_id="conversation_id", position="position")
+
     blob = refers("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash")
     return {
         "items": (
             columns(
                 (BIG, "tenant_id conversation_id position"), (NUMBER, "branch"), (BIG, "turn? seen?"),
                 (TEXT, "item_id?"), (SHORT_HASH, "item_hash?"), (TEXT, "call_id?"), (SHORT_HASH, "call_hash?"),
-                (IDENTIFIER, "type role? status? name? author_id? origin? model?"), (TEXT, "payload? rest?"),
+                (IDENTIFIER, "type role? status? name? author_id? origin? model?"), (TEXT, "payload? rest? given?"),
                 (SMALL, "codec"), (MOMENT, "created_at"),
             ),
             "tenant_id conversation_id position", to_conversation(),
@@ -211,7 +232,22 @@ def items() -> dict[str, Any]:
                 (BIG, "tenant_id conversation_id position"), (SMALL, "part ordinal"), (BIG, "splice_at"),
                 (HASH, "hash"),
             ),
-            "tenant_id conversation_id position part ordinal", item, blob,
+            "tenant_id conversation_id position part ordinal", to_item(), blob,
+        ),
+        "item_labels": (
+            columns(place, (IDENTIFIER, "key value")), "tenant_id conversation_id position key", to_item(),
+        ),
+        "item_feedback": (
+            columns(
+                place, (IDENTIFIER, "user_id"), (NUMBER, "rating?"), (TEXT, "comment?"), (MOMENT, "updated_at")
+            ),
+            "tenant_id conversation_id position user_id", to_item(),
+        ),
+        "approvals": (
+            columns(
+                place, (IDENTIFIER, "decision"), (TEXT, "reason?"), (IDENTIFIER, "decided_by?"), (MOMENT, "created_at")
+            ),
+            "tenant_id conversation_id position", to_item(),
         ),
         "search_documents": (
             columns(
@@ -231,11 +267,11 @@ def responses() -> dict[str, Any]:
         "responses": (
             columns(
                 (BIG, "tenant_id conversation_id"), (NUMBER, "number"), (TEXT, "provider_response_id?"),
-                (NUMBER, "branch"), (BIG, "input_to from_position to_position"), (TEXT, "view?"),
-                (HASH, "config_hash tool_set_hash?"), (IDENTIFIER, "format"), (TEXT, "model?"),
+                (SHORT_HASH, "response_hash?"), (NUMBER, "branch"), (BIG, "input_to from_position to_position"),
+                (TEXT, "view?"), (HASH, "config_hash tool_set_hash?"), (IDENTIFIER, "format"), (TEXT, "model?"),
                 (IDENTIFIER, "status?"), (TEXT, "finish_reason? incomplete_details? error? provider_data?"),
                 (MOMENT, "created_at completed_at? lease_until?"), (SHORT_HASH, "lease_token?"),
-                (NUMBER, "open_branch?"),
+                (NUMBER, "open_branch?"), (MOMENT, "cancel_requested_at?"),
             ),
             "tenant_id conversation_id number", to_conversation(), *to_options(),
         ),
@@ -258,6 +294,13 @@ def responses() -> dict[str, Any]:
                 (MOMENT, "created_at"),
             ),
             "tenant_id conversation_id key", to_tenant(),
+        ),
+        "changes": (
+            columns(
+                (BIG, "tenant_id id conversation_id"), (SHORT_HASH, "public_id"), (IDENTIFIER, "kind"),
+                (NUMBER, "branch?"), (BIG, "from_position? to_position? transaction_id?"), (MOMENT, "created_at"),
+            ),
+            "tenant_id id",
         ),
     }  # fmt: skip
 
@@ -303,11 +346,16 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     yield "conversations", "user_activity", ["tenant_id", "user_id", *activity], {}
     yield "conversations", "search", ["tenant_id", "search_from", "id"], where("search_from IS NOT NULL")
     yield "conversation_labels", "value", ["tenant_id", "key", "value", "conversation_id"], {}
+    yield "conversation_reads", "user_id", ["tenant_id", "user_id"], {}
     yield "context_caches", "conversation_id", ["tenant_id", "conversation_id"], {}
     yield "items", "call", ["tenant_id", "call_hash"], where("call_hash IS NOT NULL")
     yield "items", "item", ["tenant_id", "item_hash"], where("item_hash IS NOT NULL")
     yield "item_blobs", "hash", ["tenant_id", "hash"], {}
+    yield "item_labels", "value", ["tenant_id", "key", "value", "conversation_id", "position"], {}
+    yield "item_feedback", "user_id", ["tenant_id", "user_id"], {}
+    yield "approvals", "decided_by", ["tenant_id", "decided_by"], {}
     yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], {"unique": True}
+    yield "responses", "response", ["tenant_id", "response_hash"], where("response_hash IS NOT NULL")
     full_text = {"postgresql_using": "gin", "mysql_prefix": "FULLTEXT", "mariadb_prefix": "FULLTEXT"}
     # on SQLite the full text is in a table of its own, and this index is empty
     yield "search_documents", "words", ["words"], full_text | {"sqlite_where": sa.text("0")}

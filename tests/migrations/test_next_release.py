@@ -18,6 +18,12 @@ from threadkeep.db.schema import HEAD, REVISIONS
 from threadkeep.db.tables import METADATA
 
 NEXT = "v0_1_1_a"
+UNFILLED = {
+    f"threadkeep_{name}"
+    for name in (
+        "conversation_states", "conversation_reads", "item_labels", "item_feedback", "approvals", "changes",
+    )
+}  # fmt: skip
 ITEMS = "threadkeep_items"
 
 ADD_COLUMN = """
@@ -58,7 +64,7 @@ def test_a_filled_database_is_upgraded(
 ) -> None:
     """No row is lost, also where SQLite copies a table and drops the old one; the requests are the same bytes."""
     before, rendered = counts(engine), bodies(empty_database.url, filled)
-    assert all(before.values())
+    assert {name for name, count in before.items() if not count} == UNFILLED
     released(ADD_COLUMN, DROP_COLUMN)
     with pytest.raises(SchemaOutOfDate):
         Store(empty_database.url)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Table, text
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, MetaData, Table, text
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
 Kind = TypeEngine[Any] | type[TypeEngine[Any]]
@@ -26,6 +27,13 @@ NAMING: Final[dict[str, Any]] = {
     "uq": "%(table_name)s_%(constraint_name)s_key",
     "ix": "%(table_name)s_%(constraint_name)s_idx",
 }
+
+METADATA: Final = MetaData(naming_convention=NAMING)
+
+
+def table(name: str, *parts: SchemaItem) -> Table:
+    """A table of what belongs to a tenant: its other columns, then its constraints and indexes."""
+    return Table(PREFIX + name, METADATA, key("tenant_id"), *parts)
 
 
 def key(name: str, kind: Kind = BigInteger) -> Column[Any]:

@@ -111,6 +111,7 @@ def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | 
         "model": fitting(model),
         "payload": payload and payload.decode(),
         "rest": rest and rest.decode(),
+        "given": None,
         "codec": entry.codec,
     }
     if not media:
@@ -257,7 +258,8 @@ def insert_item_rows(
     for row, record in zip(rows, records, strict=True):
         for piece in record.media:
             contents[piece.hash] = {
-                "tenant_id": row["tenant_id"], "hash": piece.hash, "content": piece.content, "created_at": now,
+                "tenant_id": row["tenant_id"], "hash": piece.hash, "content": piece.content,
+                "size": len(piece.content), "created_at": now,
             }  # fmt: skip
             links.append(
                 {

@@ -1,0 +1,121 @@
+"""Items, the media that was taken out of them, and their text for the search."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Index, Integer, SmallInteger, Table, UniqueConstraint, text
+from sqlalchemy.schema import SchemaItem
+
+from threadkeep.db.base import column, key, optional, partial_index, references, table, to_conversation
+from threadkeep.db.types import BigBinary, BigText, EscapedText, Hash, Identifier, UtcDateTime, Words
+
+# One item: the JSON text that Open Responses sends, and columns for SQL users.
+items: Final = table(
+    "items",
+    key("conversation_id"),
+    key("position"),  # place in the conversation, from 0; the order of items, never a clock
+    column("branch", Integer),
+    optional("turn", BigInteger),  # first position of the wire message or response it came in
+    optional("seen", BigInteger),  # on output of a response: last position that its request showed
+    optional("item_id", EscapedText),
+    optional("item_hash", Hash(16)),
+    optional("call_id", EscapedText),
+    optional("call_hash", Hash(16)),
+    column("type", Identifier),
+    optional("role", Identifier),
+    optional("status", Identifier),
+    optional("name", Identifier),
+    optional("author_id", Identifier),
+    optional("origin", Identifier),  # the wire format it came in
+    optional("model", Identifier),  # the model that produced it
+    optional("payload", BigText),
+    optional("rest", BigText),
+    optional("given", BigText),  # JSON overlay: what the application gave, where it is not what is read back
+    column("codec", SmallInteger),
+    column("created_at", UtcDateTime),
+    to_conversation(),
+    partial_index("call", "call_hash IS NOT NULL", "tenant_id", "call_hash"),
+    partial_index("item", "item_hash IS NOT NULL", "tenant_id", "item_hash"),
+)
+
+# Base64 media of a conversation's items, decoded, once per content.
+blobs: Final = table(
+    "blobs",
+    key("hash", Hash(32)),
+    optional("content", BigBinary),  # NULL when it is kept elsewhere
+    optional("location", Identifier),  # the name under which it is kept elsewhere
+    optional("media_type", Identifier),  # as the first item said that has it
+    column("size", BigInteger),  # in bytes
+    column("created_at", UtcDateTime),
+    references("tenants", tenant_id="id"),
+)
+
+# Where in an item's text a blob belongs, in bytes from the start of the text as stored.
+item_blobs: Final = table(
+    "item_blobs",
+    key("conversation_id"),
+    key("position"),
+    key("part", SmallInteger),  # 0: payload, 1: rest
+    key("ordinal", SmallInteger),  # two may share an offset
+    column("splice_at", BigInteger),
+    column("hash", Hash(32)),
+    references("items", tenant_id="tenant_id", conversation_id="conversation_id", position="position"),
+    references("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash"),
+    Index("hash", "tenant_id", "hash"),
+)
+
+
+def _of_item(name: str, *parts: SchemaItem) -> Table:
+    """A table of what belongs to an item and goes with it."""
+    to_item = references("items", tenant_id="tenant_id", conversation_id="conversation_id", position="position")
+    return table(name, key("conversation_id"), key("position"), *parts, to_item)
+
+
+# The application's own labels of an item; never sent to a provider.
+item_labels: Final = _of_item(
+    "item_labels",
+    key("key", Identifier),
+    column("value", Identifier),
+    Index("value", "tenant_id", "key", "value", "conversation_id", "position"),
+)
+
+# What a user thinks of an item.
+item_feedback: Final = _of_item(
+    "item_feedback",
+    key("user_id", Identifier),  # '' for nobody in particular
+    optional("rating", Integer),
+    optional("comment", BigText),
+    column("updated_at", UtcDateTime),
+    Index("user_id", "tenant_id", "user_id"),
+)
+
+# Whether a function call may run.
+approvals: Final = _of_item(
+    "approvals",
+    column("decision", Identifier),  # approved or denied
+    optional("reason", BigText),
+    optional("decided_by", Identifier),
+    column("created_at", UtcDateTime),
+    Index("decided_by", "tenant_id", "decided_by"),
+)
+
+_FULLTEXT: Final[dict[str, Any]] = {"mysql_prefix": "FULLTEXT", "mariadb_prefix": "FULLTEXT"}
+
+# The text of an item, or a conversation's title at position -1.
+search_documents: Final = table(
+    "search_documents",
+    key("id"),
+    column("conversation_id", BigInteger),
+    column("position", BigInteger),
+    column("branch", Integer),
+    column("type", Identifier),
+    optional("role", Identifier),
+    column("created_at", UtcDateTime),  # of the item
+    column("text", BigText),
+    optional("words", Words),  # SQLite: only where they are not those of the text
+    to_conversation(),
+    UniqueConstraint("tenant_id", "conversation_id", "position", name="position"),
+    # GIN or FULLTEXT; SQLite has a table of its own instead, and this index is empty there
+    Index("words", "words", postgresql_using="gin", sqlite_where=text("0"), **_FULLTEXT),
+)
