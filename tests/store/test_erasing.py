@@ -103,7 +103,7 @@ def dump(engine: Engine) -> str:
 # of the ledger what makes its figures. Whoever adds a column of text plants something in it, or says here why not.
 WITHOUT_TEXT = {
     "tenants": {"name"},
-    "blobs": {"content"},
+    "blobs": {"content", "location", "media_type"},
     "branches": {"lineage"},
     "context_caches": {"model"},
     "conversations": {"status"},

@@ -29,6 +29,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_cache import DEFAULT_BYTES
+from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.store import Store
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
 from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
@@ -131,6 +132,7 @@ class AsyncStore:
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
+        blobs: BlobStore | None = None,
     ) -> None:
         self._run: Runner = run_in_greenlet
         if is_sqlite(url):
@@ -142,7 +144,7 @@ class AsyncStore:
             engine = async_engine_for(url).sync_engine
         self._sync = object.__new__(Store)
         is_owned = not isinstance(url, Engine | AsyncEngine)
-        self._sync._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search)
+        self._sync._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search, blobs=blobs)
         self._root = self
 
     async def __aenter__(self) -> Self:
@@ -164,6 +166,7 @@ class AsyncStore:
     save_many = awaited(Store.save_many)
     get_conversation = awaited_face(Store.get_conversation)
     list_conversations = awaited_face(Store.list_conversations)
+    media = awaited(Store.media)
     copy_conversation = awaited_face(Store.copy_conversation)
     delete_conversation = awaited(Store.delete_conversation)
     purge_deleted = awaited(Store.purge_deleted)

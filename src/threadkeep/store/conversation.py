@@ -305,25 +305,28 @@ class Conversation(ConversationAttributes):
         after: int | str | None = None,
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
+        media: Literal["inline", "reference"] = "inline",
     ) -> Page[StoredItem]:
         """Return a page of this branch's items: those after or before a position (exclusive), oldest or newest first.
+
+        With `media="reference"`, media of 8 KiB or more are not read: `Store.media` returns them by their references.
 
         Raises:
             InvalidOption: an argument cannot be used.
         """
-        return _items.list_items(self._handle, before, after, limit, order)
+        return _items.list_items(self._handle, before, after, limit, order, media)
 
-    def get_item(self, position: int) -> StoredItem:
-        """Return the item at a position of this branch.
+    def get_item(self, position: int, *, media: Literal["inline", "reference"] = "inline") -> StoredItem:
+        """Return the item at a position of this branch. `media` as for `items`.
 
         Raises:
             NotFound: there is no item at that position.
         """
-        return _items.get_item(self._handle, position)
+        return _items.get_item(self._handle, position, media)
 
-    def transcript(self) -> list[StoredItem]:
-        """Return all items of this branch, in order."""
-        return _items.list_all_items(self._handle)
+    def transcript(self, *, media: Literal["inline", "reference"] = "inline") -> list[StoredItem]:
+        """Return all items of this branch, in order. `media` as for `items`."""
+        return _items.list_all_items(self._handle, media)
 
     def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
         """Return a page of the responses on all branches, oldest first."""

@@ -18,6 +18,7 @@ from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversations import open_conversation
 from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, read_entries
 from threadkeep.store.lineage import ConversationState, Lineage
+from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.refs import BranchRef
 
 SERVER_STATE: Final = ("previous_response_id", "conversation")
@@ -43,10 +44,12 @@ def read_history(
     since: int,
     *,
     is_latest: bool = False,
+    media: MediaForm = "inline",
 ) -> HistoryPage:
     """Read what is new in a conversation, with one statement as long as its options are unchanged.
 
-    `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
+    `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before. `media`: in
+    which form the items contain their media.
     """
     statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
     rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))
@@ -56,11 +59,12 @@ def read_history(
     if revision != conversation.row.revision:
         conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
         if since:  # a change may concern what was read before
-            return read_history(connection, ref, configs, conversation, 0, is_latest=is_latest)
-    entries = decode_entries(connection, ref, () if rows[0][0] is None else rows, is_latest=is_latest)
+            return read_history(connection, ref, configs, conversation, 0, is_latest=is_latest, media=media)
+    rows = () if rows[0][0] is None else rows
+    entries = decode_entries(connection, ref, rows, is_latest=is_latest, media=media)
     if not since and (parts := conversation.lineage.parts):  # what it shares with those that it was forked from
         inherited = conversation.lineage.ranges(ref.branch, -1, parts[-1][1])
-        entries = [*read_entries(connection, ref, inherited, is_latest=is_latest), *entries]
+        entries = [*read_entries(connection, ref, inherited, is_latest=is_latest, media=media), *entries]
     state = None
     if any(map(conversation.settings.get, SERVER_STATE)):
         lineage = Lineage(conversation.lineage.parts, next_position - 1)

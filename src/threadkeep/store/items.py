@@ -21,6 +21,8 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_rows import ENTRY_WIDTH, ItemRecord, author_of, decode_entries, encode_item, insert_items
 from threadkeep.store.lineage import get_lineage, get_row, position_not_found
+from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.validation import MAX_POSITION, cursor_position, identifier, one_of, page_size, whole_number
@@ -145,7 +147,7 @@ def _append(
         reservation = reserve_once(connection, ref, check, now, counts, key, AppendResult.of_outcome)
         return new.insert(connection, ref, reservation, key, now)
 
-    result = handle.transactions.write(write, is_repeatable=key is not None)
+    result = write_items(handle.transactions, ref.scope, new.records, write, is_repeatable=key is not None)
     new.take_in(handle, result)
     return new.stored(ref, result, author_id)
 
@@ -161,33 +163,42 @@ class ItemWindow:
     before: int | None = None
     limit: int | None = 100  # None: all of them
     is_descending: bool = False
+    media: MediaForm = "inline"
 
 
 def list_items(
-    handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str
+    handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str, media: MediaForm
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
     is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
-    window = ItemWindow(cursor_position(after), cursor_position(before, "before"), size + 1, is_descending)
+    positions = cursor_position(after), cursor_position(before, "before")
+    window = ItemWindow(*positions, size + 1, is_descending, media_form(media))
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
     items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
     return Page.of(items, size, lambda item: str(item.position))
 
 
-def list_all_items(handle: Handle) -> list[StoredItem]:
+def list_all_items(handle: Handle, media: MediaForm) -> list[StoredItem]:
     """All items of the branch, in order."""
-    return handle.transactions.read(lambda connection: read_items(connection, handle.ref, ItemWindow(limit=None)))
+    window = ItemWindow(limit=None, media=media_form(media))
+    return handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
 
 
-def get_item(handle: Handle, position: int) -> StoredItem:
+def media_form(media: object) -> MediaForm:
+    """How items are to contain their media: as they are, or as references."""
+    form: MediaForm = "reference" if one_of("media", media, ("inline", "reference")) == "reference" else "inline"
+    return form
+
+
+def get_item(handle: Handle, position: int, media: MediaForm) -> StoredItem:
     """The item at a position of the branch."""
-    ref, wanted = handle.ref, whole_number("position", position, MAX_POSITION)
+    ref, wanted, form = handle.ref, whole_number("position", position, MAX_POSITION), media_form(media)
 
     def read(connection: Connection) -> StoredItem:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
         rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=wanted))
-        items = _stored_items(connection, ref, rows)
+        items = _stored_items(connection, ref, rows, form)
         if not items or not lineage.includes(ref.branch, wanted, items[0].branch):
             raise position_not_found(ref, wanted, lineage.head)
         return items[0]
@@ -208,7 +219,7 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
             break
         limit = ALL if window.limit is None else window.limit - len(rows)
         rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
-    return _stored_items(connection, ref, rows)
+    return _stored_items(connection, ref, rows, window.media)
 
 
 def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) -> list[StoredItem]:
@@ -218,8 +229,10 @@ def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) 
     return [replace(item, replayed=True, created_at=None) for item in items]
 
 
-def _stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Row]) -> list[StoredItem]:
-    entries = decode_entries(connection, ref, rows)
+def _stored_items(
+    connection: Connection, ref: ConversationRef, rows: Sequence[Row], media: MediaForm
+) -> list[StoredItem]:
+    entries = decode_entries(connection, ref, rows, media=media)
     records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
     return [
         StoredItem(

@@ -25,6 +25,7 @@ from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outc
 from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
@@ -157,9 +158,10 @@ def add_response(
         raise
     new = NewResponse.of(response, raw, attempt_of(response, format, call, handle.resources.prices, model), key)
     check = positions.head_check(options)
-    result = handle.transactions.write(
-        lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None
-    )
+    result = write_items(
+        handle.transactions, ref.scope, new.records,
+        lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None,
+    )  # fmt: skip
     if isinstance(result, errors.HeadConflict | errors.ResponseInProgress):
         raise result
     if not result.is_replayed and result.branch == ref.branch:

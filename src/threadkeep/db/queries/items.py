@@ -9,7 +9,7 @@ from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, fu
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.queries.conversations import itself, of_conversation
+from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
@@ -112,17 +112,62 @@ def last_position() -> Select[Any]:
     return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
 
 
+# Media
+
+_JOINED: Final = item_blobs.join(
+    blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash)
+)
+_PLACE: Final = (item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, item_blobs.c.hash)
+_CONTENT: Final = (blobs.c.content, blobs.c.location)
+
+
 @cache
 def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
     """The media of items in a range of positions, in the order in which it is put back."""
-    joined = item_blobs.join(blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash))
-    statement = (
-        select(item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, blobs.c.content)
-        .select_from(joined)
-        .where(*_between(item_blobs))
-        .order_by(item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
-    )
+    statement = _in_order(select(*_PLACE, *_CONTENT).select_from(_JOINED))
     return _latest(statement, dialect) if latest else statement
+
+
+@cache
+def references_of(dialect: str, *, latest: bool = False) -> Select[Any]:
+    """The same without the media themselves: where they belong, and their hashes."""
+    statement = _in_order(select(*_PLACE))
+    return _latest(statement, dialect) if latest else statement
+
+
+@cache
+def contents_of() -> Select[Any]:
+    """The media of several hashes."""
+    return select(blobs.c.hash, *_CONTENT).where(*_of_hashes())
+
+
+@cache
+def places_of(dialect: str) -> Select[Any]:
+    """Where the media of several hashes are kept, as of now."""
+    return _latest(select(blobs.c.hash, blobs.c.location).where(*_of_hashes()), dialect)
+
+
+@cache
+def media_of(*, scoped: bool) -> Select[Any]:
+    """The media of a hash, if an item of a conversation has them that is visible."""
+    used = item_blobs.join(
+        conversations,
+        and_(conversations.c.tenant_id == item_blobs.c.tenant_id, conversations.c.id == item_blobs.c.conversation_id),
+    )
+    is_used = select(item_blobs.c.hash).select_from(used).where(*of_tenant(item_blobs, hash="hash"))
+    table = blobs.c
+    return select(table.hash, table.media_type, table.size, *_CONTENT).where(
+        *of_tenant(blobs, hash="hash"), is_used.where(*visible(scoped=scoped)).exists()
+    )
+
+
+def _of_hashes() -> list[ColumnElement[bool]]:
+    return [*of_tenant(blobs), blobs.c.hash.in_(bindparam("hashes", expanding=True))]
+
+
+def _in_order(statement: Select[Any]) -> Select[Any]:
+    order = (item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
+    return statement.where(*_between(item_blobs)).order_by(*order)
 
 
 def _between(table: Table, **equal: str) -> list[ColumnElement[bool]]:

@@ -23,6 +23,7 @@ from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.store.handle import Handle
 from threadkeep.store.ledger import CallInfo, check_call
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, head_check, idempotency_key
 from threadkeep.store.responses import request_info
 from threadkeep.store.streaming import lifecycle
@@ -165,9 +166,10 @@ class StreamWriter:
         ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled)
         handle, number, token = self._handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
-        result = handle.transactions.write(
-            lambda connection: lifecycle.finish_stream(connection, ref, number, token, ending), is_repeatable=True
-        )
+        result = write_items(
+            handle.transactions, ref.scope, ending.new.records,
+            lambda connection: lifecycle.finish_stream(connection, ref, number, token, ending), is_repeatable=True,
+        )  # fmt: skip
         self._end(ending.response)
         if result is None:
             raise ref.not_found()
