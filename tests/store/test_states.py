@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.factories import a_message, a_stream, an_answer, an_error
-from tests.store.watching import Tables
+from tests.store.watching import Tables, engine_of
 from threadkeep import (
     HeadConflict,
     IdempotencyConflict,
@@ -96,7 +96,8 @@ def test_states_are_listed_by_name(conversation: Any) -> None:
 
 
 def test_every_write_counts_the_version_up(conversation: Any) -> None:
-    versions = [conversation.set_state("run", value).version for value in (1, 1, None, {"a": []})]
+    values: list[Any] = [1, 1, None, {"a": []}]
+    versions = [conversation.set_state("run", value).version for value in values]
     assert versions == [1, 2, 3, 4]
     assert conversation.state("run").value == {"a": []}
 
@@ -220,11 +221,12 @@ def test_an_append_to_another_branch_writes_them(begun: Any) -> None:
 
 
 def test_an_append_that_is_refused_writes_none(begun: Any) -> None:
-    for call in (
+    refused: list[Callable[[], Any]] = [
         lambda: begun.user("x", expected_head=7, states={"run": RUN}),
         lambda: begun.add_response(an_answer("x"), FORMAT, expected_head=7, states={"run": RUN}),
         lambda: begun.add_response(an_error(), FORMAT, states={"run": RUN}),
-    ):
+    ]
+    for call in refused:
         with pytest.raises((HeadConflict, ProviderError)):
             call()
     assert begun.states() == []
@@ -282,9 +284,10 @@ def test_a_stream_that_does_not_end_well_writes_none(begun: Any, elsewhere: Any,
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, float, b"x", {"a": {1, 2}}])
 def test_what_is_not_json_is_refused(conversation: Any, tables: Tables, value: Any) -> None:
-    for call in (lambda: conversation.set_state("run", value), lambda: conversation.user("x", states={"run": value})):
-        with pytest.raises(InvalidOption, match="is not JSON"):
-            call()
+    with pytest.raises(InvalidOption, match="is not JSON"):
+        conversation.set_state("run", value)
+    with pytest.raises(InvalidOption, match="is not JSON"):
+        conversation.user("x", states={"run": value})
     assert tables.counts()["conversation_states"] == tables.counts()["items"] == 0
 
 
@@ -311,9 +314,10 @@ def test_a_state_has_a_largest_size(conversation: Any) -> None:
 
 def test_a_conversation_has_a_largest_number_of_states(conversation: Any, tables: Tables) -> None:
     conversation.user("x", states={f"s{number}": number for number in range(MAX_STATES)})
-    for call in (lambda: conversation.set_state("one more", 1), lambda: conversation.user("y", states={"one more": 1})):
-        with pytest.raises(TooLarge, match="at most 100"):
-            call()
+    with pytest.raises(TooLarge, match="at most 100"):
+        conversation.set_state("one more", 1)
+    with pytest.raises(TooLarge, match="at most 100"):
+        conversation.user("y", states={"one more": 1})
     assert conversation.set_state("s7", "changed").version == 2
     conversation.delete_state("s7")
     conversation.set_state("one more", 1)
@@ -374,7 +378,7 @@ def test_a_provider_error_is_still_told(begun: Any) -> None:
 def test_states_are_written_within_the_callers_transaction(tmp_path: Any) -> None:
     with Store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
         conversation = store.create_conversation(model="m")
-        with store._transactions.engine.connect() as connection:  # type: ignore[attr-defined]
+        with engine_of(store).connect() as connection:
             inside = store.within(connection).get_conversation(conversation.id)
             inside.set_state("run", 1)
             with pytest.raises(StateConflict):
