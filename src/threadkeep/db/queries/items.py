@@ -9,7 +9,7 @@ from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, fu
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.queries.conversations import itself, of_conversation
+from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
@@ -20,7 +20,7 @@ _TEXTS: Final = frozenset({"payload", "rest"})
 _PLAIN: Final = frozenset({"type", "role", "origin"})
 
 # What a StoredItem has beside the item itself.
-_STORED: Final = (items.c.branch, items.c.author_id, items.c.created_at)
+_STORED: Final = (items.c.branch, items.c.item_id, items.c.author_id, items.c.created_at)
 STORED_READER: Final = RowReader(_STORED)
 
 
@@ -98,6 +98,37 @@ def stored_item_of(dialect: str) -> Statement:
     """One item by its position."""
     chosen = select(*_entry_columns(dialect), *_STORED)
     return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+
+
+@cache
+def places_of_id(*, descending: bool) -> Select[Any]:
+    """Where a conversation has items with an id of their own, after one position and up to another."""
+    order = items.c.position.desc() if descending else items.c.position
+    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"))
+    return chosen.order_by(order).limit(bindparam("limit"))
+
+
+@cache
+def place_at() -> Select[Any]:
+    """The type and the branch of the item at a position."""
+    return select(items.c.type, items.c.branch).where(*of_conversation(items, position="position"))
+
+
+@cache
+def conversation_with_id(*, scoped: bool) -> Select[Any]:
+    """The newest visible conversation that has an item with an id of its own."""
+    joined = items.join(
+        conversations,
+        (conversations.c.tenant_id == items.c.tenant_id) & (conversations.c.id == items.c.conversation_id),
+    )
+    where = [*of_tenant(items, item_hash="hash"), *visible(scoped=scoped)]
+    return (
+        select(items.c.conversation_id)
+        .select_from(joined)
+        .where(*where)
+        .order_by(items.c.conversation_id.desc())
+        .limit(1)
+    )
 
 
 @cache
