@@ -40,7 +40,8 @@ def plant(store: Any, user: str, word: str) -> Any:
     """A conversation that says a word wherever something can be said."""
     conversation = store.create_conversation(
         model="m", instructions=f"{word} instructions", user_id=user, title=f"{word} title",
-        labels={word: f"{word} label"}, external_id=f"{word} external", metadata={word: word},
+        labels={word: f"{word} label"}, properties={word: f"{word} property"}, external_id=f"{word} external",
+        metadata={word: word},
         idempotency_key=f"{word} create", tools=[{"name": f"{word}-tool", "description": f"{word} tool"}],
     )  # fmt: skip
     conversation.user([f"{word} text", a_picture(MEDIA)], idempotency_key=f"{word} said", author_id=user)

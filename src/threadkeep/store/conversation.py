@@ -385,7 +385,7 @@ class Conversation(ConversationAttributes):
         updates.set_active_branch(self._handle, number, idempotency_key)
 
     def update(self, *, idempotency_key: str | None = None, **options: Unpack[UpdateOptions]) -> None:
-        """Change session options (None removes one), `title`, `labels` (all at once), `user_id` or `external_id`.
+        """Change session options (None removes one), `title`, `user_id`, `external_id`, or all `labels` (`properties`).
 
         Raises:
             InvalidOption: an option is unknown or cannot be used; nothing was written.

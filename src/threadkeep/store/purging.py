@@ -84,7 +84,9 @@ def hide_conversations(connection: Connection, tenant: int, which: ColumnElement
         connection.execute(
             update(tables.conversations)
             .where(table.tenant_id == tenant, table.id.in_(hidden))
-            .values(status=DELETED, external_id=None, title=None, labels=None, revision=table.revision + 1)
+            .values(
+                status=DELETED, external_id=None, title=None, labels=None, properties=None, revision=table.revision + 1
+            )
         )
     return [key for key in keys if key in hidden]
 
