@@ -19,7 +19,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
-from threadkeep.store import branches, compaction, importing, ledger, rendering, responses, updates, usage
+from threadkeep.store import branches, compaction, importing, item_lookup, ledger, rendering, responses, updates, usage
 from threadkeep.store import items as _items
 from threadkeep.store import states as _states
 from threadkeep.store.context_caches import planning
@@ -320,20 +320,24 @@ class Conversation(ConversationAttributes):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
     ) -> Page[StoredItem]:
-        """Return a page of this branch's items: those after or before a position (exclusive), oldest or newest first.
+        """Return a page of this branch's items: those after or before a position or item id (exclusive).
+
+        They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
+        several items with that id, it is the one that leaves no item to be shown twice.
 
         Raises:
             InvalidOption: an argument cannot be used.
+            NotFound: the branch has no item with that id.
         """
         return _items.list_items(self._handle, before, after, limit, order)
 
-    def get_item(self, position: int) -> StoredItem:
-        """Return the item at a position of this branch.
+    def get_item(self, position: int | str) -> StoredItem:
+        """Return the item of this branch at a position, or with an id; the newest one if several have that id.
 
         Raises:
-            NotFound: there is no item at that position.
+            NotFound: the branch has no such item.
         """
-        return _items.get_item(self._handle, position)
+        return item_lookup.get_item(self._handle, position)
 
     def transcript(self) -> list[StoredItem]:
         """Return all items of this branch, in order."""
