@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
@@ -73,17 +74,17 @@ def media_hash(name: object) -> bytes:
     return bytes.fromhex(text)
 
 
-def media_type_of(content: bytes, stated: str | None) -> str | None:
-    """Return the media type of bytes: as `stated` (a type, or a format such as ``wav``), else as they begin.
+def media_type_of(content: bytes, stated: Iterable[str]) -> str | None:
+    """Return the media type of bytes: the first of `stated` that is one, or a format such as ``wav``; else a guess.
 
-    >>> media_type_of(b"", "mp3"), media_type_of(b"%PDF-1.7", None), media_type_of(b"?", None)
+    >>> media_type_of(b"", ["messages", "mp3"]), media_type_of(b"%PDF-1.7", []), media_type_of(b"?", [])
     ('audio/mpeg', 'application/pdf', None)
     """
-    media_type = _TYPES.get((stated or "").lower(), stated or "")
-    if _PLAIN_TYPE.fullmatch(media_type) and media_type != DEFAULT_MEDIA_TYPE:
+    types = [media_type for word in stated if _PLAIN_TYPE.fullmatch(media_type := _TYPES.get(word.lower(), word))]
+    media_type = next(iter(types), None)
+    if media_type not in (None, DEFAULT_MEDIA_TYPE):
         return media_type
-    found = (kind for offset, begins, kind in _SIGNATURES if content.startswith(begins, offset))
-    return next(found, media_type if media_type == DEFAULT_MEDIA_TYPE else None)
+    return next((kind for offset, begins, kind in _SIGNATURES if content.startswith(begins, offset)), media_type)
 
 
 def check_media_url(template: str) -> None:

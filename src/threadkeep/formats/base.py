@@ -34,3 +34,4 @@ class MediaUrls:
     url: str = ".+"  # how the URL must look
     in_outputs: bool = True  # whether outputs of tools take them, too
     needs_type: bool = False  # whether the media type must be stated beside the URL
+    inline_key: str = ""  # of inline media, where URLs have another: what came with more under it is sent as it came

@@ -13,6 +13,9 @@ FORMAT: Final = Format(
     signs=Signs(turns="contents", body={"candidates": list}, events={"candidates": list}),
     has_context_caches=True,
     media_urls=MediaUrls(
-        {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"}, in_outputs=False, needs_type=True
+        {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"},
+        in_outputs=False,
+        needs_type=True,
+        inline_key="inlineData",
     ),
 )

@@ -81,7 +81,7 @@ def _cut_media(text: bytes, part: int) -> tuple[bytes, list[MediaPiece]]:
         before = text[last : match.start(1)]
         kept.append(before)
         length += len(before)
-        stated = _stated_type(text, match.start(1), match.end(1))
+        stated = _stated_types(text, match.start(1), match.end(1))
         hash_, media_type = sha256(content).digest(), media_type_of(content, stated)
         media.append(MediaPiece(part, len(media), length, hash_, content, media_type))
         last = match.end(1)
@@ -97,15 +97,14 @@ def _decode_base64(text: bytes) -> bytes | None:
     return content if base64.b64encode(content) == text else None
 
 
-def _stated_type(text: bytes, start: int, end: int) -> str | None:
+def _stated_types(text: bytes, start: int, end: int) -> list[str]:
     """What the text says of the type of the base64 at that place: its data URL, else the keys beside it."""
     before = text[max(start - _LONGEST_HEAD, 0) : start]
     if (head := _DATA_URL.search(before)) is not None:
-        return head[1].removeprefix(b"data:").decode()
+        return [head[1].removeprefix(b"data:").decode()]
     before = before[-_AROUND:].rpartition(b"}")[2]  # a format may stand beside the object with the bytes
     behind = text[end : end + _AROUND].partition(b"}")[0].partition(b"{")[0]
-    stated = _STATED.findall(before)[-1:] or _STATED.findall(behind)[:1]
-    return stated[0].decode() if stated else None
+    return [word.decode() for word in [*reversed(_STATED.findall(before)), *_STATED.findall(behind)]]
 
 
 # Putting back

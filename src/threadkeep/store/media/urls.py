@@ -81,10 +81,13 @@ def _with_urls(entry: Entry, rule: MediaUrls, template: str, format_name: str) -
 
 
 def _part(part: Any, rule: MediaUrls, template: str, format_name: str) -> Any:
-    """A part with a URL in place of its mark; what came from the format with other keys of its own stays as it came."""
-    kind = part.get("type") if isinstance(part, dict) else None
+    """A part with a URL in place of its mark."""
+    if not isinstance(part, dict):
+        return part
+    kind = part.get("type")
     types = rule.parts.get(kind) if isinstance(kind, str) else None
-    if types is None or format_name in (part.get("native") or ()):
+    own = (part.get("native") or {}).get(format_name) or {}
+    if types is None or rule.inline_key in own:
         return part
     for key in _KEYS:
         mark = _MARKED.fullmatch(part[key]) if isinstance(part.get(key), str) else None
