@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         UnknownItem,
     )
     from threadkeep.domain.jsontext import JsonObject
-    from threadkeep.domain.media import data_url
+    from threadkeep.domain.media import Media, data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
@@ -57,16 +57,16 @@ __all__ = [
     "ConversationInfo", "DamagedRow", "ErasureReport", "FormatError", "FormatName", "FunctionCall",
     "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "InputFile",
     "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "Item", "ItemInput", "ItemReference",
-    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra",
-    "NewOptions", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
-    "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
-    "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
-    "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session",
-    "SessionOptions", "State", "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse",
-    "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry",
-    "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters",
-    "UsageKey", "UsageRow", "UsageSum", "ViewOptions", "__version__", "data_url", "default_registry", "formats",
-    "register_tool", "reset_default_registry", "schema",
+    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message",
+    "MissingExtra", "NewOptions", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
+    "Part", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
+    "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
+    "SearchResult", "Session", "SessionOptions", "State", "StateConflict", "StateWrite", "Statistics", "Store",
+    "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool",
+    "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart",
+    "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "ViewOptions", "__version__", "blobs",
+    "data_url", "default_registry", "formats", "register_tool", "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
@@ -84,7 +84,7 @@ _NAMES: Final = {
         "UnknownItem"
     ),
     "domain.jsontext": "JsonObject",
-    "domain.media": "data_url",
+    "domain.media": "Media data_url",
     "domain.options": "ImportOptions NewOptions SessionOptions UpdateOptions",
     "domain.reports": (
         "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
@@ -108,7 +108,7 @@ _MODULES: Final = {name: f"{__name__}.{module}" for module, names in _NAMES.item
 
 def __getattr__(name: str) -> Any:
     """A public name, loaded now (PEP 562): a program pays at its start only for what it uses."""
-    if name in {"formats", "schema"}:
+    if name in {"blobs", "formats", "schema"}:
         return import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

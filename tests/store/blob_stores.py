@@ -29,7 +29,7 @@ def names_in(blobs: BlobStore) -> list[str]:
 @contextmanager
 def s3_server() -> Iterator[str]:
     """The address of moto's server; tests that need it are skipped without it."""
-    server = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
+    server = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3]' flask flask-cors")
     running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     running.start()
     try:

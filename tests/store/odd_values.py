@@ -298,6 +298,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "text": lambda: "word",
         "value": lambda: {"step": 1},
         "name": lambda: "name",
+        "hash": lambda: "0" * 64,
         "user_id": lambda: "u",
         "external_id": lambda: "e",
         "call_id": lambda: "c1",

@@ -217,8 +217,9 @@ def test_an_object_that_is_missing_or_changed_concerns_its_item_only(
     conversation.user([PICTURE])
     conversation.user("Hi")
     [row] = tables.rows("blobs")
-    for damage in (lambda path: path.write_bytes(b"?"), lambda path: path.unlink()):
-        damage(tmp_path / row["location"])
+    path = tmp_path / row["location"]
+    for damage in (lambda: path.write_bytes(b"?"), path.unlink):
+        damage()
         found = opened(folder).get_conversation(conversation.id)
         with pytest.raises(DamagedRow, match=row["hash"].hex()):
             found.get_item(0)

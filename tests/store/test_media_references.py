@@ -42,7 +42,7 @@ def test_references_take_the_place_of_data_urls(conversation: Any, elsewhere: An
 
 def test_references_take_the_place_of_base64(conversation: Any, elsewhere: Any) -> None:
     data = base64.b64encode(BIG).decode()
-    items = [
+    items: list[dict[str, Any]] = [
         {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": data},
         {"type": "provider_item", "format": "messages", "payload": {"type": "image", "source": {"data": data}}},
     ]

@@ -80,8 +80,8 @@ def media_type_of(content: bytes, stated: Iterable[str]) -> str | None:
     >>> media_type_of(b"", ["messages", "mp3"]), media_type_of(b"%PDF-1.7", []), media_type_of(b"?", [])
     ('audio/mpeg', 'application/pdf', None)
     """
-    types = [media_type for word in stated if _PLAIN_TYPE.fullmatch(media_type := _TYPES.get(word.lower(), word))]
-    media_type = next(iter(types), None)
+    types = filter(_PLAIN_TYPE.fullmatch, (_TYPES.get(word.lower(), word) for word in stated))
+    media_type: str | None = next(types, None)
     if media_type not in (None, DEFAULT_MEDIA_TYPE):
         return media_type
     return next((kind for offset, begins, kind in _SIGNATURES if content.startswith(begins, offset)), media_type)

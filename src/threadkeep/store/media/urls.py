@@ -82,24 +82,26 @@ def _with_urls(entry: Entry, rule: MediaUrls, template: str, format_name: str) -
 
 def _part(part: Any, rule: MediaUrls, template: str, format_name: str) -> Any:
     """A part with a URL in place of its mark."""
-    if not isinstance(part, dict):
+    found = _source(part) if isinstance(part, dict) else None
+    if found is None:
         return part
-    kind = part.get("type")
-    types = rule.parts.get(kind) if isinstance(kind, str) else None
+    key, mark = found
+    types = rule.parts.get(part["type"])
     own = (part.get("native") or {}).get(format_name) or {}
-    if types is None or rule.inline_key in own:
+    if types is None or not re.fullmatch(types, mark["type"]) or rule.inline_key in own:
         return part
-    for key in _KEYS:
-        mark = _MARKED.fullmatch(part[key]) if isinstance(part.get(key), str) else None
-        new_key = "file_url" if key == "file_data" else key
-        if mark is None or not re.fullmatch(types, mark["type"]) or (new_key != key and part.get(new_key)):
-            continue
-        url = _url(template, mark[2], mark["type"])
-        shown: JsonObject = {
-            new_key if name == key else name: url if name == key else value for name, value in part.items()
-        }
-        return {"media_type": mark["type"], **shown} if rule.needs_type else shown
-    return part
+    url, new_key = _url(template, mark[2], mark["type"]), "file_url" if key == "file_data" else key
+    shown: JsonObject = {
+        new_key if name == key else name: url if name == key else value for name, value in part.items()
+    }
+    return {"media_type": mark["type"], **shown} if rule.needs_type else shown
+
+
+def _source(part: JsonObject) -> tuple[str, re.Match[str]] | None:
+    """The key under which a part has a mark in a data URL, and that; None for a part with other sources, too."""
+    sources = [(key, value) for key in _KEYS if isinstance(value := part.get(key), str) and value]
+    mark = _MARKED.fullmatch(sources[0][1]) if len(sources) == 1 else None
+    return None if mark is None or not isinstance(part.get("type"), str) else (sources[0][0], mark)
 
 
 def _url(template: str, name: str = "", media_type: str = "") -> str:
