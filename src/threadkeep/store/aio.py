@@ -242,6 +242,7 @@ class AsyncConversation(ConversationAttributes):
     sync_request = awaited(Conversation.sync_request)
     add_response = awaited(Conversation.add_response)
     stream_response = recording(Conversation.stream_response)
+    cancel_response = awaited(Conversation.cancel_response)
     record_attempt = awaited(Conversation.record_attempt)
     compact = awaited(Conversation.compact)
     undo_compaction = awaited(Conversation.undo_compaction)

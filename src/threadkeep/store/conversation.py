@@ -27,6 +27,7 @@ from threadkeep.store.ledger import CallInfo
 from threadkeep.store.lineage import ConversationState
 from threadkeep.store.positions import AppendOptions, OnConflict
 from threadkeep.store.rendering import render_options
+from threadkeep.store.streaming import cancelling
 from threadkeep.store.streaming.recorder import LEASE_SECONDS, Recorder, stream_response
 
 
@@ -177,6 +178,17 @@ class Conversation(ConversationAttributes):
         options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
+
+    def cancel_response(self, number: int | None = None) -> bool:
+        """Ask the recorder of a response in progress to stop: the one on this branch, or the one with that number.
+
+        Its `cancel_requested` becomes true with its next batch of events, or when it renews its lease; then the
+        response ends as `cancelled`. Returns whether there was a response in progress.
+
+        Raises:
+            NotFound: there is no response with that number.
+        """
+        return cancelling.cancel_response(self._handle, number)
 
     def record_attempt(
         self,
