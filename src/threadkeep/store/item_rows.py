@@ -99,9 +99,9 @@ def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | 
     item_id = item["id"] if isinstance(item.get("id"), str) else None
     columns = {
         "item_id": item_id,
-        "item_hash": _short_hash(item_id),
+        "item_hash": short_hash(item_id),
         "call_id": entry.call_id,
-        "call_hash": _short_hash(entry.call_id),
+        "call_hash": short_hash(entry.call_id),
         "type": _word("type", entry.type),
         "role": _word("role", entry.role),
         "status": fitting(item.get("status")),
@@ -139,7 +139,8 @@ def fitting(value: object) -> str | None:
     return value if is_short or len(escaped(value).encode()) <= IDENTIFIER_BYTES else None
 
 
-def _short_hash(text: str | None) -> bytes | None:
+def short_hash(text: str | None) -> bytes | None:
+    """What the index has of an id of any length."""
     return None if text is None else blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

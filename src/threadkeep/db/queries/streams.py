@@ -36,6 +36,22 @@ def open_response_of() -> Select[Any]:
 
 
 @cache
+def last_ended() -> Select[Any]:
+    """Where the newest response of a branch begins that has ended."""
+    table = responses.c
+    ended = select(table.from_position).where(*of_conversation(responses, branch="branch"), table.open_branch.is_(None))
+    return ended.order_by(table.number.desc()).limit(1)
+
+
+@cache
+def broken_off_at() -> Select[Any]:
+    """The responses that begin at some positions and were not completed."""
+    table = responses.c
+    where = [table.from_position.in_(bindparam("positions", expanding=True)), table.status != "completed"]
+    return select(table.from_position).where(*of_conversation(responses), *where)
+
+
+@cache
 def open_streams_of() -> Select[Any]:
     """The responses in progress of a conversation, with the first part of each, which says what was noted of it."""
     table, parts = responses.c, stream_parts.c
