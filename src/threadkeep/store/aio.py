@@ -163,6 +163,7 @@ class AsyncStore:
     save = awaited_face(Store.save)
     save_many = awaited(Store.save_many)
     get_conversation = awaited_face(Store.get_conversation)
+    get_item = awaited(Store.get_item)
     list_conversations = awaited_face(Store.list_conversations)
     copy_conversation = awaited_face(Store.copy_conversation)
     delete_conversation = awaited(Store.delete_conversation)

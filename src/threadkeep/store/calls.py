@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.approvals import approvals_of
 from threadkeep.db.queries.items import last_said, tail_of
 from threadkeep.db.queries.streams import broken_off_at, last_ended
+from threadkeep.domain.item_ids import derived_id, own_id
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.running import Approval, NextStep, PendingCall
@@ -126,9 +127,8 @@ def pending_call(ref: BranchRef, call: Entry, approval: Approval | None) -> Pend
     """A call as callers get it."""
     item = call.item()
     name, arguments = _name_and_arguments(item)
-    return PendingCall(
-        call.position, ref.item_id(call.position), call.call_id, name, arguments, approval, item_from_object(item)
-    )
+    item_id = own_id(item) or derived_id(call.type, ref.public_id, call.position)
+    return PendingCall(call.position, item_id, call.call_id, name, arguments, approval, item_from_object(item))
 
 
 def _name_and_arguments(item: JsonObject) -> tuple[str, Any]:

@@ -25,6 +25,7 @@ from threadkeep.store import (
     calls,
     compaction,
     importing,
+    item_lookup,
     ledger,
     rendering,
     responses,
@@ -374,20 +375,24 @@ class Conversation(ConversationAttributes):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
     ) -> Page[StoredItem]:
-        """Return a page of this branch's items: those after or before a position (exclusive), oldest or newest first.
+        """Return a page of this branch's items: those after or before a position or item id (exclusive).
+
+        They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
+        several items with that id, it is the one that leaves no item to be shown twice.
 
         Raises:
             InvalidOption: an argument cannot be used.
+            NotFound: the branch has no item with that id.
         """
         return _items.list_items(self._handle, before, after, limit, order)
 
-    def get_item(self, position: int) -> StoredItem:
-        """Return the item at a position of this branch.
+    def get_item(self, position: int | str) -> StoredItem:
+        """Return the item of this branch at a position, or with an id; the newest one if several have that id.
 
         Raises:
-            NotFound: there is no item at that position.
+            NotFound: the branch has no such item.
         """
-        return _items.get_item(self._handle, position)
+        return item_lookup.get_item(self._handle, position)
 
     def transcript(self) -> list[StoredItem]:
         """Return all items of this branch, in order."""
@@ -449,7 +454,7 @@ class Conversation(ConversationAttributes):
         updates.set_active_branch(self._handle, number, idempotency_key)
 
     def update(self, *, idempotency_key: str | None = None, **options: Unpack[UpdateOptions]) -> None:
-        """Change session options (None removes one), `title`, `labels` (all at once), `user_id` or `external_id`.
+        """Change session options (None removes one), `title`, `user_id`, `external_id`, or all `labels` (`properties`).
 
         Raises:
             InvalidOption: an option is unknown or cannot be used; nothing was written.

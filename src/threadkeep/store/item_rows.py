@@ -22,6 +22,7 @@ from threadkeep.db.queries.items import blobs_of, entries_of, texts_at
 from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
+from threadkeep.domain.item_ids import own_id
 from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
@@ -96,7 +97,7 @@ def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | 
     media: tuple[MediaPiece, ...] = ()
     if max(len(payload or b""), len(rest or b"")) >= BLOB_BYTES:
         payload, rest, media = _take_out_media(entry)
-    item_id = item["id"] if isinstance(item.get("id"), str) else None
+    item_id = own_id(item)
     columns = {
         "item_id": item_id,
         "item_hash": short_hash(item_id),

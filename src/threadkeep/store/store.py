@@ -24,11 +24,11 @@ from threadkeep.domain.reports import (
     UsageSum,
 )
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Page, SearchResult
+from threadkeep.domain.stored import Page, SearchResult, StoredItem
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
-from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
+from threadkeep.store import conversations, importing, item_lookup, retention, rollups, statistics, tenants, usage
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.conversations import ConversationInfo, NewConversation
@@ -145,7 +145,8 @@ class Store:
 
     def create_conversation(
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[NewOptions],
+        labels: Mapping[str, str] | None = None, external_id: str | None = None,
+        properties: Mapping[str, str] | None = None, **options: Unpack[NewOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from session options (`model`, `instructions` …), `input`, `system` and `tools`.
 
@@ -153,13 +154,16 @@ class Store:
             InvalidOption, InvalidItem: an option cannot be used, or the external_id belongs to another conversation.
             IdempotencyConflict: the key was used before with different content.
         """
-        info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        info: ConversationInfo = {
+            "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
+        }  # fmt: skip
         return self.save(Session(**options), idempotency_key=idempotency_key, **info)
 
     def import_request(
         self, payload: Any, format: FormatName, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[ImportOptions],
+        labels: Mapping[str, str] | None = None, external_id: str | None = None,
+        properties: Mapping[str, str] | None = None, **options: Unpack[ImportOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from a provider request: its settings, tools and history.
 
@@ -170,7 +174,9 @@ class Store:
         Raises:
             UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
         """
-        info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        info: ConversationInfo = {
+            "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
+        }  # fmt: skip
         session = importing.request_session(payload, format, model, stream, options)
         scope = self._new_scope
         new = conversations.new_conversation(session, info, scope, idempotency_key, "import_request")
@@ -211,6 +217,16 @@ class Store:
         found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
 
+    def get_item(self, id: str) -> StoredItem:
+        """Return the item with an id, from any conversation: the newest one if several items have that id.
+
+        Items of the active branch come before those of other branches.
+
+        Raises:
+            NotFound: this store has no item with that id.
+        """
+        return item_lookup.find_item(self._transactions, self._scope, id)
+
     def list_conversations(
         self,
         *,
@@ -234,13 +250,14 @@ class Store:
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
-        """Create a conversation with the options, tools and items of another conversation's active branch.
+        """Create a conversation with the options, tools, properties and items of another one's active branch.
 
         Raises:
             NotFound: this store has no conversation with that id.
         """
-        session, scope = self.get_conversation(id).session(), self._scope
-        return self._create(importing.copied_conversation(id, session, info, scope, idempotency_key), scope)
+        original, scope = self.get_conversation(id), self._scope
+        session, properties = original.session(), original.properties
+        return self._create(importing.copied_conversation(id, session, properties, info, scope, idempotency_key), scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation. It disappears at once; its rows are then removed in batches. Its ledger rows are kept.
