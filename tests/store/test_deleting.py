@@ -16,7 +16,7 @@ from threadkeep.store.purging import purge_batch
 
 OF_A_CONVERSATION = {
     "conversations", "conversation_labels", "branches", "items", "item_blobs", "responses", "response_bodies",
-    "stream_parts", "search_documents", "approvals",
+    "stream_parts", "search_documents", "approvals", "conversation_states",
 }  # fmt: skip
 
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
@@ -26,7 +26,7 @@ OTHERS = {
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {
-    "context_caches", "conversation_states", "conversation_reads", "item_labels", "item_feedback",
+    "context_caches", "conversation_reads", "item_labels", "item_feedback",
     "changes",
 }  # fmt: skip
 
@@ -40,7 +40,7 @@ def full(store: Any) -> Any:
     conversation.user([a_picture(noise(20_000))], idempotency_key="key")
     conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
     conversation.approve("c")
-    conversation.fork().user("more")
+    conversation.fork().user("more", states={"run": 1})
     store.reindex()
     conversation.on_branch(1).stream_response("open_responses").__enter__()  # its recorder is not heard of any more
     return conversation
