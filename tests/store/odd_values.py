@@ -302,6 +302,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "user_id": lambda: "u",
         "external_id": lambda: "e",
         "call_id": lambda: "c1",
+        "call": lambda: "c1",
         "output": lambda: "ok",
         "summary": lambda: "So far",
         "raw_bodies": lambda: 1,

@@ -16,7 +16,7 @@ from threadkeep.store.purging import purge_batch
 
 OF_A_CONVERSATION = {
     "conversations", "conversation_labels", "conversation_states", "branches", "items", "item_blobs", "item_labels",
-    "item_feedback", "responses", "response_bodies", "stream_parts", "search_documents",
+    "item_feedback", "approvals", "responses", "response_bodies", "stream_parts", "search_documents",
 }  # fmt: skip
 
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
@@ -26,7 +26,7 @@ OTHERS = {
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {
-    "context_caches", "conversation_reads", "approvals", "changes",
+    "context_caches", "conversation_reads", "changes",
 }  # fmt: skip
 
 
@@ -37,7 +37,8 @@ def full(store: Any) -> Any:
         model="m", input="Hi", labels={"a": "b"}, external_id="x", tools=[{"type": "function", "name": "t"}]
     )
     conversation.user([a_picture(noise(20_000))], idempotency_key="key")
-    conversation.add_response(an_answer("Hello"), "open_responses")
+    conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
+    conversation.approve("c")
     conversation.fork().user("more", states={"run": 1})
     conversation.label_item(0, {"a": "b"})
     conversation.set_feedback(0, rating=1)

@@ -124,7 +124,7 @@ def _rating(rating: object) -> int | None:
 
 
 def _comment(comment: object) -> str | None:
-    text = plain_text("comment", comment)
+    text = None if comment is None else plain_text("comment", comment)
     if text is not None and len(text) > MAX_COMMENT:
         raise TooLarge(f"The comment has {len(text):,} characters; at most {MAX_COMMENT:,} can be stored.")
     return text

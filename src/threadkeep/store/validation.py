@@ -159,13 +159,11 @@ def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:
 
 def title_text(title: object) -> str | None:
     """A title that can be stored."""
-    return plain_text("title", title)
+    return None if title is None else plain_text("title", title)
 
 
-def plain_text(argument: str, text: object) -> str | None:
-    """A text that a column can hold as it is; None stays None."""
-    if text is None:
-        return None
+def plain_text(argument: str, text: object) -> str:
+    """A text that a column of long text can hold."""
     if not isinstance(text, str) or "\x00" in text:
         raise InvalidOption(f"must be a string without U+0000, not {shown(text)}.", argument=argument)
     try:
