@@ -83,7 +83,7 @@ def test_media_in_a_blob_store_may_be_larger_than_a_packet(database: Database, t
     with Store(database.url, tenants=True, blobs=FolderBlobs(tmp_path)) as store:
         conversation = store.for_tenant(tenant).create_conversation(model="m")
         conversation.user([large])
-        found = store.for_tenant(tenant).get_conversation(conversation.id)
+        found: Any = store.for_tenant(tenant).get_conversation(conversation.id)
         assert found.get_item(0).item.content[0].to_dict()["url"] == large["image_url"]
 
 

@@ -18,6 +18,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import position_of_id
@@ -168,16 +169,24 @@ class ItemWindow:
     before: int | str | None = None
     limit: int | None = 100  # None: all of them
     is_descending: bool = False
+    annotations: bool = False
     media: MediaForm = "inline"
 
 
 def list_items(
-    handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str, media: MediaForm
+    handle: Handle,
+    before: int | str | None,
+    after: int | str | None,
+    limit: int,
+    order: str,
+    media: MediaForm,
+    *,
+    annotations: bool = False,
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
     is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
     positions = item_cursor(after), item_cursor(before, "before")
-    window = ItemWindow(*positions, size + 1, is_descending, media_form(media))
+    window = ItemWindow(*positions, size + 1, is_descending, annotations, media_form(media))
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
     items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
@@ -199,7 +208,7 @@ def media_form(media: object) -> MediaForm:
 def read_item(connection: Connection, ref: ConversationRef, position: int, media: MediaForm) -> StoredItem | None:
     """The item at a position, on whatever branch it is."""
     rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=position))
-    return next(iter(_stored_items(connection, ref, rows, media)), None)
+    return next(iter(stored_items(connection, ref, rows, media)), None)
 
 
 def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
@@ -218,7 +227,8 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
             break
         limit = ALL if window.limit is None else window.limit - len(rows)
         rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
-    return _stored_items(connection, ref, rows, window.media)
+    found = stored_items(connection, ref, rows, window.media)
+    return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found
 
 
 def _position(
@@ -236,9 +246,10 @@ def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) 
     return [replace(item, replayed=True, created_at=None) for item in items]
 
 
-def _stored_items(
-    connection: Connection, ref: ConversationRef, rows: Sequence[Row], media: MediaForm
+def stored_items(
+    connection: Connection, ref: ConversationRef, rows: Sequence[Row], media: MediaForm = "inline"
 ) -> list[StoredItem]:
+    """The items of rows that begin with the columns of one, as the driver gives them."""
     entries = decode_entries(connection, ref, rows, media=media)
     records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
     return [
