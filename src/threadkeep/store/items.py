@@ -186,13 +186,21 @@ def get_item(handle: Handle, position: int) -> StoredItem:
 
     def read(connection: Connection) -> StoredItem:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
-        rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=wanted))
-        items = _stored_items(connection, ref, rows)
-        if not items or not lineage.includes(ref.branch, wanted, items[0].branch):
+        found = read_item(connection, ref, wanted)
+        if found is None or not lineage.includes(ref.branch, wanted, found.branch):
             raise position_not_found(ref, wanted, lineage.head)
-        return items[0]
+        return found
 
     return handle.transactions.read(read)
+
+
+def read_item(
+    connection: Connection, ref: ConversationRef, position: int, *, is_latest: bool = False
+) -> StoredItem | None:
+    """The item at a position, on whatever branch it is; `is_latest` as in `read_history`."""
+    statement = stored_item_of(connection.dialect.name, latest=is_latest)
+    rows = statement.fetch_all(connection, ref.parameters(position=position))
+    return next(iter(_stored_items(connection, ref, rows)), None)
 
 
 def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
@@ -200,14 +208,16 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
     lineage = get_lineage(connection, ref, get_row(connection, ref))
     low = -1 if window.after is None else window.after
     high = lineage.head if window.before is None else min(lineage.head, window.before - 1)
-    ranges = lineage.ranges(ref.branch, low, high)
+    spans, keeps = lineage.spans(ref.branch, low, high), lineage.keeps()
     statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
     rows: list[Row] = []
-    for branch, after, upto in reversed(ranges) if window.is_descending else ranges:
+    for branch, after, upto, surplus in reversed(spans) if window.is_descending else spans:
         if len(rows) == window.limit:
             break
         limit = ALL if window.limit is None else window.limit - len(rows)
-        rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
+        parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=min(limit + surplus, ALL))
+        found = statement.fetch_all(connection, parameters)
+        rows += [row for row in found if keeps(row[0])][:limit] if surplus else found
     return _stored_items(connection, ref, rows)
 
 

@@ -94,10 +94,10 @@ def stored_items_of(dialect: str, *, descending: bool) -> Statement:
 
 
 @cache
-def stored_item_of(dialect: str) -> Statement:
-    """One item by its position."""
-    chosen = select(*_entry_columns(dialect), *_STORED)
-    return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
+    """One item by its position; `latest`: see `_latest`."""
+    chosen = select(*_entry_columns(dialect), *_STORED).where(*of_conversation(items, position="position"))
+    return Statement(_latest(chosen, dialect) if latest else chosen, text_as_bytes=True)
 
 
 @cache
@@ -107,9 +107,10 @@ def position_of() -> Select[Any]:
 
 
 @cache
-def last_position() -> Select[Any]:
-    """The last position of a branch itself between two positions (exclusive, inclusive)."""
-    return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
+def last_positions(dialect: str) -> Select[Any]:
+    """The last positions of a branch itself between two positions (exclusive, inclusive), from the last one on."""
+    found = select(items.c.position).where(*_between(items, branch="branch")).order_by(items.c.position.desc())
+    return _latest(found.limit(bindparam("limit")), dialect)
 
 
 @cache
