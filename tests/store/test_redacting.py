@@ -109,7 +109,9 @@ def test_every_format_renders_what_is_left(store: Any, name: str) -> None:
     ]
     everything = store.create_conversation(model="m")
     everything.add_items(items)
-    calls = {item.item.call_id: item.position for item in everything.transcript() if isinstance(item.item, FunctionCall)}
+    calls = {
+        item.item.call_id: item.position for item in everything.transcript() if isinstance(item.item, FunctionCall)
+    }
     for position in range(1, 10):
         one = store.create_conversation(model="m")
         one.add_items(items)

@@ -186,7 +186,7 @@ class LockedBranch:
         if position == head:
             head = before = position_before(self._connection, self._ref, self.lineage, position)
         self._shorten(before, position, head)
-        self._release([(item.branch, position - 1, position)], purge=purge)
+        self._release([(item.branch, position - 1, position)], purge=purge, is_answer=item.turn is not None)
 
     def clear(self, *, purge: bool) -> None:
         """Remove all items of the branch."""
@@ -207,28 +207,33 @@ class LockedBranch:
             values = {}
         self.revision = update_row(self._connection, self._ref, values).revision
 
-    def _release(self, ranges: Sequence[Range], *, purge: bool) -> None:
-        """Delete the items in these ranges that no branch reads any more; without `purge`, hide their rows."""
+    def _release(self, ranges: Sequence[Range], *, purge: bool, is_answer: bool = True) -> None:
+        """Delete the items in these ranges that no branch reads any more; without `purge`, hide their rows.
+
+        `is_answer`: some of them may have come in responses.
+        """
         unread = list(_outside(ranges, self._read_ranges()))
         for start in range(0, len(unread), _RANGES):
             batch = unread[start : start + _RANGES]
             forget_documents(self._connection, self._ref, *queries.within(search_documents, batch))
             are_unread = queries.within(items, batch)
             if purge:
-                self._purge(are_unread, min(one[1] for one in batch), max(one[2] for one in batch))
+                first, last = min(one[1] for one in batch) + 1, max(one[2] for one in batch)
+                self._purge(are_unread, first, last)
+                if is_answer:
+                    parameters = self._ref.parameters(first=first, upto=last)
+                    self._connection.execute(queries.lost_bodies_removal(), parameters)
+                    self._connection.execute(queries.lost_responses_change(), parameters)
             else:
                 statement = update(items).where(*are_unread).values(branch=REMOVED)
                 self._connection.execute(statement, self._ref.parameters())
 
-    def _purge(self, are_unread: Sequence[Any], after: int, upto: int) -> None:
+    def _purge(self, are_unread: Sequence[Any], first: int, last: int) -> None:
         connection, parameters = self._connection, self._ref.parameters()
-        hashes = list(connection.execute(queries.media_between(after, upto), parameters).scalars())
+        hashes = list(connection.execute(queries.media_between(first - 1, last), parameters).scalars())
         connection.execute(delete(items).where(*are_unread), parameters)
         if hashes:
             collect_these_media(connection, self._ref.scope.tenant, hashes)
-        parameters |= {"first": after + 1, "upto": upto}
-        connection.execute(queries.lost_bodies_removal(), parameters)
-        connection.execute(queries.lost_responses_change(), parameters)
 
     def _read_ranges(self) -> dict[int, list[tuple[int, int]]]:
         """What all branches read, by the branch that items are stored on."""
