@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.errors import (
     CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict, InvalidItem,
     InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError, PoolExhausted,
-    ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, ThreadkeepError,
-    TooLarge, ToolNotFound, UnknownFormat,
+    ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, StateConflict,
+    ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
+    from threadkeep.domain.annotations import State, StateWrite
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -61,17 +62,18 @@ __all__ = [
     "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
     "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
     "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session",
-    "SessionOptions", "Statistics", "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text",
-    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
-    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
-    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
-    "schema",
+    "SessionOptions", "State", "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse",
+    "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry",
+    "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters",
+    "UsageKey", "UsageRow", "UsageSum", "ViewOptions", "__version__", "data_url", "default_registry", "formats",
+    "register_tool", "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.annotations": "State StateWrite",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
         "SummaryText Text UnknownPart"

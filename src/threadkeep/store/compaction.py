@@ -48,7 +48,7 @@ def _append(
             result = AppendResult.of_outcome(outcome)
             found = read_entries(connection, ref, [(result.branch, result.first - 1, result.first)])
             value = found[0].item() if found else item or {"type": UNDONE}  # it was removed since
-            return result, NewItems([item_from_object(value)], ())
+            return result, NewItems([item_from_object(value)], [encode_item(value)])
 
         now = datetime.now(UTC)
         reservation = reserve_once(connection, ref, check, now, Counts(items=1), key, decode)

@@ -17,13 +17,14 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import BROKEN_OFF_TEXT
 from threadkeep.store.idempotency import FORGOTTEN, IdempotencyKey, keep_outcome
+from threadkeep.store.item_places import find_position, newest_position, position_of_id
 from threadkeep.store.item_rows import decode_entries, encode_item
 from threadkeep.store.ledger import json_text
-from threadkeep.store.lineage import get_lineage, get_row, position_not_found
+from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
 from threadkeep.store.positions import NO_CHECK, NOTHING, reserve_once
 from threadkeep.store.purging import collect_these_media
 from threadkeep.store.refs import TENANT_WIDE, BranchRef
-from threadkeep.store.removal import place_given, position_at
+from threadkeep.store.removal import place_given
 from threadkeep.store.search.index import forget_documents, merge_index
 from threadkeep.store.updates import update_row
 
@@ -40,7 +41,7 @@ def redact_item(handle: Handle, position_or_id: object, key: str | None) -> None
         now = datetime.now(UTC)
         reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: -1)
         lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
-        position = position_at(ref, place)
+        position = _position_at(connection, ref, lineage, place)
         entry = _read_entry(connection, ref, position)
         if entry is None:
             raise position_not_found(ref, position, lineage.head)
@@ -54,6 +55,16 @@ def redact_item(handle: Handle, position_or_id: object, key: str | None) -> None
     handle.transactions.write(write, is_repeatable=once is not None)
     handle.resources.histories.forget(ref.scope.tenant, ref.key)
     handle.after_write()
+
+
+def _position_at(connection: Connection, ref: BranchRef, lineage: Lineage, place: int | str) -> int:
+    """The position of an item, given by its position or id; of several with that id, the newest one of the branch."""
+    if not isinstance(place, str):
+        return place
+    position = find_position(connection, ref, lineage, place)
+    if position is None:
+        position = newest_position(connection, ref, place)
+    return position_of_id(connection, ref, lineage, place) if position is None else position
 
 
 def _read_entry(connection: Connection, ref: BranchRef, position: int) -> Entry | None:

@@ -5,7 +5,6 @@ The lineage of the branch gets a gap. Rows that no other branch reads are delete
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -21,9 +20,10 @@ from threadkeep.domain.objects import mismatch
 from threadkeep.domain.placeholders import REMOVED as REMOVED_TEXT
 from threadkeep.domain.placeholders import without_content
 from threadkeep.domain.stored import StoredItem
-from threadkeep.errors import InvalidOption, NotFound, shown
+from threadkeep.errors import InvalidOption
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
+from threadkeep.store.item_places import position_of_id
 from threadkeep.store.items import read_item
 from threadkeep.store.lineage import (
     REMOVED,
@@ -51,7 +51,6 @@ from threadkeep.store.updates import update_row
 from threadkeep.store.validation import MAX_POSITION, whole_number
 
 _RANGES: Final = 100  # of items in one statement
-_ITEM_ID: Final = re.compile(r"item_([0-9a-f]{32})_([0-9]{1,18})")
 
 
 class Shortened(NamedTuple):
@@ -88,7 +87,7 @@ def remove_item(handle: Handle, position_or_id: object, purge: object, key: str 
 
     def write(connection: Connection) -> Shortened:
         branch = LockedBranch(connection, handle.ref, NO_CHECK, once)
-        position = position_at(handle.ref, place)
+        position = position_at(connection, handle.ref, branch.lineage, place)
         item = read_item(connection, handle.ref, position, is_latest=True)
         if item is None or not branch.lineage.includes(handle.ref.branch, position, item.branch):
             raise position_not_found(handle.ref, position, branch.lineage.head)
@@ -141,17 +140,16 @@ def place_given(position_or_id: object) -> int | str:
 def _place_of(item: StoredItem) -> JsonObject:
     """What is kept of an item that was removed: nothing of its content."""
     value = without_content(item.item.to_object(), REMOVED_TEXT, call_id=getattr(item.item, "call_id", None))
-    return {"position": item.position, "branch": item.branch, "turn": item.turn, "item": value}
+    return {"id": item.id, "position": item.position, "branch": item.branch, "turn": item.turn, "item": value}
 
 
 def _replayed(ref: BranchRef, outcome: JsonObject) -> Shortened:
     kept = outcome.get("item")
     if kept is None:
         return Shortened()
-    position, item = kept["position"], item_from_object(kept["item"])
-    return Shortened(
-        item=StoredItem(ref.item_id(position), position, kept["branch"], kept["turn"], item, replayed=True)
-    )
+    item = item_from_object(kept["item"])
+    place = kept["id"], kept["position"], kept["branch"], kept["turn"]
+    return Shortened(item=StoredItem(*place, item, replayed=True, conversation_id=ref.public_id))
 
 
 # The branch
@@ -258,11 +256,6 @@ def _outside(ranges: Iterable[Range], read: dict[int, list[tuple[int, int]]]) ->
             yield branch, start, upto
 
 
-def position_at(ref: BranchRef, place: int | str) -> int:
+def position_at(connection: Connection, ref: BranchRef, lineage: Lineage, place: int | str) -> int:
     """The position of an item of a branch that was given by its position or id."""
-    if isinstance(place, int):
-        return place
-    named = _ITEM_ID.fullmatch(place)
-    if named is None or "conv_" + named[1] != ref.public_id:
-        raise NotFound(f"Branch {ref.branch} of {ref.public_id} has no item with the id {shown(place)}.")
-    return int(named[2])
+    return position_of_id(connection, ref, lineage, place) if isinstance(place, str) else place
