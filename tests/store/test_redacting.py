@@ -228,7 +228,8 @@ def test_nothing_is_left_in_the_file(tmp_path: Path, caplog: pytest.LogCaptureFi
         conversation.pop()
         for position in (1, 2):
             conversation.redact_item(position)
-        with store._transactions.engine.connect() as connection:
+        transactions: Any = store._transactions
+        with transactions.engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
             driver.execute("VACUUM")
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -113,7 +113,8 @@ def test_rows_go_when_no_branch_reads_them(root: Any, tables: Tables) -> None:
 
 def test_a_fork_needs_an_item_that_is_there(root: Any) -> None:
     root.remove_item(1)
-    for call in (lambda: root.fork(at=1), lambda: root.fork(before=1), lambda: root.get_item(1)):
+    calls: list[Any] = [lambda: root.fork(at=1), lambda: root.fork(before=1), lambda: root.get_item(1)]
+    for call in calls:
         with pytest.raises(NotFound):
             call()
     assert root.branches().items[0].head_position == 3

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, or_, select
 
+from threadkeep.db.driver import Row
 from threadkeep.db.queries.items import history_after
 from threadkeep.db.tables import responses
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -48,6 +49,40 @@ def read_history(
 
     `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
     """
+    rows = _read_rows(connection, ref, configs, conversation, since, is_latest=is_latest)
+    conversation, since = rows.conversation, rows.since
+    entries: Sequence[Entry] = decode_entries(connection, ref, rows.own, is_latest=is_latest)
+    if not since and conversation.lineage.parts:
+        keeps = conversation.lineage.keeps()
+        entries = [*rows.inherited, *(entry for entry in entries if keeps(entry.position))]
+    next_position = rows.next_position
+    state = None
+    if any(map(conversation.settings.get, SERVER_STATE)):
+        lineage = Lineage(conversation.lineage.parts, next_position - 1)
+        state = read_server_state(connection, ref, lineage, conversation.settings)
+    return HistoryPage(conversation, entries, since, next_position, state)
+
+
+class _Rows(NamedTuple):
+    """A conversation with the rows of a branch, from a position on, and the items that it shares with others."""
+
+    conversation: ConversationState
+    since: int
+    next_position: int
+    inherited: Sequence[Entry]
+    own: Sequence[Row]
+
+
+def _read_rows(
+    connection: Connection,
+    ref: BranchRef,
+    configs: ConfigCache,
+    conversation: ConversationState,
+    since: int,
+    *,
+    is_latest: bool,
+) -> _Rows:
+    """Read the rows of a branch until they belong to one revision of the conversation."""
     statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
     since = 0 if conversation.is_outdated else since
     while True:
@@ -57,22 +92,14 @@ def read_history(
         if not rows:
             raise ref.not_found()
         revision, next_position = rows[0][ENTRY_WIDTH:]
+        found = () if rows[0][0] is None else rows
         if revision == conversation.row.revision and not conversation.is_outdated:
-            break
+            return _Rows(conversation, since, next_position, inherited, found)
         conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
         is_current = ref.branch == 0 and conversation.row.revision == revision
         if not since and (is_latest or is_current):
-            break
+            return _Rows(conversation, since, next_position, inherited, found)
         since = 0  # a change may concern what was read before
-    entries: Sequence[Entry] = decode_entries(connection, ref, () if rows[0][0] is None else rows, is_latest=is_latest)
-    if not since and conversation.lineage.parts:
-        keeps = conversation.lineage.keeps()
-        entries = [*inherited, *(entry for entry in entries if keeps(entry.position))]
-    state = None
-    if any(map(conversation.settings.get, SERVER_STATE)):
-        lineage = Lineage(conversation.lineage.parts, next_position - 1)
-        state = read_server_state(connection, ref, lineage, conversation.settings)
-    return HistoryPage(conversation, entries, since, next_position, state)
 
 
 def _read_inherited(connection: Connection, ref: BranchRef, lineage: Lineage, *, is_latest: bool) -> list[Entry]:
