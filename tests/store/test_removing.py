@@ -306,6 +306,29 @@ def test_removing_a_compaction_shows_what_it_covered(root: Any, store: Any) -> N
     assert sent(store.copy_conversation(root.id)) == "0 1 2 3 4"
 
 
+def test_whose_turn_it_is_after_a_removal(root: Any) -> None:
+    root.add_response(an_answer("Hello", calls=("c",)), "open_responses")
+    assert root.next_step() == "tools"
+    root.pop()
+    assert (root.next_step(), root.pending_calls()) == ("user", [])
+    root.pop()
+    assert root.next_step() == "model"
+    root.clear()
+    assert root.next_step() == "user"
+
+
+def test_an_item_that_is_gone_has_no_id_and_no_labels(store: Any, root: Any) -> None:
+    root.label_item(1, {"topic": "x"})
+    root.label_item(2, {"topic": "x"})
+    id = root.get_item(1).id
+    root.remove_item(id)
+    root.remove_item(2, purge=True)
+    for find in (store.get_item, root.get_item, root.remove_item):
+        with pytest.raises(NotFound):
+            find(id)
+    assert not list(store.list_items(labels={"topic": "x"}))
+
+
 def test_a_window_counts_what_is_left(root: Any) -> None:
     root.remove_item(2)
     assert sent(root, upto=2) == "0 1"
