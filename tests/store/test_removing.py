@@ -320,12 +320,12 @@ def test_whose_turn_it_is_after_a_removal(root: Any) -> None:
 def test_an_item_that_is_gone_has_no_id_and_no_labels(store: Any, root: Any) -> None:
     root.label_item(1, {"topic": "x"})
     root.label_item(2, {"topic": "x"})
-    id = root.get_item(1).id
-    root.remove_item(id)
+    item_id = root.get_item(1).id
+    root.remove_item(item_id)
     root.remove_item(2, purge=True)
     for find in (store.get_item, root.get_item, root.remove_item):
         with pytest.raises(NotFound):
-            find(id)
+            find(item_id)
     assert not list(store.list_items(labels={"topic": "x"}))
 
 
