@@ -229,6 +229,39 @@ def test_an_object_that_is_missing_or_changed_concerns_its_item_only(
         assert len(found.transcript(media="reference")) == 2
 
 
+def test_removing_and_redacting_items_removes_objects(opened: Any, folder: Watched, tables: Tables) -> None:
+    conversation = opened(folder).create_conversation(model="m")
+    for seed in range(5):
+        conversation.user([a_picture(noise(9_000, seed=seed))])
+    assert shown(conversation.pop()) == a_picture(noise(9_000, seed=4))["image_url"]
+    conversation.remove_item(0, purge=True)
+    assert len(names_in(folder)) == tables.counts()["blobs"] == 3
+    folder.calls.clear()
+    folder.fails = {"get"}
+    conversation.redact_item(1)
+    assert folder.calls == ["delete"], "what is removed is not read"
+    folder.fails = {"delete"}
+    conversation.redact_item(2)
+    assert len(names_in(folder)) == tables.counts()["blobs"] == 2
+    folder.fails = set()
+    conversation.clear()
+    opened(folder).purge_deleted()
+    assert (names_in(folder), tables.counts()["blobs"]) == ([], 0)
+
+
+def test_media_of_an_item_that_no_branch_has_are_not_found(opened: Any, folder: Watched, tables: Tables) -> None:
+    store = opened(folder)
+    conversation = store.create_conversation(model="m")
+    conversation.user([PICTURE])
+    name = tables.rows("blobs")[0]["hash"].hex()
+    fork = conversation.fork()
+    conversation.remove_item(0)
+    assert store.media(name).content == BIG
+    fork.remove_item(0)
+    with pytest.raises(NotFound):
+        store.media(name)
+
+
 # Failing and racing
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, Table, bindparam, delete, func, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, or_, select, update
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED, conversation_update
@@ -273,56 +272,6 @@ def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject
 # Collecting what nothing uses any more
 
 
-def collect_media(connection: Connection, tenant: int) -> int:
-    """Remove a batch of media in rows that no item refers to any more; return how many."""
-    return _collect(connection, tables.blobs, tenant, [_users_of_media()], tables.blobs.c.location.is_(None))
-
-
-def set_aside_media(connection: Connection, tenant: int) -> dict[bytes, str]:
-    """Give a batch of unused media in the blob store another hash, so that nothing can refer to them any more.
-
-    Returns the locations of their objects, by that hash; also of those that an interrupted call had set aside.
-    """
-    table = tables.blobs.c
-    statement = select(table.hash, table.location).where(
-        table.tenant_id == tenant, table.location.is_not(None), ~_users_of_media().exists()
-    )
-    rows = connection.execute(statement.limit(BATCH_SIZE)).all()
-    aside = {hash_set_aside(row.location): row.location for row in rows}
-    changes = [
-        {"old": bytes(row.hash), "new": new}
-        for row, new in zip(rows, aside, strict=True)
-        if bytes(row.hash) != new
-    ]  # fmt: skip
-    if changes:
-        is_row = [table.tenant_id == tenant, table.hash == bindparam("old")]
-        connection.execute(update(tables.blobs).where(*is_row).values(hash=bindparam("new")), changes)
-    return aside
-
-
-def forget_media(connection: Connection, tenant: int, hashes: Iterable[bytes]) -> None:
-    """Remove the rows of media that were set aside, once their objects are gone."""
-    table = tables.blobs
-    connection.execute(delete(table).where(table.c.tenant_id == tenant, table.c.hash.in_(list(hashes))))
-
-
-def hash_set_aside(location: str) -> bytes:
-    """The hash that stands in the row of media whose object is going to be removed."""
-    return sha256(location.encode()).digest()
-
-
-def has_objects(connection: Connection, tenant: int) -> bool:
-    """Return whether media of a tenant are in a blob store."""
-    table = tables.blobs.c
-    statement = select(table.hash).where(table.tenant_id == tenant, table.location.is_not(None)).limit(1)
-    return connection.execute(statement).first() is not None
-
-
-def _users_of_media() -> Select[Any]:
-    table = tables.item_blobs.c
-    return select(table.hash).where(table.tenant_id == tables.blobs.c.tenant_id, table.hash == tables.blobs.c.hash)
-
-
 def collect_configs(connection: Connection, tenant: int) -> int:
     """Remove a batch of options, tool sets and tools that are no longer used; return how many.
 
@@ -338,11 +287,9 @@ def collect_configs(connection: Connection, tenant: int) -> int:
     return count or _collect_definitions(connection, tenant)
 
 
-def _collect(
-    connection: Connection, table: Table, tenant: int, users: Iterable[Select[Any]], *conditions: ColumnElement[bool]
-) -> int:
+def _collect(connection: Connection, table: Table, tenant: int, users: Iterable[Select[Any]]) -> int:
     """Remove a batch of rows, given by hash, for which none of the statements finds a reference."""
-    is_unused = [*conditions, *(~user.exists() for user in users)]
+    is_unused = [~user.exists() for user in users]
     statement = select(table.c.hash).where(table.c.tenant_id == tenant, *is_unused).limit(BATCH_SIZE)
     hashes = list(connection.execute(statement).scalars())
     if hashes:

@@ -22,8 +22,8 @@ from threadkeep.errors import InvalidOption
 from threadkeep.store import purging
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.idempotency import IdempotencyKey
+from threadkeep.store.media import collecting
 from threadkeep.store.media.orphans import remove_orphans
-from threadkeep.store.media.placing import remove_objects
 from threadkeep.store.refs import Scope
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import Transactions
@@ -118,26 +118,19 @@ class _Removal:
         self.repeat(purging.collect_configs, "options and tools")
 
     def collect_media(self, *, is_strict: bool = False) -> None:
-        """Remove media that are no longer used; objects after the rows that named them.
-
-        Their rows are set aside first: what is interrupted, or has to wait for a store with `blobs` or for the COMMIT
-        of the caller, is found again. `is_strict`: raise the errors of the blob store.
-        """
-        self.repeat(purging.collect_media, "media")
-        count = 0
-        while aside := self.write(purging.set_aside_media):
-            if self._blobs is None or not self._transactions.keeps_history:
+        """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
+        self.repeat(collecting.collect_media, "media")
+        count, scope = 0, Scope(self._tenant, blobs=self._blobs)
+        while aside := self.write(collecting.set_aside_media):
+            if not collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict):
                 return
-            if not remove_objects(self._blobs, aside.values(), is_strict=is_strict):
-                return
-            self.write(purging.forget_media, hashes=aside)
             count += len(aside)
             self._progress("objects", count)
 
 
 def check_blobs(transactions: Transactions, tenant: int, resources: StoreResources) -> None:
     """Refuse to go on if the objects of media could not be removed."""
-    if resources.blobs is None and transactions.read(partial(purging.has_objects, tenant=tenant)):
+    if resources.blobs is None and transactions.read(partial(collecting.has_objects, tenant=tenant)):
         raise InvalidOption("Media are kept in a blob store.", hint="Open the store with blobs=…, as for writing.")
 
 

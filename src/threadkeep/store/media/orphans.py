@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.items import places_of
 from threadkeep.store.connections import run_blocking
+from threadkeep.store.media.collecting import hash_set_aside
 from threadkeep.store.media.placing import remove_objects, tenant_prefix
 from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.purging import hash_set_aside
 from threadkeep.store.transactions import Transactions
 
 _NAME: Final = re.compile(r"[0-9]+/[0-9a-f]{2}/([0-9a-f]{64})-[0-9a-f]{16}")
