@@ -308,8 +308,8 @@ class ToolRegistry:
     def invoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Call the handler of a tool with these arguments (a dict, or the JSON text of a call); return its result.
 
-        Instead of a name and arguments, give a call: a `FunctionCall` or `PendingCall`. The result of an ``async`` handler is to be awaited; see
-        `ainvoke`. Errors raised by the handler are passed on.
+        Instead of a name and arguments, give a call: a `FunctionCall` or `PendingCall`. The result of an ``async``
+        handler is to be awaited; see `ainvoke`. Errors raised by the handler are passed on.
 
         Raises:
             ToolNotFound: there is no handler with that name.
