@@ -297,6 +297,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "position": int,
         "text": lambda: "word",
         "value": lambda: {"step": 1},
+        "labels": lambda: {"a": "b"},
         "name": lambda: "name",
         "user_id": lambda: "u",
         "external_id": lambda: "e",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, Unpack, overload
 
-from threadkeep.domain.annotations import State
+from threadkeep.domain.annotations import Feedback, State
 from threadkeep.domain.content import Content
 from threadkeep.domain.context_caches import CachePlan
 from threadkeep.domain.items import UNSET, ItemInput, Output
@@ -20,6 +20,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
+from threadkeep.store import annotations as _annotations
 from threadkeep.store import (
     approvals,
     branches,
@@ -389,25 +390,67 @@ class Conversation(ConversationAttributes):
         after: int | str | None = None,
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
+        annotations: bool = False,
     ) -> Page[StoredItem]:
         """Return a page of this branch's items: those after or before a position or item id (exclusive).
 
         They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
-        several items with that id, it is the one that leaves no item to be shown twice.
+        several items with that id, it is the one that leaves no item to be shown twice. With `annotations`, labels and
+        feedback of the items are read, too.
 
         Raises:
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return _items.list_items(self._handle, before, after, limit, order)
+        return _items.list_items(self._handle, before, after, limit, order, annotations=annotations)
 
-    def get_item(self, position: int | str) -> StoredItem:
+    def get_item(self, position: int | str, *, annotations: bool = False) -> StoredItem:
         """Return the item of this branch at a position, or with an id; the newest one if several have that id.
+
+        With `annotations`, its labels and feedback are read, too.
 
         Raises:
             NotFound: the branch has no such item.
         """
-        return item_lookup.get_item(self._handle, position)
+        return item_lookup.get_item(self._handle, position, annotations=annotations)
+
+    def label_item(
+        self, position: int | str, labels: Mapping[str, str] | None, *, idempotency_key: str | None = None
+    ) -> None:
+        """Replace the labels of an item of this branch, given by its position or id; None removes them.
+
+        Raises:
+            NotFound: the branch has no such item.
+            InvalidOption, IdempotencyConflict: nothing was written.
+        """
+        _annotations.label_item(self._handle, position, labels, idempotency_key)
+
+    def set_feedback(
+        self,
+        position: int | str,
+        *,
+        rating: int | None = None,
+        comment: str | None = None,
+        user_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Feedback | None:
+        """Store what a user thinks of an item, instead of what the user said before; without both, remove that.
+
+        `rating` is a whole number in the application's own scale. In a store for one user, `user_id` is that user.
+
+        Raises:
+            NotFound: the branch has no such item.
+            InvalidOption, TooLarge, IdempotencyConflict: nothing was written.
+        """
+        return _annotations.set_feedback(self._handle, position, rating, comment, user_id, idempotency_key)
+
+    def feedback(self, position: int | str | None = None) -> list[Feedback]:
+        """Return the feedback on an item, or on all items of this branch; in a store for one user, that user's own.
+
+        Raises:
+            NotFound: the branch has no such item.
+        """
+        return _annotations.list_feedback(self._handle, position)
 
     def transcript(self) -> list[StoredItem]:
         """Return all items of this branch, in order."""

@@ -28,6 +28,8 @@ BATCH_SIZE: Final = 1_000  # rows in one transaction
 # Tables whose rows are removed in batches, children first -> the column that orders its rows
 _NUMBERED: Final = (
     (tables.item_blobs, "position"),
+    (tables.item_labels, "position"),
+    (tables.item_feedback, "position"),
     (tables.approvals, "position"),
     (tables.items, "position"),
     (tables.stream_parts, "part"),
@@ -225,6 +227,17 @@ def _anonymize(connection: Connection, tenant: int, column: Column[Any], user: s
     rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
     for conditions in _by_conversation(tenant, table.position, rows):
         connection.execute(update(column.table).where(*conditions).values({column.name: None}))
+    return len(rows)
+
+
+def delete_feedback(connection: Connection, tenant: int, user: str) -> int:
+    """Remove a batch of the feedback of a user in the conversations of others; return how many."""
+    table = tables.item_feedback.c
+    is_of_user = [table.tenant_id == tenant, table.user_id == user]
+    statement = select(table.conversation_id, table.position).where(*is_of_user).limit(BATCH_SIZE)
+    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
+    for conditions in _by_conversation(tenant, table.position, rows):
+        connection.execute(delete(tables.item_feedback).where(*conditions, *is_of_user))
     return len(rows)
 
 

@@ -41,7 +41,8 @@ def _entry_columns(dialect: str) -> list[Any]:
     return [_column(name, dialect) for name in _ENTRY]
 
 
-def _stored_columns(dialect: str) -> list[Any]:
+def stored_columns(dialect: str) -> list[Any]:
+    """The columns of an item with everything that a StoredItem has."""
     return [_column(name, dialect) for name in (*_ENTRY, *_STORED)]
 
 
@@ -95,14 +96,14 @@ def first_positions() -> Select[Any]:
 def stored_items_of(dialect: str, *, descending: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*_stored_columns(dialect)).where(*_between(items, branch="branch"))
+    chosen = select(*stored_columns(dialect)).where(*_between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
 def stored_item_of(dialect: str) -> Statement:
     """One item by its position."""
-    chosen = select(*_stored_columns(dialect))
+    chosen = select(*stored_columns(dialect))
     return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
 
 
