@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import DRIVERS, Database
@@ -48,11 +49,16 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def pooled(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def pooled(database: Database) -> Iterator[str]:
     """The URL of the database behind a pooler of our own."""
     if PGBOUNCER is None:
         pytest.skip("pgbouncer is not installed")
-    url, port, folder = make_url(database.url), a_free_port(), tmp_path_factory.mktemp("pgbouncer")
+    with TemporaryDirectory() as folder:
+        yield from served(make_url(database.url), PGBOUNCER, Path(folder))
+
+
+def served(url: URL, program: str, folder: Path) -> Iterator[str]:
+    port = a_free_port()
     settings, log = folder / "pgbouncer.ini", folder / "log"
     password = f" password={url.password}" if url.password else ""
     settings.write_text(
@@ -63,11 +69,10 @@ def pooled(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iter
     user = {}
     if os.getuid() == 0:  # it refuses to run as root
         user = {"user": "nobody"}
+        folder.chmod(0o755)
         settings.chmod(0o644)
-        for parent in (folder, *folder.parents[:2]):
-            parent.chmod(parent.stat().st_mode | 0o011)
     with log.open("wb") as output:
-        process = subprocess.Popen([PGBOUNCER, str(settings)], stdout=output, stderr=output, **user)  # type: ignore[call-overload]
+        process = subprocess.Popen([program, str(settings)], stdout=output, stderr=output, **user)  # type: ignore[call-overload]
         try:
             wait_for(port, process, log)
             yield url.set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
