@@ -89,6 +89,18 @@ class InvalidItem(ThreadkeepError, ValueError):
     """An item or content part cannot be stored."""
 
 
+class InvalidToolArguments(InvalidItem):
+    """The arguments of a call do not match the tool `name`; `problems` are pairs of a path and what is wrong there.
+
+    The text is meant for the model: send it back as the output of the call.
+    """
+
+    def __init__(self, name: str, problems: Sequence[tuple[str, str]]) -> None:
+        self.name, self.problems = name, list(problems)
+        listed = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
+        super().__init__(f"The arguments of the tool {name!r} cannot be used: {listed}")
+
+
 class TooLarge(ThreadkeepError):
     """A value exceeds a limit; nothing was written."""
 
@@ -245,6 +257,19 @@ class LeaseLost(Conflict):
             "What had arrived by then is stored, with its ledger row; what arrived later is not.",
             hint="Pass a longer lease= where the process, or its database, may stand still for longer than that.",
         )
+
+
+class StateConflict(Conflict):
+    """Another writer has written the state `name`: it has the `version` (0: it does not exist), not the `expected` one.
+
+    Nothing was written; only a recorder has stored its response by then, without any of its states.
+    """
+
+    def __init__(self, name: str, expected: int, version: int) -> None:
+        self.name, self.expected, self.version = name, expected, version
+        found = f"has version {version}" if version else "does not exist"
+        wanted = f"version {expected} was expected" if expected else "it was expected not to exist"
+        super().__init__(f"The state {name!r} {found}, but {wanted}.", hint="Read it with state() and try again.")
 
 
 class ToolNotFound(ThreadkeepError):

@@ -13,7 +13,8 @@ from tests.factories import an_answer
 from threadkeep import DamagedRow
 
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
-TABLES = {"labels": "conversations", "lineage": "branches", "view": "responses"}  # the column's name says which
+# the name of the column says which
+TABLES = {"labels": "conversations", "properties": "conversations", "lineage": "branches", "view": "responses"}
 
 # What is damaged -> where that is, and a call that needs it
 DAMAGES: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
@@ -27,6 +28,8 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "a tool": ("tool_definitions", "definition = 'x'", lambda store, c: store.get_conversation(c.id)),
     "a set of tools": ("tool_sets", "definitions = 'x'", lambda store, c: store.get_conversation(c.id)),
     "labels": ("conversations", "labels = '{'", lambda store, c: store.get_conversation(c.id).labels),
+    "a state": ("conversation_states", "value = '{'", lambda _, c: c.state("run")),
+    "properties": ("conversations", "properties = '{'", lambda store, c: store.get_conversation(c.id).properties),
     "a lineage": ("branches", "lineage = '['", lambda store, c: store.get_conversation(c.id, branch=1)),
     "a view": ("responses", "view = '{'", lambda _, c: c.responses()),
     "a key": ("appends", "outcome = '{'", lambda _, c: c.user("Hi", idempotency_key="key")),
@@ -53,10 +56,10 @@ def forget(*stores: Any) -> None:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_the_error_names_the_row(store: Any, elsewhere: Any, watching: Engine, name: str) -> None:
     table, change, call = DAMAGES[name]
-    made = store.create_conversation(model="m", tools=[TOOL], labels={"a": "b"})
+    made = store.create_conversation(model="m", tools=[TOOL], labels={"a": "b"}, properties={"c": "d"})
     made.user("Hi", idempotency_key="key")
     made.add_response(an_answer("Ho"), "open_responses", rendered=made.render("open_responses"))
-    made.fork().user("And?")
+    made.fork().user("And?", states={"run": 1})
     conversation = elsewhere.get_conversation(made.id)
     damage(watching, store, table, change)
     forget(store, elsewhere)

@@ -15,7 +15,7 @@ from threadkeep.store.streaming.recorder import Recorder
 
 PAIRS = [(Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder)]
 # Methods that only make another face of the same store, a recorder or an iterator.
-PLAIN = {"within", "for_user", "stream_response", "export"}
+PLAIN = {"within", "for_user", "stream_response", "set_states", "export"}
 
 
 def public(kind: type) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
+from threadkeep.domain.item_ids import derived_id
 from threadkeep.store.refs import Scope
 
 REGISTRY = ToolRegistry()
@@ -54,6 +55,11 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "clone_config": lambda c: c.clone_config(),
     "items": lambda c: c.items(),
     "get_item": lambda c: c.get_item(0),
+    "get_item by id": lambda c: c.get_item(derived_id("message", c.id, 0)),
+    "label_item": lambda c: c.label_item(0, {"mine": "yes"}),
+    "set_feedback": lambda c: c.set_feedback(0, rating=1),
+    "feedback": lambda c: c.feedback(),
+    "feedback on an item": lambda c: c.feedback(0),
     "transcript": lambda c: c.transcript(),
     "responses": lambda c: c.responses(),
     "response_body": lambda c: c.response_body(0),
@@ -66,6 +72,10 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "on_branch": lambda c: c.on_branch(1),
     "branches": lambda c: c.branches(),
     "set_active_branch": lambda c: c.set_active_branch(1),
+    "state": lambda c: c.state("run"),
+    "states": lambda c: c.states(),
+    "set_state": lambda c: c.set_state("run", 1),
+    "delete_state": lambda c: c.delete_state("run"),
     "update": lambda c: c.update(title="Mine", labels={}, temperature=1),
     "json_output": lambda c: c.json_output({"type": "object"}),
     "think": lambda c: c.think(effort="high"),
@@ -82,14 +92,16 @@ METHODS: dict[str, Callable[[Any], Any]] = {
 BY_ID: dict[str, Callable[[Any, str], Any]] = {
     "get_conversation": lambda store, public_id: store.get_conversation(public_id, branch=0),
     "copy_conversation": lambda store, public_id: store.copy_conversation(public_id),
+    "get_item": lambda store, public_id: store.get_item(derived_id("message", public_id, 0)),
+    "get_item by its own id": lambda store, _: store.get_item("msg_resp_1_0"),
     "delete_conversation": lambda store, public_id: store.delete_conversation(public_id),
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
     "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
-    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "purge_deleted",
-    "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics", "tool_usage", "usage",
-    "within",
+    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
+    "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics",
+    "tool_usage", "usage", "within",
 }  # fmt: skip
 
 
@@ -99,7 +111,7 @@ def methods_of(kind: type) -> set[str]:
 
 def test_the_tables_hold_every_method() -> None:
     assert {name.split()[0] for name in METHODS} == methods_of(Conversation)
-    assert set(BY_ID) | OTHERS == methods_of(Store)
+    assert {name.split()[0] for name in BY_ID} | OTHERS == methods_of(Store)
 
 
 def fill(store: Any, **about: Any) -> Any:

@@ -198,7 +198,7 @@ class OptionAttributes:
     include = Option(json_list, "Additional data to return, such as `reasoning.encrypted_content`.")
     tool_choice = Option[str | JsonObject](json_value, "`auto`, `none`, `required`, or an object naming a tool.")
     metadata = Option(json_object, "Keys and text values that the provider stores with the response. "
-                                   "For data that only your application needs, use labels.")
+                                   "For data that only your application needs, use labels or properties.")
     text = Option(json_object, "The form of the response: `format` (see `json_output`) and `verbosity`.",
                   aliases=("response_format",), instead="json_output(schema)")
     reasoning = Option(json_object, "How much the model reasons: `effort` or `budget_tokens` (see `think`), `summary`.",
@@ -292,6 +292,7 @@ class UpdateOptions(SessionOptions, total=False):
 
     title: str | None
     labels: Mapping[str, str] | None
+    properties: Mapping[str, str] | None
     user_id: str | None
     external_id: str | None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
+from threadkeep.domain.annotations import Feedback
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
 
@@ -18,7 +19,8 @@ class StoredItem:
     """An item and its position in a conversation.
 
     Attributes:
-        id: the item's id.
+        id: the item's own id, such as one from a provider, or else one derived from its place, with the prefix of its
+            type (``msg_``, ``fc_``, ``rs_`` …).
         position: its position, counted across all branches.
         branch: the number of the branch it was added to.
         turn: the wire message or response it came in; None if it was added on its own.
@@ -26,6 +28,9 @@ class StoredItem:
         replayed: whether the write was a repetition of an earlier one with the same idempotency key.
         created_at: when it was stored; aware, in UTC; None on a replay.
         author_id: the application's id of the person or program that wrote it, if given.
+        conversation_id: the id of its conversation.
+        labels: the application's labels of the item; None unless they were read (`annotations=True`).
+        feedback: the feedback on the item; None unless it was read.
     """
 
     id: str
@@ -36,6 +41,9 @@ class StoredItem:
     replayed: bool = False
     created_at: datetime | None = None
     author_id: str | None = None
+    conversation_id: str = ""
+    labels: Mapping[str, str] | None = None
+    feedback: Sequence[Feedback] | None = None
 
 
 class StoredAt(NamedTuple):

@@ -44,6 +44,7 @@ class ConversationInfo(TypedDict, total=False):
     title: str | None
     labels: Mapping[str, str] | None
     external_id: str | None
+    properties: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class NewConversation:
     external_id: str | None = None
     title: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     key: IdempotencyKey | None = None
 
 
@@ -78,16 +80,17 @@ def new_conversation(
     owner = scope.user or user_id
     external_id = validation.optional_identifier("external_id", info.get("external_id"))
     title, labels = validation.title_text(info.get("title")), validation.label_texts(info.get("labels"))
+    properties = validation.property_texts(info.get("properties"))
     settings = dict(session.settings)
     if session.response_boundary:
         settings["response_boundary"] = session.response_boundary
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
-    content = None if key is None else [session.to_dict(), owner, external_id, title, labels]
+    content = None if key is None else [session.to_dict(), owner, external_id, title, labels, properties]
     records = [encode_item(item.to_object(), author_id=author_of(item)) for item in session.items]
     return NewConversation(
         settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
-        IdempotencyKey.of(key, method, content),
+        properties, IdempotencyKey.of(key, method, content),
     )  # fmt: skip
 
 
@@ -160,8 +163,8 @@ def _row_of(scope: Scope, new: NewConversation, config: Text, tools: ToolTexts |
         "external_id": new.external_id,
         "user_id": new.user_id,
         "title": new.title,
-        "labels": labels_text(new.labels),
-        "properties": None,
+        "labels": texts_by_name(new.labels),
+        "properties": texts_by_name(new.properties),
         "status": ACTIVE,
         "config_hash": config.hash,
         "tool_set_hash": None if tools is None else tools.set.hash,
@@ -186,9 +189,9 @@ def _item_rows_of(scope: Scope, new: NewConversation, key: int, now: datetime) -
         yield record.row(location, position, turn)
 
 
-def labels_text(labels: Mapping[str, str]) -> str | None:
-    """The labels as the row of a conversation holds them."""
-    return dumps(dict(labels)).decode() if labels else None
+def texts_by_name(texts: Mapping[str, str]) -> str | None:
+    """Labels or properties as the row of a conversation holds them."""
+    return dumps(dict(texts)).decode() if texts else None
 
 
 def label_rows(tenant: int, conversation: int, labels: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -230,6 +230,12 @@ class ConversationAttributes(OptionAttributes):
         return {} if text is None else loads_stored(text, "conversations", f"public_id {self.id}")
 
     @property
+    def properties(self) -> dict[str, str]:
+        """The application's own metadata; never sent to a provider."""
+        text = self._row.properties
+        return {} if text is None else loads_stored(text, "conversations", f"public_id {self.id}")
+
+    @property
     def status(self) -> str:
         """``active`` or ``archived``."""
         status: str = self._row.status

@@ -98,15 +98,16 @@ def in_batches(sessions: Iterable[Session], size: int = BATCH_SIZE) -> Iterator[
 
 
 def copied_conversation(
-    id: str, session: Session, info: ConversationInfo, scope: Scope, key: str | None
+    id: str, session: Session, properties: Mapping[str, str], info: ConversationInfo, scope: Scope, key: str | None
 ) -> NewConversation:
-    """A copy of the conversation `id`, of which `session` is a detached copy.
+    """A copy of the conversation `id`, of which `session` is a detached copy; it has `properties` unless `info` does.
 
     The key is for the original's id, because the original may have grown since.
     """
     new = new_conversation(session, info, scope)
-    content = [id, new.user_id, new.external_id, new.title, dict(new.labels)]
-    return replace(new, key=IdempotencyKey.of(key, "copy_conversation", content))
+    content = [id, new.user_id, new.external_id, new.title, dict(new.labels), dict(new.properties)]
+    kept = new.properties if "properties" in info else properties
+    return replace(new, properties=kept, key=IdempotencyKey.of(key, "copy_conversation", content))
 
 
 # Turns

@@ -24,11 +24,12 @@ from threadkeep.domain.reports import (
     UsageSum,
 )
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Page, SearchResult
+from threadkeep.domain.stored import Page, SearchResult, StoredItem
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
-from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
+from threadkeep.store import conversations, importing, item_lookup, retention, rollups, statistics, tenants, usage
+from threadkeep.store.annotated_items import list_annotated
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.conversations import ConversationInfo, NewConversation
@@ -153,7 +154,8 @@ class Store:
 
     def create_conversation(
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[NewOptions],
+        labels: Mapping[str, str] | None = None, external_id: str | None = None,
+        properties: Mapping[str, str] | None = None, **options: Unpack[NewOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from session options (`model`, `instructions` …), `input`, `system` and `tools`.
 
@@ -161,13 +163,16 @@ class Store:
             InvalidOption, InvalidItem: an option cannot be used, or the external_id belongs to another conversation.
             IdempotencyConflict: the key was used before with different content.
         """
-        info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        info: ConversationInfo = {
+            "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
+        }  # fmt: skip
         return self.save(Session(**options), idempotency_key=idempotency_key, **info)
 
     def import_request(
         self, payload: Any, format: FormatName, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
-        labels: Mapping[str, str] | None = None, external_id: str | None = None, **options: Unpack[ImportOptions],
+        labels: Mapping[str, str] | None = None, external_id: str | None = None,
+        properties: Mapping[str, str] | None = None, **options: Unpack[ImportOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from a provider request: its settings, tools and history.
 
@@ -178,7 +183,9 @@ class Store:
         Raises:
             UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
         """
-        info: ConversationInfo = {"user_id": user_id, "title": title, "labels": labels, "external_id": external_id}
+        info: ConversationInfo = {
+            "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
+        }  # fmt: skip
         session = importing.request_session(payload, format, model, stream, options)
         scope = self._new_scope
         new = conversations.new_conversation(session, info, scope, idempotency_key, "import_request")
@@ -229,6 +236,36 @@ class Store:
         place = self._scope, beginning
         return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
 
+    def get_item(self, id: str) -> StoredItem:
+        """Return the item with an id, from any conversation: the newest one if several items have that id.
+
+        Items of the active branch come before those of other branches.
+
+        Raises:
+            NotFound: this store has no item with that id.
+        """
+        return item_lookup.find_item(self._transactions, self._scope, id)
+
+    def list_items(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        rating: int | None = None,
+        user_id: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page[StoredItem]:
+        """Return a page of the items that have these labels and this rating, those of the newest conversations first.
+
+        They come from all branches of all conversations (with `user_id`, of that user's), with their labels and
+        feedback. Items must have all of the labels, and the rating from at least one user.
+
+        Raises:
+            InvalidOption: neither labels nor a rating is given, or `after` is not the `next` of a page.
+        """
+        wanted = {"labels": labels, "rating": rating, "user_id": user_id, "after": after, "limit": limit}
+        return list_annotated(self._transactions, self._scope, wanted)
+
     def list_conversations(
         self,
         *,
@@ -252,13 +289,14 @@ class Store:
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
-        """Create a conversation with the options, tools and items of another conversation's active branch.
+        """Create a conversation with the options, tools, properties and items of another one's active branch.
 
         Raises:
             NotFound: this store has no conversation with that id.
         """
-        session, scope = self.get_conversation(id).session(), self._scope
-        return self._create(importing.copied_conversation(id, session, info, scope, idempotency_key), scope)
+        original, scope = self.get_conversation(id), self._scope
+        session, properties = original.session(), original.properties
+        return self._create(importing.copied_conversation(id, session, properties, info, scope, idempotency_key), scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation. It disappears at once; its rows are then removed in batches. Its ledger rows are kept.

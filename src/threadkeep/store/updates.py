@@ -18,12 +18,19 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import json_output_text, settings_with, thinking
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools
-from threadkeep.store.conversations import ConversationInfo, label_rows, labels_text, raise_if_taken, state_of
+from threadkeep.store.conversations import ConversationInfo, label_rows, raise_if_taken, state_of, texts_by_name
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage, get_row
 from threadkeep.store.refs import ConversationRef
-from threadkeep.store.validation import label_texts, optional_identifier, other_user, title_text, whole_number
+from threadkeep.store.validation import (
+    label_texts,
+    optional_identifier,
+    other_user,
+    property_texts,
+    title_text,
+    whole_number,
+)
 
 INFO: Final = frozenset(ConversationInfo.__annotations__)
 
@@ -55,6 +62,8 @@ def update(handle: Handle, options: Mapping[str, Any], key: str | None) -> None:
         raise other_user(owner, values["user_id"])
     if "title" in info:
         values["title"] = title_text(info["title"])
+    if "properties" in info:
+        values["properties"] = texts_by_name(property_texts(info["properties"]))
     change = Change(
         values=values,
         settings=(lambda current: settings_with(current, settings)) if settings else None,
@@ -155,7 +164,7 @@ def _write_change(
             store_tools(connection, tenant, [texts], now)
         values["tool_set_hash"] = None if texts is None else texts.set.hash
     if change.labels is not None:
-        values["labels"] = labels_text(change.labels)
+        values["labels"] = texts_by_name(change.labels)
         table = conversation_labels.c
         is_of_conversation = [table.tenant_id == tenant, table.conversation_id == ref.key]
         connection.execute(delete(conversation_labels).where(*is_of_conversation))

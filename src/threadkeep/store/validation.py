@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
 from difflib import get_close_matches
@@ -20,6 +21,10 @@ MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
 MAX_KEY: Final = 2**63 - 1
 MAX_PAGE: Final = 1_000
+_NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
+MAX_PROPERTIES: Final = 16
+MAX_PROPERTY_NAME: Final = 64  # characters, as OpenAI's APIs limit their metadata …
+MAX_PROPERTY: Final = 512  # … and its values
 
 
 def check_names(options: Iterable[str], known: Iterable[str]) -> None:
@@ -92,6 +97,13 @@ def cursor_position(cursor: str | int | None, argument: str = "after") -> int | 
         raise InvalidOption(message, argument=argument) from error
 
 
+def item_cursor(cursor: str | int | None, argument: str = "after") -> int | str | None:
+    """A position, as `cursor_position` reads it, or the id of an item."""
+    if isinstance(cursor, str) and _NUMBER.fullmatch(cursor) is None:
+        return cursor
+    return cursor_position(cursor, argument)
+
+
 def cursor_after(at: datetime, key: int) -> str:
     """The `next` of a page of conversations that ends with this one."""
     text = f"{at.astimezone(UTC).isoformat(timespec='microseconds')} {key}"
@@ -107,6 +119,21 @@ def _time_and_key(cursor: str) -> tuple[datetime, int] | None:
     text, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
     at, key = datetime.fromisoformat(text), int(number)
     return (at.astimezone(UTC), key) if at.tzinfo is not None and 0 <= key <= MAX_KEY else None
+
+
+def place_after(key: int, position: int) -> str:
+    """The `next` of a page of items of several conversations that ends with this one."""
+    return base64.urlsafe_b64encode(f"{key} {position}".encode()).decode()
+
+
+def place_cursor(cursor: object) -> tuple[int, int] | None:
+    """The key of the conversation and the position of the last item of a page."""
+    return None if cursor is None else _decoded(cursor, _key_and_position)
+
+
+def _key_and_position(cursor: str) -> tuple[int, int] | None:
+    key, position = map(int, base64.urlsafe_b64decode(cursor.encode()).decode().split(" "))
+    return (key, position) if 0 <= key <= MAX_KEY and 0 <= position <= MAX_KEY else None
 
 
 def search_cursor(cursor: object) -> tuple[int, int] | None:
@@ -132,16 +159,19 @@ def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:
 
 def title_text(title: object) -> str | None:
     """A title that can be stored."""
-    if title is None:
-        return None
-    if not isinstance(title, str) or "\x00" in title:
-        raise InvalidOption(f"must be a string without U+0000, not {shown(title)}.", argument="title")
+    return None if title is None else plain_text("title", title)
+
+
+def plain_text(argument: str, text: object) -> str:
+    """A text that a column of long text can hold."""
+    if not isinstance(text, str) or "\x00" in text:
+        raise InvalidOption(f"must be a string without U+0000, not {shown(text)}.", argument=argument)
     try:
-        title.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         problem = f"has a lone surrogate at index {error.start}, which cannot be stored."
-        raise InvalidOption(problem, argument="title") from error
-    return title
+        raise InvalidOption(problem, argument=argument) from error
+    return text
 
 
 def label_texts(labels: object) -> dict[str, str]:
@@ -159,6 +189,26 @@ def label_texts(labels: object) -> dict[str, str]:
             problem = f"cannot hold {shown({name: value})}: a name or value {error.message}"
             raise InvalidOption(problem, argument="labels", hint=error.hint) from None
     return dict(labels)
+
+
+def property_texts(properties: object) -> dict[str, str]:
+    """Return the properties of a conversation: at most 16 strings by name."""
+    if properties is None:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise InvalidOption(f"must be a dict of strings, not {shown(properties)}.", argument="properties")
+    if len(properties) > MAX_PROPERTIES:
+        problem = f"has {len(properties):,} pairs, at most {MAX_PROPERTIES} can be stored."
+        raise InvalidOption(problem, argument="properties", hint="Keep larger values as a state: set_state(name, …).")
+    for name, value in properties.items():
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_PROPERTY_NAME:
+            rule = f"a name is a string of 1 to {MAX_PROPERTY_NAME} characters"
+        elif not isinstance(value, str) or len(value) > MAX_PROPERTY:
+            rule = f"a value is a string of at most {MAX_PROPERTY} characters"
+        else:
+            continue
+        raise InvalidOption(f"cannot hold {shown({name: value})}: {rule}.", argument="properties")
+    return dict(properties)
 
 
 def column_names(by: object) -> tuple[str, ...]:

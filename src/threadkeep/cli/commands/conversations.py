@@ -78,7 +78,10 @@ def _has_labels_and_status(conversation: Conversation, labels: dict[str, str], s
 
 def record_of(conversation: Conversation) -> dict[str, Any]:
     """Return what is known about a conversation without reading its items."""
-    names = ("id", "external_id", "user_id", "title", "labels", "status", "model", "created_at", "last_activity_at")
+    names = (
+        "id", "external_id", "user_id", "title", "labels", "properties", "status", "model", "created_at",
+        "last_activity_at",
+    )  # fmt: skip
     return record(conversation, *names)
 
 

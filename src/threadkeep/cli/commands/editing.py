@@ -27,7 +27,7 @@ def _opened(store: Store, ids: list[str]) -> list[Conversation]:
 
 @on_target()
 def delete(target: Target, *, ids: Ids, user: Owner = None, yes: Yes = False) -> None:
-    """Delete conversations for good; their rows in the ledger are kept."""
+    """Delete conversations; the ledger is kept."""
     with target.store(user=user) as store:
         found = [conversation.id for conversation in _opened(store, ids)]
         if not yes:
@@ -42,7 +42,7 @@ def delete(target: Target, *, ids: Ids, user: Owner = None, yes: Yes = False) ->
 
 @on_target()
 def archive(target: Target, *, ids: Ids, user: Owner = None) -> None:
-    """Archive conversations: lists and searches leave them out."""
+    """Archive conversations, which hides them in lists."""
     with target.store(user=user) as store:
         found = _opened(store, ids)
         for conversation in found:
@@ -92,7 +92,7 @@ def label(
     ] = None,
     user: Owner = None,
 ) -> None:
-    """Print, set or remove the labels of a conversation; others stay as they are."""
+    """Print, set or remove labels of a conversation."""
     new, gone = labels_of(labels), set(remove or ())
     with target.store(user=user) as store:
         conversation = open_conversation(store, id)

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, select
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, or_, select
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.queries.conversations import itself, of_conversation
+from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
 _ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec")
 _TEXTS: Final = frozenset({"payload", "rest"})
+_IDS: Final = frozenset({"call_id", "item_id"})
 # Columns whose values are never escaped: their column type would only cost time (not on MySQL, where it decodes).
 _PLAIN: Final = frozenset({"type", "role", "origin"})
 
 # What a StoredItem has beside the item itself.
-_STORED: Final = (items.c.branch, items.c.author_id, items.c.created_at)
-STORED_READER: Final = RowReader(_STORED)
+_STORED: Final = ("branch", "item_id", "author_id", "created_at")
+STORED_READER: Final = RowReader([items.c[name] for name in _STORED])
 
 
 def _column(name: str, dialect: str) -> Any:
     column: Column[Any] = items.c[name]
     if dialect == "sqlite" and name in _TEXTS:
         return literal_column(f"CAST({items.name}.{name} AS BLOB)", NullType()).label(name)
-    if dialect == "postgresql" and name == "call_id":  # VARCHAR is returned as text
+    if dialect == "postgresql" and name in _IDS:  # VARCHAR is returned as text
         return literal_column(f"CAST({items.name}.{name} AS VARCHAR)", NullType()).label(name)
     if dialect in {"sqlite", "postgresql"} and name in _PLAIN:
         return literal_column(f"{items.name}.{name}", NullType()).label(name)
@@ -37,6 +39,11 @@ def _column(name: str, dialect: str) -> Any:
 
 def _entry_columns(dialect: str) -> list[Any]:
     return [_column(name, dialect) for name in _ENTRY]
+
+
+def stored_columns(dialect: str) -> list[Any]:
+    """The columns of an item with everything that a StoredItem has."""
+    return [_column(name, dialect) for name in (*_ENTRY, *_STORED)]
 
 
 def _latest(statement: Select[Any], dialect: str) -> Select[Any]:
@@ -89,15 +96,84 @@ def first_positions() -> Select[Any]:
 def stored_items_of(dialect: str, *, descending: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*_entry_columns(dialect), *_STORED).where(*_between(items, branch="branch"))
+    chosen = select(*stored_columns(dialect)).where(*_between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
 def stored_item_of(dialect: str) -> Statement:
     """One item by its position."""
-    chosen = select(*_entry_columns(dialect), *_STORED)
+    chosen = select(*stored_columns(dialect))
     return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+
+
+@cache
+def tail_of(dialect: str, types: Collection[str]) -> Statement:
+    """The items of these types on a branch, in a range, behind what its newest response was shown; and that response.
+
+    All items behind that position are looked at, but few are returned.
+    """
+    here = _between(items, branch="branch")
+    shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
+    behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
+    wanted = or_(_is_of_types(types), items.c.seen.is_not(None))
+    statement = select(*_entry_columns(dialect)).where(*here, behind, wanted).order_by(items.c.position)
+    return Statement(statement, text_as_bytes=True)
+
+
+@cache
+def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
+    """The last item of a branch in a range that is not of these types and roles."""
+    table = items.c
+    said = [table.type.not_in(types), or_(table.role.is_(None), table.role.not_in(roles))]
+    found = select(table.position, table.type, table.role, table.seen).where(*_between(items, branch="branch"), *said)
+    return found.order_by(table.position.desc()).limit(1)
+
+
+@cache
+def with_call_id(dialect: str, types: Collection[str]) -> Statement:
+    """The items of these types with one call id, on all branches, each with its own; read under the lock."""
+    where = [*of_conversation(items, call_hash="hash"), _is_of_types(types)]
+    statement = select(*_entry_columns(dialect), items.c.branch).where(*where).order_by(items.c.position)
+    return Statement(_latest(statement, dialect), text_as_bytes=True)
+
+
+@cache
+def entry_at(dialect: str) -> Statement:
+    """The item at a position, with its branch; read under the lock."""
+    statement = select(*_entry_columns(dialect), items.c.branch).where(*of_conversation(items, position="position"))
+    return Statement(_latest(statement, dialect), text_as_bytes=True)
+
+
+@cache
+def places_of_id(*, descending: bool) -> Select[Any]:
+    """Where a conversation has items with an id of their own, after one position and up to another."""
+    order = items.c.position.desc() if descending else items.c.position
+    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"))
+    return chosen.order_by(order).limit(bindparam("limit"))
+
+
+@cache
+def place_at() -> Select[Any]:
+    """The type and the branch of the item at a position."""
+    return select(items.c.type, items.c.branch).where(*of_conversation(items, position="position"))
+
+
+@cache
+def conversation_with_id(*, scoped: bool) -> Select[Any]:
+    """The newest visible conversation that has an item with an id of its own."""
+    joined = items.join(
+        conversations,
+        (conversations.c.tenant_id == items.c.tenant_id) & (conversations.c.id == items.c.conversation_id),
+    )
+    where = [*of_tenant(items, item_hash="hash"), *visible(scoped=scoped)]
+    return (
+        select(items.c.conversation_id)
+        .select_from(joined)
+        .where(*where)
+        .order_by(items.c.conversation_id.desc())
+        .limit(1)
+    )
 
 
 @cache
@@ -123,6 +199,11 @@ def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
         .order_by(item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
     )
     return _latest(statement, dialect) if latest else statement
+
+
+def _is_of_types(types: Collection[str]) -> ColumnElement[bool]:
+    """A condition for items of some types; a `Statement` takes no lists."""
+    return or_(*(items.c.type == name for name in sorted(types)))
 
 
 def _between(table: Table, **equal: str) -> list[ColumnElement[bool]]:
