@@ -49,7 +49,11 @@ def test_a_backup_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'a.db'}") as store, Store(f"sqlite:///{tmp_path / 'a.db'}") as writer:
         conversation = store.create_conversation(model="m", input="x" * 5_000_000)
         elsewhere = writer.get_conversation(conversation.id)
-        store.backup(tmp_path / "b.db", progress=lambda *_: elsewhere.user("meanwhile"))
+
+        def write(what: str, count: int) -> None:
+            elsewhere.user(f"meanwhile {what} {count}")
+
+        store.backup(tmp_path / "b.db", progress=write)
         assert len(conversation.transcript()) > 1
     with Store(f"sqlite:///{tmp_path / 'b.db'}") as opened:
         assert len(opened.get_conversation(conversation.id).transcript()) == 1

@@ -30,6 +30,7 @@ def full(store: Any, user: str = "ann", external_id: str | None = "x") -> Any:
     conversation = store.create_conversation(
         model="m", input="Hi", labels={"a": "b"}, external_id=external_id, user_id=user, title="Title",
         tools=[{"type": "function", "name": "t"}], instructions="Be brief.", idempotency_key=f"made for {user}",
+        properties={"p": "q"},
     )  # fmt: skip
     conversation.user([a_picture(noise(20_000))], idempotency_key="key")
     conversation.add_response(an_answer("Hello", calls=("c1",)), "open_responses", idempotency_key="answer")
@@ -37,6 +38,9 @@ def full(store: Any, user: str = "ann", external_id: str | None = "x") -> Any:
     conversation.fork(at=1).user("more \ud800 \x00 ☃")
     conversation.update(title="Another title", temperature=0.5)
     conversation.compact(upto=0, summary="So far")
+    conversation.set_state("agent", {"step": 1})
+    conversation.label_item(0, {"kind": "question"})
+    conversation.set_feedback(2, rating=1, comment="Fine", user_id=user)
     recorder = conversation.on_branch(1).stream_response("open_responses")
     recorder.__enter__()
     for event in a_stream("Half of it")[:3]:
@@ -83,6 +87,9 @@ def test_an_export_comes_back_exactly(stores: Any, store: Any, face: str, tenant
         assert bodies(theirs) == bodies(ours)
         assert [one.item.to_dict() for one in theirs.transcript()] == [one.item.to_dict() for one in ours.transcript()]
         assert theirs.transcript()[0].created_at == ours.transcript()[0].created_at
+    found = target.get_conversation(conversation.id)
+    assert (found.state("agent").value, found.properties) == ({"step": 1}, {"p": "q"})
+    assert [one.rating for one in found.feedback()] == [1]
     assert target.get_conversation(conversation.id).response_body(0) == conversation.response_body(0)
     assert target.usage()[0].input_tokens == store.usage()[0].input_tokens == 10
 
@@ -98,6 +105,7 @@ def test_what_was_imported_goes_on(stores: Any, store: Any, face: str, tenant: s
     again = target.create_conversation(
         model="m", input="Hi", labels={"a": "b"}, external_id="x", user_id="ann", title="Title",
         tools=[{"type": "function", "name": "t"}], instructions="Be brief.", idempotency_key="made for ann",
+        properties={"p": "q"},
     )  # fmt: skip
     assert (again.id, again.replayed) == (conversation.id, True)
     assert [one.position for one in target.search('"Hello"', role="assistant")] == [2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -88,17 +88,7 @@ def _item(stored: StoredItem) -> Iterator[str]:
     words = [title_of(item), f"by {stored.author_id}" if stored.author_id is not None else None]
     time = None if stored.created_at is None else stored.created_at.strftime("%Y-%m-%d %H:%M:%S")
     yield "## " + " · ".join(inline(word) for word in (*words, time) if word is not None)
-    kind = item["type"]
-    if kind == "function_call":
-        yield _data(item.get("arguments"))
-    elif kind == "function_call_output":
-        yield from _content(item.get("output"), is_quoted=False)
-    elif kind == "message":
-        yield from _content(item.get("content"))
-    elif kind in {"reasoning", "compaction"} and (item.get("summary") or item.get("content")):
-        yield from (*_content(item.get("summary")), *_content(item.get("content")))
-    elif lines := lines_of(item):
-        yield fenced("\n".join(lines))
+    yield from _CONTENTS.get(item["type"], _other)(item)
 
 
 def _content(content: Any, *, is_quoted: bool = True) -> Iterator[str]:
@@ -122,3 +112,24 @@ def _data(value: Any) -> str:
         return fenced(json.dumps(parsed, ensure_ascii=False, indent=2), "json")
     except (ValueError, RecursionError):
         return fenced(str(value), "text")
+
+
+def _thoughts(item: JsonObject) -> Iterator[str]:
+    found = [*_content(item.get("summary")), *_content(item.get("content"))]
+    yield from found or _other(item)
+
+
+def _other(item: JsonObject) -> Iterator[str]:
+    lines = lines_of(item)
+    if lines:
+        yield fenced("\n".join(lines))
+
+
+# item type -> what it says
+_CONTENTS: Final[dict[str, Callable[[JsonObject], Iterator[str]]]] = {
+    "message": lambda item: _content(item.get("content")),
+    "function_call": lambda item: iter([_data(item.get("arguments"))]),
+    "function_call_output": lambda item: _content(item.get("output"), is_quoted=False),
+    "reasoning": _thoughts,
+    "compaction": _thoughts,
+}

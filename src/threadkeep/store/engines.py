@@ -73,12 +73,14 @@ def engine_for(url: str | URL | Engine) -> Engine:
 
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """Return the engine of an AsyncStore on PostgreSQL or MySQL; errors as for `engine_for`."""
-    if isinstance(url, _class("ext.asyncio", "AsyncEngine")):
-        _check_driver(url.sync_engine, is_async=True)
-        return url
+    given: Any = url
+    if isinstance(given, _class("ext.asyncio", "AsyncEngine")):
+        engine: AsyncEngine = given
+        _check_driver(engine.sync_engine, is_async=True)
+        return engine
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - not needed by a Store
 
-    return _created(create_async_engine, url, is_async=True)
+    return _created(create_async_engine, given, is_async=True)
 
 
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
@@ -91,20 +93,23 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
 
 def host_connection(host: object) -> Connection | OrmSession:
     """Return the connection or session whose transaction a store uses."""
-    target = host() if isinstance(host, _class("orm", "scoped_session")) else host
+    target: Any = host() if isinstance(host, _class("orm", "scoped_session")) else host
     if isinstance(target, (Connection, _class("orm", "Session"))):
-        return target
+        found: Connection | OrmSession = target
+        return found
     raise mismatch(InvalidOption, "the Connection or Session whose transaction is used", host, "host")
 
 
 def async_host_connection(host: object) -> Connection | OrmSession:
     """The blocking connection or session inside that of an application that uses asyncio; errors as above."""
-    target = host() if isinstance(host, _class("ext.asyncio", "async_scoped_session")) else host
+    target: Any = host() if isinstance(host, _class("ext.asyncio", "async_scoped_session")) else host
     if isinstance(target, _class("ext.asyncio", "AsyncSession")):
-        return target.sync_session
+        session: OrmSession = target.sync_session
+        return session
     if isinstance(target, _class("ext.asyncio", "AsyncConnection")):
-        if target.sync_connection is not None:
-            return target.sync_connection
+        connection: Connection | None = target.sync_connection
+        if connection is not None:
+            return connection
         raise InvalidOption("is not open: it is closed, or was not awaited.", argument="host", hint="Open it first.")
     raise mismatch(InvalidOption, "the AsyncConnection or AsyncSession whose transaction is used", host, "host")
 
