@@ -29,6 +29,8 @@ from threadkeep.store import (
     importing,
     item_lookup,
     ledger,
+    redacting,
+    removal,
     rendering,
     responses,
     updates,
@@ -305,6 +307,45 @@ class Conversation(ConversationAttributes):
             InvalidOption: there is no compaction.
         """
         return compaction.undo_compaction(self._handle, options)
+
+    def pop(self, **options: Unpack[AppendOptions]) -> StoredItem | None:
+        """Remove the newest item of this branch and return it; None if the branch is empty.
+
+        Of several callers at the same time, each gets another item. Options and errors as for `user`, except that
+        `on_conflict` cannot be "branch". A repeated call with the same key returns the item without its content.
+        """
+        return removal.pop(self._handle, options)
+
+    def remove_item(
+        self, position_or_id: int | str, *, purge: bool = False, idempotency_key: str | None = None
+    ) -> None:
+        """Remove an item from this branch; other branches keep it.
+
+        It is neither listed nor rendered any more. If no other branch has it, a search does not find it and, with
+        `purge`, its row is deleted.
+
+        Raises:
+            NotFound: this branch has no such item.
+            ResponseInProgress, IdempotencyConflict: nothing was removed.
+        """
+        removal.remove_item(self._handle, position_or_id, purge, idempotency_key)
+
+    def clear(self, *, purge: bool = True, idempotency_key: str | None = None) -> None:
+        """Remove all items from this branch, as `remove_item` does. Options and tools stay."""
+        removal.clear(self._handle, purge, idempotency_key)
+
+    def redact_item(self, position_or_id: int | str, *, idempotency_key: str | None = None) -> None:
+        """Remove the content of an item for good, on all branches; the item stays, with its type, ids and names.
+
+        Its text becomes ``[redacted]``, and the arguments of a call ``{}``. Its media, its search document and the raw
+        body of the response that it came in are deleted. What repeats the call that stored it, with its idempotency
+        key, gets IdempotencyConflict.
+
+        Raises:
+            NotFound: the conversation has no such item.
+            ResponseInProgress, IdempotencyConflict: nothing was changed.
+        """
+        redacting.redact_item(self._handle, position_or_id, idempotency_key)
 
     def render(self, format: FormatName, **view: Unpack[ViewOptions]) -> Rendered:
         """Render the next request for a provider, with its losses and repairs. Only reads what is new.

@@ -101,10 +101,10 @@ def stored_items_of(dialect: str, *, descending: bool) -> Statement:
 
 
 @cache
-def stored_item_of(dialect: str) -> Statement:
-    """One item by its position."""
-    chosen = select(*stored_columns(dialect))
-    return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
+    """One item by its position; `latest`: see `_latest`."""
+    chosen = select(*stored_columns(dialect)).where(*of_conversation(items, position="position"))
+    return Statement(_latest(chosen, dialect) if latest else chosen, text_as_bytes=True)
 
 
 @cache
@@ -149,14 +149,15 @@ def entry_at(dialect: str) -> Statement:
 def places_of_id(*, descending: bool) -> Select[Any]:
     """Where a conversation has items with an id of their own, after one position and up to another."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"))
+    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"), items.c.branch >= 0)
     return chosen.order_by(order).limit(bindparam("limit"))
 
 
 @cache
 def place_at() -> Select[Any]:
     """The type and the branch of the item at a position."""
-    return select(items.c.type, items.c.branch).where(*of_conversation(items, position="position"))
+    where = [*of_conversation(items, position="position"), items.c.branch >= 0]
+    return select(items.c.type, items.c.branch).where(*where)
 
 
 @cache
@@ -166,7 +167,7 @@ def conversation_with_id(*, scoped: bool) -> Select[Any]:
         conversations,
         (conversations.c.tenant_id == items.c.tenant_id) & (conversations.c.id == items.c.conversation_id),
     )
-    where = [*of_tenant(items, item_hash="hash"), *visible(scoped=scoped)]
+    where = [*of_tenant(items, item_hash="hash"), items.c.branch >= 0, *visible(scoped=scoped)]
     return (
         select(items.c.conversation_id)
         .select_from(joined)
@@ -183,9 +184,10 @@ def position_of() -> Select[Any]:
 
 
 @cache
-def last_position() -> Select[Any]:
-    """The last position of a branch itself between two positions (exclusive, inclusive)."""
-    return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
+def last_positions(dialect: str) -> Select[Any]:
+    """The last positions of a branch itself between two positions (exclusive, inclusive), from the last one on."""
+    found = select(items.c.position).where(*_between(items, branch="branch")).order_by(items.c.position.desc())
+    return _latest(found.limit(bindparam("limit")), dialect)
 
 
 @cache
