@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from threadkeep.db import poolers
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
 from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
@@ -145,6 +146,7 @@ class Connections:
             if connection.in_transaction():
                 connection.rollback()
         except BaseException as error:
+            poolers.learn_from(connection, error)
             connection.close()
             hide_parameters(error)
             raise
