@@ -193,7 +193,7 @@ def list_items(
     return Page.of(items, size, lambda item: str(item.position))
 
 
-def list_all_items(handle: Handle, media: MediaForm) -> list[StoredItem]:
+def list_all_items(handle: Handle, media: MediaForm = "inline") -> list[StoredItem]:
     """All items of the branch, in order."""
     window = ItemWindow(limit=None, media=media_form(media))
     return handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
