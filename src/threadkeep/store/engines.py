@@ -65,7 +65,7 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """Return the engine of an AsyncStore on PostgreSQL or MySQL; errors as for `engine_for`."""
     if isinstance(url, AsyncEngine):
         _check_driver(url.sync_engine, is_async=True)
-        poolers.watch(url.sync_engine, is_owned=False)
+        poolers.watch(url, is_owned=False)
         return url
     return _created(create_async_engine, url, is_async=True)
 
@@ -81,7 +81,7 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
     if not threshold:
-        poolers.watch(getattr(engine, "sync_engine", engine), is_owned=True)
+        poolers.watch(engine, is_owned=True)
     return engine
 
 
