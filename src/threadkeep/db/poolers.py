@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from threadkeep.db.dialects import PSYCOPG, is_stale
@@ -35,9 +34,9 @@ def threshold_of(url: URL) -> tuple[URL, dict[str, int | None]]:
     return url.difference_update_query([THRESHOLD]), {THRESHOLD: None if given == "none" else int(given)}
 
 
-def watch(host: Engine | AsyncEngine, *, is_owned: bool) -> None:
-    """Let the engine's connections find out whether they lead to a pooler; those of a host may be open already."""
-    engine = host.sync_engine if isinstance(host, AsyncEngine) else host
+def watch(host: Any, *, is_owned: bool) -> None:
+    """Let the connections of an Engine or AsyncEngine find out whether they lead to a pooler; those of a host may be open already."""
+    engine: Engine = getattr(host, "sync_engine", host)
     if engine.dialect.driver not in PSYCOPG:
         return
     if is_owned:
