@@ -180,7 +180,7 @@ def conversations() -> dict[str, Any]:
         ),
         "conversation_states": (
             columns(
-                (BIG, "tenant_id conversation_id"), (IDENTIFIER, "name"), (NUMBER, "version"), (TEXT, "value"),
+                (BIG, "tenant_id conversation_id"), (IDENTIFIER, "name"), (NUMBER, "version"), (TEXT, "value?"),
                 (MOMENT, "updated_at"),
             ),
             "tenant_id conversation_id name", to_conversation(),

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.errors import (
     CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict, InvalidItem,
     InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError, PoolExhausted,
-    ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, ThreadkeepError,
-    TooLarge, ToolNotFound, UnknownFormat,
+    ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, StateConflict,
+    ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
+    from threadkeep.domain.annotations import State, StateWrite
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         LargeConversation, ReconciliationReport, Statistics, ToolUsage, UsageFilters, UsageKey, UsageRow, UsageSum,
     )
     from threadkeep.domain.response import Response
+    from threadkeep.domain.running import Approval, NextStep, PendingCall, Siblings, StoredTurn, Variant
     from threadkeep.domain.session import Session
     from threadkeep.domain.stored import Branch, Page, SearchResult, StoredItem, StoredResponse, SyncResult
     from threadkeep.domain.tools import (
@@ -51,19 +53,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AppendOptions", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool", "CachePlan",
-    "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
+    "AppendOptions", "Approval", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool",
+    "CachePlan", "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
     "ConversationInfo", "DamagedRow", "ErasureReport", "FormatError", "FormatName", "FunctionCall",
     "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "InputFile",
     "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "Item", "ItemInput", "ItemReference",
     "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra",
-    "NewOptions", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
-    "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
-    "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
-    "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session",
-    "SessionOptions", "Statistics", "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text",
-    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
-    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
+    "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
+    "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
+    "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
+    "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
+    "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
+    "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
+    "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
     "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
     "schema",
 ]
@@ -72,6 +75,7 @@ __all__ = [
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.annotations": "State StateWrite",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
         "SummaryText Text UnknownPart"
@@ -89,6 +93,7 @@ _NAMES: Final = {
     ),
     "domain.rendering": "Loss Rendered Repair Turns ViewOptions",
     "domain.response": "Response",
+    "domain.running": "Approval NextStep PendingCall Siblings StoredTurn Variant",
     "domain.session": "Session",
     "domain.stored": "Branch Page SearchResult StoredItem StoredResponse SyncResult",
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",

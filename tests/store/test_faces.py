@@ -15,7 +15,7 @@ from threadkeep.store.streaming.recorder import Recorder
 
 PAIRS = [(Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder)]
 # Methods that only make another face of the same store, or a recorder: they do not ask the database.
-PLAIN = {"within", "for_user", "stream_response"}
+PLAIN = {"within", "for_user", "stream_response", "set_states"}
 
 
 def public(kind: type) -> dict[str, Any]:

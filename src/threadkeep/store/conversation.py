@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, Unpack, overload
 
+from threadkeep.domain.annotations import State
 from threadkeep.domain.content import Content
 from threadkeep.domain.context_caches import CachePlan
 from threadkeep.domain.items import UNSET, ItemInput, Output
@@ -14,12 +15,26 @@ from threadkeep.domain.options import UpdateOptions
 from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
+from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
-from threadkeep.store import branches, compaction, importing, item_lookup, ledger, rendering, responses, updates, usage
+from threadkeep.store import (
+    approvals,
+    branches,
+    calls,
+    compaction,
+    importing,
+    item_lookup,
+    ledger,
+    rendering,
+    responses,
+    updates,
+    usage,
+)
 from threadkeep.store import items as _items
+from threadkeep.store import states as _states
 from threadkeep.store.context_caches import planning
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_sync import sync
@@ -27,6 +42,7 @@ from threadkeep.store.ledger import CallInfo
 from threadkeep.store.lineage import ConversationState
 from threadkeep.store.positions import AppendOptions, OnConflict
 from threadkeep.store.rendering import render_options
+from threadkeep.store.streaming import cancelling
 from threadkeep.store.streaming.recorder import LEASE_SECONDS, Recorder, stream_response
 
 
@@ -46,12 +62,13 @@ class Conversation(ConversationAttributes):
         Options: `idempotency_key` (a repeated call with the same key and content writes nothing), `expected_head` (the
         position where the branch must end; -1 if empty), and `on_conflict` ("raise", "append" or "branch"), which
         decides what happens if the branch ends elsewhere or a response is in progress on it. "append" ends that
-        response.
+        response. `states` are written in the same transaction (see `set_state`).
 
         Raises:
             InvalidItem, InvalidOption: the content or an option cannot be used.
             NotFound: the conversation was deleted, or belongs to someone else.
             HeadConflict, ResponseInProgress: the branch has changed or is in use, and `on_conflict` is "raise".
+            StateConflict: a state of `states` has another version than expected.
             IdempotencyConflict: the key was used before with different content.
             TooLarge: a value exceeds a limit. In all of these cases, nothing was written.
         """
@@ -100,6 +117,50 @@ class Conversation(ConversationAttributes):
         """
         return _items.append_call_output(self._handle, call_id, output, result, status, options)
 
+    def pending_calls(self) -> list[PendingCall]:
+        """Return the calls on this branch that wait for an output, with their arguments and decisions, in order.
+
+        A call that had no output when the model went on is not among them: later requests say that its result is
+        missing. Neither is one whose arguments broke off.
+        """
+        return calls.pending_calls(self._handle)
+
+    def next_step(self) -> NextStep:
+        """Return whose turn it is on this branch: "tools" if calls wait for an output, also for a decision about them.
+
+        Otherwise "model" if it ends with a message of the user or an output that was not answered, and "user" in all
+        other cases: it is empty, or ends with a response, even if that failed. Compactions and system messages are
+        nobody's turn.
+        """
+        return calls.next_step(self._handle)
+
+    def approve(
+        self, call: str | int, *, decided_by: str | None = None, idempotency_key: str | None = None
+    ) -> PendingCall:
+        """Approve a call, given by its `call_id` or position; return it. `decided_by` is your id of whoever decided.
+
+        Raises:
+            NotFound: there is no such call on this branch.
+            Conflict: it was approved or denied before, or has an output.
+            InvalidOption, IdempotencyConflict: nothing was written.
+        """
+        return approvals.approve(self._handle, call, decided_by, idempotency_key)
+
+    def deny(
+        self,
+        call: str | int,
+        *,
+        reason: str = approvals.DENIED,
+        decided_by: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> StoredItem:
+        """Deny a call, and append its output, which is the `reason`; return that. Errors as for `approve`.
+
+        Raises:
+            ResponseInProgress: the branch is in use; nothing was written.
+        """
+        return approvals.deny(self._handle, call, reason, decided_by, idempotency_key)
+
     def add_input(self, turns: Any, format: FormatName, **options: Unpack[AppendOptions]) -> list[StoredItem]:
         """Append turns in a provider's format (messages, contents, items), such as user turns and tool results.
 
@@ -133,20 +194,25 @@ class Conversation(ConversationAttributes):
         provider: str | None = None,
         latency_ms: float | None = None,
         headers: Mapping[str, str] | None = None,
+        states: Mapping[str, Any] | None = None,
     ) -> Response:
         """Append a provider's response in one transaction: items, response, raw body, and a row in the usage ledger.
 
         `body` is a dict, JSON text, or an object from the provider's SDK; `rendered` is the request it responds to.
         With an `idempotency_key` (one per response, such as its id), the same response is only stored once.
         `on_conflict` decides what happens if the branch does not end at `expected_head`: "raise", "append" anyway, or
-        append to a new "branch".
+        append to a new "branch". `states` are written in the same transaction (see `set_state`).
 
         Raises:
             ProviderError: the body is an error; its ledger row was written.
             HeadConflict, ResponseInProgress: the branch has changed or is in use; the ledger row was written.
-            UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
+            UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, StateConflict, TooLarge: nothing was
+                written.
         """
-        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        options: AppendOptions = {
+            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
+            "states": states,
+        }  # fmt: skip
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
@@ -161,6 +227,7 @@ class Conversation(ConversationAttributes):
         provider: str | None = None,
         latency_ms: float | None = None,
         headers: Mapping[str, str] | None = None,
+        states: Mapping[str, Any] | None = None,
         lease: float = LEASE_SECONDS,
     ) -> Recorder:
         """Return a recorder for a streamed response: a context manager with `feed`, which takes the provider's events.
@@ -169,14 +236,30 @@ class Conversation(ConversationAttributes):
         `incomplete`, `cancelled` or `failed`), and is available as `.response`. Latency is measured unless `latency_ms`
         is given. The recorder renews its lease automatically. If it stops doing so for `lease` seconds, the next writer
         may end the response. A branch can have only one response in progress; if there is another one, `on_conflict`
-        decides, and "append" ends it. Other options as for `add_response`.
+        decides, and "append" ends it. `states` are written with the response, unless it fails or is left by an error.
+        Other options as for `add_response`.
 
         Raises:
             ResponseInProgress, HeadConflict, UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: on entering.
+            StateConflict: on entering, or at the end; then the response is stored, and the states are not.
         """
-        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        options: AppendOptions = {
+            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
+            "states": states,
+        }  # fmt: skip
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
+
+    def cancel_response(self, number: int | None = None) -> bool:
+        """Ask the recorder of a response in progress to stop: the one on this branch, or the one with that number.
+
+        Its `cancel_requested` becomes true with its next batch of events, or when it renews its lease; then the
+        response ends as `cancelled`. Returns whether there was a response in progress.
+
+        Raises:
+            NotFound: there is no response with that number.
+        """
+        return cancelling.cancel_response(self._handle, number)
 
     def record_attempt(
         self,
@@ -383,6 +466,33 @@ class Conversation(ConversationAttributes):
             NotFound: there is no branch with that number.
         """
         updates.set_active_branch(self._handle, number, idempotency_key)
+
+    def state(self, name: str) -> State | None:
+        """Return the state with that name, or None."""
+        return _states.find_state(self._handle, name)
+
+    def states(self) -> list[State]:
+        """Return all states, by name."""
+        return _states.list_states(self._handle)
+
+    def set_state(
+        self, name: str, value: Any, *, expected_version: int | None = None, idempotency_key: str | None = None
+    ) -> State:
+        """Write a small JSON value beside the conversation, for all branches, and return it with its version.
+
+        With `expected_version`, it is only written if the state still has that version (0: if it does not exist).
+
+        Raises:
+            StateConflict: the state has another version.
+            InvalidOption, TooLarge, IdempotencyConflict: it is not JSON, has over 1 MiB, or is the 101st state.
+        """
+        return _states.set_state(self._handle, name, value, expected_version, idempotency_key)
+
+    def delete_state(
+        self, name: str, *, expected_version: int | None = None, idempotency_key: str | None = None
+    ) -> bool:
+        """Delete a state; return whether there was one. Errors as for `set_state`."""
+        return _states.delete_state(self._handle, name, expected_version, idempotency_key)
 
     def update(self, *, idempotency_key: str | None = None, **options: Unpack[UpdateOptions]) -> None:
         """Change session options (None removes one), `title`, `user_id`, `external_id`, or all `labels` (`properties`).

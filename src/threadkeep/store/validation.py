@@ -144,16 +144,19 @@ def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:
 
 def title_text(title: object) -> str | None:
     """A title that can be stored."""
-    if title is None:
-        return None
-    if not isinstance(title, str) or "\x00" in title:
-        raise InvalidOption(f"must be a string without U+0000, not {shown(title)}.", argument="title")
+    return None if title is None else plain_text("title", title)
+
+
+def plain_text(argument: str, text: object) -> str:
+    """A text that a column of long text can hold."""
+    if not isinstance(text, str) or "\x00" in text:
+        raise InvalidOption(f"must be a string without U+0000, not {shown(text)}.", argument=argument)
     try:
-        title.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         problem = f"has a lone surrogate at index {error.start}, which cannot be stored."
-        raise InvalidOption(problem, argument="title") from error
-    return title
+        raise InvalidOption(problem, argument=argument) from error
+    return text
 
 
 def label_texts(labels: object) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import JSONDecodeError
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from threadkeep.store.ledger import CallInfo, attempt_of, json_text
 from threadkeep.store.positions import CANCELLED, INCOMPLETE
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.responses import NewResponse, response_columns
+from threadkeep.store.state_writes import NewState
 
 LEAVING: Final = (asyncio.CancelledError, GeneratorExit)  # how a task or generator is told to stop: not a failure
 REASON: Final = "not_kept"  # why a response is incomplete of which a part is kept as text, and the key of texts
@@ -49,6 +50,7 @@ class Ending:
 
     response: Response  # as it is stored, also where that is not as it came
     new: NewResponse  # its rows
+    states: Sequence[NewState] = ()  # that are written with it
 
     @classmethod
     def of(
@@ -59,9 +61,13 @@ class Ending:
         key: IdempotencyKey | None = None,
         *,
         is_cancelled: bool = False,
+        is_left: bool = False,
     ) -> Ending:
-        """The end of a stream: where its events say so, by `cancel`, or where its recorder was left by an `error`."""
-        response = _left(_assembled(assembler), error, is_cancelled=is_cancelled)
+        """The end of a stream: where its events say so, by `cancel`, or where its recorder was left by an `error`.
+
+        `is_left`: its recorder was asked to stop, and did unless the response was complete.
+        """
+        response = _left(_assembled(assembler), is_cancelled=is_cancelled, is_left=is_left)
         records: list[ItemRecord] = []
         output: list[Item] = []
         problems = list(assembler.problems)
@@ -148,10 +154,10 @@ def _assembled(assembler: StreamAssembler) -> Response:
         return Response(format=assembler.name, status="failed", error=failure, output=output)
 
 
-def _left(response: Response, error: BaseException | None, *, is_cancelled: bool) -> Response:
-    """A response whose recorder was left by an exception, by `cancel`, or at its end."""
-    is_left = is_cancelled or (isinstance(error, LEAVING) and response.status == INCOMPLETE)
-    if not is_left or response.status == "failed":
+def _left(response: Response, *, is_cancelled: bool, is_left: bool) -> Response:
+    """A response that was ended by `cancel`, or whose recorder was left because it was to stop."""
+    is_stopped = is_cancelled or (is_left and response.status == INCOMPLETE)
+    if not is_stopped or response.status == "failed":
         return response
     details = None if response.incomplete_details == BROKEN_OFF else response.incomplete_details
     return response.model_copy(update={"status": CANCELLED, "incomplete_details": details})
