@@ -143,11 +143,12 @@ def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching
     shared = store.get_conversation(other.id)
     shared.user("hello", author_id=USER)
     shared.add_item(a_call("shared"))
+    shared.add_item({"role": "user", "content": "hello", "author_id": USER})
     shared.approve("shared", decided_by=USER)
     sums = store.usage()
     assert CANARY in dump(watching)
     found = store.erase_user(USER)
-    assert (found.conversations, found.items) == (2, 1)
+    assert (found.conversations, found.items) == (2, 2)
     assert found.attempts >= 3
     left = dump(watching)
     assert CANARY not in left

@@ -109,7 +109,6 @@ def encode_item(
         author_id = identifier("author_id", author_id)
     entry = entry_of(item, position=-1)
     payload, rest = entry.payload, entry.rest
-    given = None if given is None else given_text(given, entry)
     media: tuple[MediaPiece, ...] = ()
     if max(len(payload or b""), len(rest or b"")) >= BLOB_BYTES:
         payload, rest, media = _take_out_media(entry)
@@ -128,7 +127,7 @@ def encode_item(
         "model": fitting(model),
         "payload": payload and payload.decode(),
         "rest": rest and rest.decode(),
-        "given": given and given.decode(),
+        "given": given_text(given, entry),
         "codec": entry.codec,
     }
     if not media:

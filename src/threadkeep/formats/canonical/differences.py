@@ -9,7 +9,7 @@ the text there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
@@ -45,11 +45,16 @@ def _over(full: Any, base: Any) -> JsonObject | None:
     if isinstance(full, list) and isinstance(base, list) and len(full) == len(base):
         inner = {str(i): over for i, (f, b) in enumerate(zip(full, base, strict=True)) if (over := _over(f, b))}
         return {"at": inner} if inner else None
+    return _of_texts(full, base) or (None if is_same(full, base) else {"value": full})
+
+
+def _of_texts(full: Any, base: Any) -> JsonObject | None:
+    """The difference of a text to the list with one part that says the same, or the other way round."""
     if isinstance(full, str) and type_of_text(base, full) is not None:
         return {"plain": 1}
     if isinstance(base, str) and (kind := type_of_text(full, base)) is not None and list(full[0]) == ["type", "text"]:
         return {"text": kind}
-    return None if is_same(full, base) else {"value": full}
+    return None
 
 
 def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
@@ -65,20 +70,23 @@ def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
 def _applied(base: Any, over: JsonObject | None) -> Any:
     if over is None:
         return base
-    if "value" in over:
-        return over["value"]
-    if "plain" in over:
-        return base[0]["text"]
-    if "parsed" in over:
-        return loads(base)
-    if "text" in over:
-        return [{"type": over["text"], "text": base}]
-    if "at" in over:
-        return [_applied(element, over["at"].get(str(i))) for i, element in enumerate(base)]
+    for word, make in _WORDS.items():
+        if word in over:
+            return make(base, over[word])
     dropped, inner = over.get("drop", ()), over.get("in", {})
     kept = {key: _applied(value, inner.get(key)) for key, value in base.items() if key not in dropped}
     kept.update(over.get("set", {}))
     return {key: kept[key] for key in over["order"]} if "order" in over else kept
+
+
+# word -> what makes the value of the base and of what stands under the word
+_WORDS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "value": lambda _, value: value,
+    "plain": lambda base, _: base[0]["text"],
+    "parsed": lambda base, _: loads(base),
+    "text": lambda base, kind: [{"type": kind, "text": base}],
+    "at": lambda base, inner: [_applied(element, inner.get(str(i))) for i, element in enumerate(base)],
+}
 
 
 def _is_json_of(text: str, value: JsonObject) -> bool:

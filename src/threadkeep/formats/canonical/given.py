@@ -14,21 +14,65 @@ from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.differences import applied, difference
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.items import LISTS
-from threadkeep.formats.canonical.keys import NAME
+from threadkeep.formats.canonical.keys import ANSWER_KEYS, NAME, PART_KEYS, ROLES
 from threadkeep.formats.shared.parts import native_keys, own_keys
 
-_SAME: Final = b"{}"  # as the base is, where without a difference it would be shown in another form
+_TEXT_KEYS: Final = frozenset({"type", "text", "annotations", "logprobs", "refusal"})
+_NONE: Final[frozenset[str]] = frozenset()
+_MOST_SHAPES: Final = 1_000
+Shape = tuple[Any, ...]
+_known: Final[dict[Shape, str | None]] = {}  # shape of an item -> what is stored of it
+_SAME: Final = "{}"  # as the base is, where without a difference it would be shown in another form
 
 
-def given_text(given: bytes, entry: Entry) -> bytes | None:
+def given_text(given: bytes | None, entry: Entry) -> str | None:
     """What is stored of the JSON text of an item that was given."""
-    if given == entry.payload and entry.rest is None:
+    if given is None or (given == entry.payload and entry.rest is None):
         return None
+    value = loads(given)
+    shape = _shape(value, entry.origin) if entry.rest is None else None
+    if shape is not None and shape in _known:
+        return _known[shape]
+    text = _text(value, entry)
+    if shape is not None and len(_known) < _MOST_SHAPES:
+        _known[shape] = text
+    return text
+
+
+def _text(value: Any, entry: Entry) -> str | None:
     base = _base(entry)
-    over = difference(loads(given), base)
+    over = difference(value, base)
     if over is None:
         return None if difference(base, plain_form(base)) is None else _SAME
-    return dumps(over)
+    return dumps(over).decode()
+
+
+def _shape(item: JsonObject, origin: str | None) -> Shape | None:
+    """What decides about the text of an item of which the payload is all that is stored; None where more does.
+
+    Hardly any answer has a shape of its own: what differs is which keys there are and which of them hold nothing.
+    """
+    kind, role, content = item.get("type"), item.get("role"), item.get("content")
+    if not isinstance(kind, str) or not item.keys() <= ANSWER_KEYS.get(kind, _NONE) or role not in (None, *ROLES):
+        return None
+    if not isinstance(content, list):
+        outer = _shape_of(item)
+        return None if outer is None else (origin, outer)
+    outer = _shape_of({**item, "content": ""})
+    inner = [_shape_of(part) if isinstance(part, dict) and _is_text(part) else None for part in content]
+    return None if outer is None or None in inner else (origin, outer, *inner)
+
+
+def _is_text(part: JsonObject) -> bool:
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in PART_KEYS and part.keys() <= _TEXT_KEYS
+
+
+def _shape_of(thing: JsonObject) -> Shape | None:
+    kinds = tuple("" if value.__class__ is str else None if value is None else () for value in thing.values())
+    if () in kinds and any(value != [] for kind, value in zip(kinds, thing.values(), strict=True) if kind == ()):
+        return None
+    return (thing.get("type"), thing.get("role"), *thing, *kinds)
 
 
 def given_item(entry: Entry, text: bytes | str | None) -> Any:

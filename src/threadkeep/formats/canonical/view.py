@@ -88,12 +88,11 @@ def canonical_item(entry: Entry, item_id: str) -> Any:
     kind = item.get("type")
     if not isinstance(kind, str) or kind not in REQUIRED:
         return item
-    is_foreign = entry.origin not in (None, NAME)
     if kind in ANSWER_KEYS and entry.origin != NAME:
         known = ANSWER_KEYS[kind] | ({"summary", "upto"} if kind == "compaction" else set())
         item = {key: value for key, value in item.items() if key in known}
     item = _whole({**item, "id": item_id}, REQUIRED[kind])
-    item = _MAPPERS.get(kind, _as_it_is)(item, is_foreign)
+    item = _MAPPERS.get(kind, _as_it_is)(item, entry.origin)
     return {"id": item_id, "type": kind, **item}
 
 
@@ -110,7 +109,7 @@ def _whole(given: Mapping[str, Any], required: Mapping[str, Any]) -> JsonObject:
     return whole
 
 
-def _as_it_is(item: JsonObject, _is_foreign: bool) -> JsonObject:
+def _as_it_is(item: JsonObject, _origin: str | None) -> JsonObject:
     return _with_status(item)
 
 
@@ -131,25 +130,25 @@ def _without(item: JsonObject, *unless: tuple[str, type]) -> JsonObject:
     return {key: value for key, value in item.items() if key not in strange}
 
 
-def _message(item: JsonObject, is_foreign: bool) -> JsonObject:
+def _message(item: JsonObject, origin: str | None) -> JsonObject:
     role = item["role"] if item["role"] in _ROLES else "unknown"
-    parts = [_part(part, role, is_foreign=is_foreign) for part in _listed(item["content"])]
+    parts = [_part(part, role, origin=origin) for part in _listed(item["content"])]
     message = _with_status({**item, "role": role, "content": parts})
     if message.get("phase") is not None and message["phase"] not in PHASES:
         del message["phase"]
     return message
 
 
-def _function_call(item: JsonObject, _is_foreign: bool) -> JsonObject:
+def _function_call(item: JsonObject, _origin: str | None) -> JsonObject:
     kinds = (("namespace", str), ("caller", dict), ("async", bool), ("created_by", str))
     return _without(_with_status(item), *kinds)
 
 
-def _output(item: JsonObject, is_foreign: bool) -> JsonObject:
+def _output(item: JsonObject, origin: str | None) -> JsonObject:
     """The output of a function or custom tool, of which only texts, images and files can be parts."""
     output = item["output"]
     if isinstance(output, list):
-        parts = [_part(part, "user", is_foreign=is_foreign) for part in output]
+        parts = [_part(part, "user", origin=origin) for part in output]
         output = [part if part.get("type") in _OUTPUT_PARTS else _input_text(part) for part in parts]
     elif not isinstance(output, str):
         output = _text_of(output)
@@ -157,13 +156,13 @@ def _output(item: JsonObject, is_foreign: bool) -> JsonObject:
     return _without(_with_status({**item, "output": output}), *kinds)
 
 
-def _reasoning(item: JsonObject, is_foreign: bool) -> JsonObject:
+def _reasoning(item: JsonObject, origin: str | None) -> JsonObject:
     texts = {
         key: [{"type": kind, "text": _part_text(part)} for part in _listed(item[key])]
         for key, kind in (("summary", "summary_text"), ("content", "reasoning_text"))
         if item.get(key) is not None
     }
-    if is_foreign:  # only its own provider can read it
+    if origin not in (None, NAME):  # only its own provider can read it
         item = {key: value for key, value in item.items() if key != "encrypted_content"}
     return _without(_with_status({**item, **texts}), ("encrypted_content", str))
 
@@ -172,7 +171,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _web_search(item: JsonObject, _is_foreign: bool) -> JsonObject:
+def _web_search(item: JsonObject, _origin: str | None) -> JsonObject:
     """A search for the web; the clients know sources that are URLs, and the service names others, too."""
     action = item["action"]
     if isinstance(action, dict) and isinstance(action.get("sources"), list):
@@ -181,7 +180,7 @@ def _web_search(item: JsonObject, _is_foreign: bool) -> JsonObject:
     return _with_status(item)
 
 
-_MAPPERS: Final[dict[str, Callable[[JsonObject, bool], JsonObject]]] = {
+_MAPPERS: Final[dict[str, Callable[[JsonObject, str | None], JsonObject]]] = {
     "web_search_call": _web_search,
     "message": _message,
     "function_call": _function_call,
@@ -194,7 +193,7 @@ _MAPPERS: Final[dict[str, Callable[[JsonObject, bool], JsonObject]]] = {
 # Content parts
 
 
-def _part(part: Any, role: str, *, is_foreign: bool) -> JsonObject:
+def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:
     if isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") == NAME:
         part = part.get("payload")
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
@@ -202,9 +201,9 @@ def _part(part: Any, role: str, *, is_foreign: bool) -> JsonObject:
     mapper = _PARTS.get(part["type"])
     if mapper is not None:
         return mapper(part)
-    if is_foreign or part["type"] == "provider_item":
-        return {"type": text_type(role), "text": _text_of(part.get("payload", part)), **_texts_of(role)}
-    return part
+    if origin == NAME and part["type"] != "provider_item":
+        return part
+    return {"type": text_type(role), "text": _text_of(part.get("payload", part)), **_texts_of(role)}
 
 
 def _texts_of(role: str) -> JsonObject:
