@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
     CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict, InvalidItem,
-    InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError, PoolExhausted,
-    ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, StateConflict,
-    ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
+    InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError,
+    PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew,
+    StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
-    from threadkeep.domain.annotations import State, StateWrite
+    from threadkeep.domain.annotations import Feedback, State, StateWrite
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -55,27 +55,27 @@ __version__ = "0.1.0"
 __all__ = [
     "AppendOptions", "Approval", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool",
     "CachePlan", "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
-    "ConversationInfo", "DamagedRow", "ErasureReport", "FormatError", "FormatName", "FunctionCall",
+    "ConversationInfo", "DamagedRow", "ErasureReport", "Feedback", "FormatError", "FormatName", "FunctionCall",
     "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "InputFile",
-    "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "Item", "ItemInput", "ItemReference",
-    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra",
-    "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
-    "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
-    "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
-    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
-    "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
-    "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
-    "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
-    "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
-    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
-    "schema",
+    "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item",
+    "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError",
+    "Message", "MissingExtra", "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText",
+    "Page", "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError",
+    "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal",
+    "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing",
+    "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "Siblings", "State",
+    "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText",
+    "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns",
+    "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow",
+    "UsageSum", "Variant", "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool",
+    "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
-    "domain.annotations": "State StateWrite",
+    "domain.annotations": "Feedback State StateWrite",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
         "SummaryText Text UnknownPart"

@@ -77,6 +77,18 @@ class InvalidItem(ThreadkeepError, ValueError):
     """An item or content part cannot be stored."""
 
 
+class InvalidToolArguments(InvalidItem):
+    """The arguments of a call do not match the tool `name`; `problems` are pairs of a path and what is wrong there.
+
+    The text is meant for the model: send it back as the output of the call.
+    """
+
+    def __init__(self, name: str, problems: Sequence[tuple[str, str]]) -> None:
+        self.name, self.problems = name, list(problems)
+        listed = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
+        super().__init__(f"The arguments of the tool {name!r} cannot be used: {listed}")
+
+
 class TooLarge(ThreadkeepError):
     """A value exceeds a limit; nothing was written."""
 
@@ -198,13 +210,12 @@ class HeadConflict(Conflict):
 
 
 class IdempotencyConflict(Conflict):
-    """An idempotency `key` was used again with different content; nothing was written."""
+    """An idempotency `key` was used again with different content, or for what was redacted; nothing was written."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, *, is_redacted: bool = False) -> None:
         self.key = key
-        super().__init__(
-            f"The idempotency key {key!r} was used before with other content.", hint="Use a new key for new content."
-        )
+        what = "for content that was redacted since" if is_redacted else "with other content"
+        super().__init__(f"The idempotency key {key!r} was used before {what}.", hint="Use a new key for new content.")
 
 
 class ResponseInProgress(Conflict):

@@ -15,8 +15,8 @@ from threadkeep import NotFound, Price, Session, Store
 from threadkeep.store.purging import purge_batch
 
 OF_A_CONVERSATION = {
-    "conversations", "conversation_labels", "branches", "items", "item_blobs", "responses", "response_bodies",
-    "stream_parts", "search_documents", "approvals", "conversation_states",
+    "conversations", "conversation_labels", "conversation_states", "branches", "items", "item_blobs", "item_labels",
+    "item_feedback", "approvals", "responses", "response_bodies", "stream_parts", "search_documents",
 }  # fmt: skip
 
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
@@ -26,8 +26,7 @@ OTHERS = {
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {
-    "context_caches", "conversation_reads", "item_labels", "item_feedback",
-    "changes",
+    "context_caches", "conversation_reads", "changes",
 }  # fmt: skip
 
 
@@ -41,6 +40,8 @@ def full(store: Any) -> Any:
     conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
     conversation.approve("c")
     conversation.fork().user("more", states={"run": 1})
+    conversation.label_item(0, {"a": "b"})
+    conversation.set_feedback(0, rating=1)
     store.reindex()
     conversation.on_branch(1).stream_response("open_responses").__enter__()  # its recorder is not heard of any more
     return conversation

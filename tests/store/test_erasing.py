@@ -63,6 +63,8 @@ def plant(store: Any, user: str, word: str) -> Any:
     choice = {**a_completion()["choices"][0], "finish_reason": f"{word} reason"}
     conversation.add_response({**a_completion(), "choices": [choice]}, "chat_completion")
     conversation.set_state(f"{word} state", {word: f"{word} value"})
+    conversation.label_item(0, {f"{word} label": f"{word} label"})
+    conversation.set_feedback(0, comment=f"{word} comment", user_id=user)
     fork = conversation.fork(at=1)
     fork.remove_tool(f"{word}-tool", idempotency_key=f"{word} removed")
     fork.update(instructions=f"{word} changed")
@@ -142,6 +144,7 @@ def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching
     conversation = plant(store, USER, CANARY)
     shared = store.get_conversation(other.id)
     shared.user("hello", author_id=USER)
+    shared.set_feedback(0, comment=CANARY, user_id=USER)
     shared.add_item(a_call("shared"))
     shared.add_item({"role": "user", "content": "hello", "author_id": USER})
     shared.approve("shared", decided_by=USER)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from threadkeep.domain.annotations import Feedback
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
@@ -40,6 +41,8 @@ class StoredItem:
         created_at: when it was stored; aware, in UTC; None on a replay.
         author_id: the application's id of the person or program that wrote it, if given.
         conversation_id: the id of its conversation.
+        labels: the application's labels of the item; None unless they were read (`annotations=True`).
+        feedback: the feedback on the item; None unless it was read.
     """
 
     id: str
@@ -51,6 +54,8 @@ class StoredItem:
     created_at: datetime | None = None
     author_id: str | None = None
     conversation_id: str = ""
+    labels: Mapping[str, str] | None = None
+    feedback: Sequence[Feedback] | None = None
     _views: ItemViews | None = field(default=None, repr=False, compare=False)
 
     def canonical(self) -> JsonObject:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, Unpack, overload
 
-from threadkeep.domain.annotations import State
+from threadkeep.domain.annotations import Feedback, State
 from threadkeep.domain.content import Content
 from threadkeep.domain.context_caches import CachePlan
 from threadkeep.domain.items import UNSET, ItemInput, Output
@@ -20,6 +20,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
+from threadkeep.store import annotations as _annotations
 from threadkeep.store import (
     approvals,
     branches,
@@ -28,6 +29,8 @@ from threadkeep.store import (
     importing,
     item_lookup,
     ledger,
+    redacting,
+    removal,
     rendering,
     responses,
     updates,
@@ -304,6 +307,45 @@ class Conversation(ConversationAttributes):
         """
         return compaction.undo_compaction(self._handle, options)
 
+    def pop(self, **options: Unpack[AppendOptions]) -> StoredItem | None:
+        """Remove the newest item of this branch and return it; None if the branch is empty.
+
+        Of several callers at the same time, each gets another item. Options and errors as for `user`, except that
+        `on_conflict` cannot be "branch". A repeated call with the same key returns the item without its content.
+        """
+        return removal.pop(self._handle, options)
+
+    def remove_item(
+        self, position_or_id: int | str, *, purge: bool = False, idempotency_key: str | None = None
+    ) -> None:
+        """Remove an item from this branch; other branches keep it.
+
+        It is neither listed nor rendered any more. If no other branch has it, a search does not find it and, with
+        `purge`, its row is deleted.
+
+        Raises:
+            NotFound: this branch has no such item.
+            ResponseInProgress, IdempotencyConflict: nothing was removed.
+        """
+        removal.remove_item(self._handle, position_or_id, purge, idempotency_key)
+
+    def clear(self, *, purge: bool = True, idempotency_key: str | None = None) -> None:
+        """Remove all items from this branch, as `remove_item` does. Options and tools stay."""
+        removal.clear(self._handle, purge, idempotency_key)
+
+    def redact_item(self, position_or_id: int | str, *, idempotency_key: str | None = None) -> None:
+        """Remove the content of an item for good, on all branches; the item stays, with its type, ids and names.
+
+        Its text becomes ``[redacted]``, and the arguments of a call ``{}``. Its media, its search document and the raw
+        body of the response that it came in are deleted. What repeats the call that stored it, with its idempotency
+        key, gets IdempotencyConflict.
+
+        Raises:
+            NotFound: the conversation has no such item.
+            ResponseInProgress, IdempotencyConflict: nothing was changed.
+        """
+        redacting.redact_item(self._handle, position_or_id, idempotency_key)
+
     def render(self, format: FormatName, **view: Unpack[ViewOptions]) -> Rendered:
         """Render the next request for a provider, with its losses and repairs. Only reads what is new.
 
@@ -388,25 +430,67 @@ class Conversation(ConversationAttributes):
         after: int | str | None = None,
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
+        annotations: bool = False,
     ) -> Page[StoredItem]:
         """Return a page of this branch's items: those after or before a position or item id (exclusive).
 
         They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
-        several items with that id, it is the one that leaves no item to be shown twice.
+        several items with that id, it is the one that leaves no item to be shown twice. With `annotations`, labels and
+        feedback of the items are read, too.
 
         Raises:
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return _items.list_items(self._handle, before, after, limit, order)
+        return _items.list_items(self._handle, before, after, limit, order, annotations=annotations)
 
-    def get_item(self, position: int | str) -> StoredItem:
+    def get_item(self, position: int | str, *, annotations: bool = False) -> StoredItem:
         """Return the item of this branch at a position, or with an id; the newest one if several have that id.
+
+        With `annotations`, its labels and feedback are read, too.
 
         Raises:
             NotFound: the branch has no such item.
         """
-        return item_lookup.get_item(self._handle, position)
+        return item_lookup.get_item(self._handle, position, annotations=annotations)
+
+    def label_item(
+        self, position: int | str, labels: Mapping[str, str] | None, *, idempotency_key: str | None = None
+    ) -> None:
+        """Replace the labels of an item of this branch, given by its position or id; None removes them.
+
+        Raises:
+            NotFound: the branch has no such item.
+            InvalidOption, IdempotencyConflict: nothing was written.
+        """
+        _annotations.label_item(self._handle, position, labels, idempotency_key)
+
+    def set_feedback(
+        self,
+        position: int | str,
+        *,
+        rating: int | None = None,
+        comment: str | None = None,
+        user_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Feedback | None:
+        """Store what a user thinks of an item, instead of what the user said before; without both, remove that.
+
+        `rating` is a whole number in the application's own scale. In a store for one user, `user_id` is that user.
+
+        Raises:
+            NotFound: the branch has no such item.
+            InvalidOption, TooLarge, IdempotencyConflict: nothing was written.
+        """
+        return _annotations.set_feedback(self._handle, position, rating, comment, user_id, idempotency_key)
+
+    def feedback(self, position: int | str | None = None) -> list[Feedback]:
+        """Return the feedback on an item, or on all items of this branch; in a store for one user, that user's own.
+
+        Raises:
+            NotFound: the branch has no such item.
+        """
+        return _annotations.list_feedback(self._handle, position)
 
     def transcript(self) -> list[StoredItem]:
         """Return all items of this branch, in order."""

@@ -19,6 +19,7 @@ from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.views import ItemViews
+from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import position_of_id
@@ -95,7 +96,7 @@ class NewItems(NamedTuple):
         stored = [
             StoredItem(
                 record.columns["item_id"] or derived_id(item.type, public_id, position),
-                position, branch, None, item, is_replayed, result.at, author_id, public_id, record,
+                position, branch, None, item, is_replayed, result.at, author_id, public_id, _views=record,
             )
             for position, item, record in zip(count(first), self.items, self.records, strict=False)
         ]  # fmt: skip
@@ -168,14 +169,21 @@ class ItemWindow:
     before: int | str | None = None
     limit: int | None = 100  # None: all of them
     is_descending: bool = False
+    annotations: bool = False
 
 
 def list_items(
-    handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str
+    handle: Handle,
+    before: int | str | None,
+    after: int | str | None,
+    limit: int,
+    order: str,
+    *,
+    annotations: bool = False,
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
     is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
-    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending)
+    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending, annotations)
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
     items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
@@ -187,10 +195,13 @@ def list_all_items(handle: Handle) -> list[StoredItem]:
     return handle.transactions.read(lambda connection: read_items(connection, handle.ref, ItemWindow(limit=None)))
 
 
-def read_item(connection: Connection, ref: ConversationRef, position: int) -> StoredItem | None:
-    """The item at a position, on whatever branch it is."""
-    rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=position))
-    return next(iter(_stored_items(connection, ref, rows)), None)
+def read_item(
+    connection: Connection, ref: ConversationRef, position: int, *, is_latest: bool = False
+) -> StoredItem | None:
+    """The item at a position, on whatever branch it is; `is_latest` as in `read_history`."""
+    statement = stored_item_of(connection.dialect.name, latest=is_latest)
+    rows = statement.fetch_all(connection, ref.parameters(position=position))
+    return next(iter(stored_items(connection, ref, rows)), None)
 
 
 def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
@@ -201,15 +212,18 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
     before = _position(connection, ref, lineage, window.before, is_newest=False)
     low = -1 if after is None else after
     high = lineage.head if before is None else min(lineage.head, before - 1)
-    ranges = lineage.ranges(ref.branch, low, high)
+    spans, keeps = lineage.spans(ref.branch, low, high), lineage.keeps()
     statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
     rows: list[Row] = []
-    for branch, after, upto in reversed(ranges) if window.is_descending else ranges:
+    for branch, after, upto, surplus in reversed(spans) if window.is_descending else spans:
         if len(rows) == window.limit:
             break
         limit = ALL if window.limit is None else window.limit - len(rows)
-        rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
-    return _stored_items(connection, ref, rows)
+        parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=min(limit + surplus, ALL))
+        taken = statement.fetch_all(connection, parameters)
+        rows += [row for row in taken if keeps(row[0])][:limit] if surplus else taken
+    found = stored_items(connection, ref, rows)
+    return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found
 
 
 def _position(
@@ -227,7 +241,8 @@ def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) 
     return [replace(item, replayed=True, created_at=None) for item in items]
 
 
-def _stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Row]) -> list[StoredItem]:
+def stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Row]) -> list[StoredItem]:
+    """The items of rows that begin with the columns of one, as the driver gives them."""
     entries = decode_entries(connection, ref, rows)
     records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
     return [

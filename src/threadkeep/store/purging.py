@@ -13,6 +13,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete,
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED, conversation_update
+from threadkeep.db.queries.removal import unused_media
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
@@ -28,6 +29,8 @@ BATCH_SIZE: Final = 1_000  # rows in one transaction
 # Tables whose rows are removed in batches, children first -> the column that orders its rows
 _NUMBERED: Final = (
     (tables.item_blobs, "position"),
+    (tables.item_labels, "position"),
+    (tables.item_feedback, "position"),
     (tables.approvals, "position"),
     (tables.items, "position"),
     (tables.stream_parts, "part"),
@@ -228,6 +231,17 @@ def _anonymize(connection: Connection, tenant: int, column: Column[Any], user: s
     return len(rows)
 
 
+def delete_feedback(connection: Connection, tenant: int, user: str) -> int:
+    """Remove a batch of the feedback of a user in the conversations of others; return how many."""
+    table = tables.item_feedback.c
+    is_of_user = [table.tenant_id == tenant, table.user_id == user]
+    statement = select(table.conversation_id, table.position).where(*is_of_user).limit(BATCH_SIZE)
+    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
+    for conditions in _by_conversation(tenant, table.position, rows):
+        connection.execute(delete(tables.item_feedback).where(*conditions, *is_of_user))
+    return len(rows)
+
+
 def collect_keys(connection: Connection, tenant: int, after: str) -> str | None:
     """Remove idempotency keys of the tenant under which conversations were created or deleted that are gone.
 
@@ -264,6 +278,12 @@ def collect_media(connection: Connection, tenant: int) -> int:
     table = tables.item_blobs.c
     user = select(table.hash).where(table.tenant_id == tables.blobs.c.tenant_id, table.hash == tables.blobs.c.hash)
     return _collect(connection, tables.blobs, tenant, [user])
+
+
+def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> None:
+    """Remove those of some media that no item refers to any more."""
+    for start in range(0, len(hashes), BATCH_SIZE):
+        connection.execute(unused_media(hashes[start : start + BATCH_SIZE]), {"tenant": tenant})
 
 
 def collect_configs(connection: Connection, tenant: int) -> int:

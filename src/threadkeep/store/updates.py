@@ -145,9 +145,13 @@ def _write_change(
         change.check(connection)
     scope, tenant = ref.scope, ref.scope.tenant
     row = update_row(connection, ref, {})
+    known = handle.cache.conversation
+    is_outdated = known.is_outdated or known.row.revision != row.revision - 1  # what the handle has read of the items
 
     def decode(outcome: JsonObject) -> tuple[ConversationState, Sequence[JsonObject]]:
-        return state_of(connection, scope, row, configs, ref.branch), outcome["removed_tools"]
+        state = state_of(connection, scope, row, configs, ref.branch)
+        state.is_outdated = True  # the revision of the row is taken back
+        return state, outcome["removed_tools"]
 
     idempotent(connection, ref, key, decode)
     values, removed = dict(change.values), list[JsonObject]()
@@ -173,7 +177,9 @@ def _write_change(
     if values:
         row = update_row(connection, ref, values)
     keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
-    return state_of(connection, scope, row, configs, ref.branch), removed
+    conversation = state_of(connection, scope, row, configs, ref.branch)
+    conversation.is_outdated = is_outdated
+    return conversation, removed
 
 
 def update_row(connection: Connection, ref: ConversationRef, values: Mapping[str, Any]) -> LazyRow:

@@ -41,7 +41,8 @@ def _entry_columns(dialect: str) -> list[Any]:
     return [_column(name, dialect) for name in _ENTRY]
 
 
-def _stored_columns(dialect: str) -> list[Any]:
+def stored_columns(dialect: str) -> list[Any]:
+    """The columns of an item with everything that a StoredItem has."""
     return [_column(name, dialect) for name in (*_ENTRY, *_STORED)]
 
 
@@ -95,15 +96,15 @@ def first_positions() -> Select[Any]:
 def stored_items_of(dialect: str, *, descending: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*_stored_columns(dialect)).where(*_between(items, branch="branch"))
+    chosen = select(*stored_columns(dialect)).where(*_between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
-def stored_item_of(dialect: str) -> Statement:
-    """One item by its position."""
-    chosen = select(*_stored_columns(dialect))
-    return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
+    """One item by its position; `latest`: see `_latest`."""
+    chosen = select(*stored_columns(dialect)).where(*of_conversation(items, position="position"))
+    return Statement(_latest(chosen, dialect) if latest else chosen, text_as_bytes=True)
 
 
 @cache
@@ -148,14 +149,15 @@ def entry_at(dialect: str) -> Statement:
 def places_of_id(*, descending: bool) -> Select[Any]:
     """Where a conversation has items with an id of their own, after one position and up to another."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"))
+    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"), items.c.branch >= 0)
     return chosen.order_by(order).limit(bindparam("limit"))
 
 
 @cache
 def place_at() -> Select[Any]:
     """The type and the branch of the item at a position."""
-    return select(items.c.type, items.c.branch).where(*of_conversation(items, position="position"))
+    where = [*of_conversation(items, position="position"), items.c.branch >= 0]
+    return select(items.c.type, items.c.branch).where(*where)
 
 
 @cache
@@ -165,7 +167,7 @@ def conversation_with_id(*, scoped: bool) -> Select[Any]:
         conversations,
         (conversations.c.tenant_id == items.c.tenant_id) & (conversations.c.id == items.c.conversation_id),
     )
-    where = [*of_tenant(items, item_hash="hash"), *visible(scoped=scoped)]
+    where = [*of_tenant(items, item_hash="hash"), items.c.branch >= 0, *visible(scoped=scoped)]
     return (
         select(items.c.conversation_id)
         .select_from(joined)
@@ -182,9 +184,10 @@ def position_of() -> Select[Any]:
 
 
 @cache
-def last_position() -> Select[Any]:
-    """The last position of a branch itself between two positions (exclusive, inclusive)."""
-    return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
+def last_positions(dialect: str) -> Select[Any]:
+    """The last positions of a branch itself between two positions (exclusive, inclusive), from the last one on."""
+    found = select(items.c.position).where(*_between(items, branch="branch")).order_by(items.c.position.desc())
+    return _latest(found.limit(bindparam("limit")), dialect)
 
 
 @cache
