@@ -62,6 +62,7 @@ def plant(store: Any, user: str, word: str) -> Any:
     conversation.add_response({**body, "status": "failed", "error": {"code": "x", "message": f"{word} end"}}, FORMAT)
     choice = {**a_completion()["choices"][0], "finish_reason": f"{word} reason"}
     conversation.add_response({**a_completion(), "choices": [choice]}, "chat_completion")
+    conversation.add_item({"role": "user", "content": [{"type": "input_image", "url": f"https://x.example/{word}"}]})
     conversation.set_state(f"{word} state", {word: f"{word} value"})
     conversation.label_item(0, {f"{word} label": f"{word} label"})
     conversation.set_feedback(0, comment=f"{word} comment", user_id=user)
