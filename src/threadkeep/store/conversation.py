@@ -15,7 +15,7 @@ from threadkeep.domain.options import UpdateOptions
 from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
-from threadkeep.domain.running import NextStep, PendingCall
+from threadkeep.domain.running import NextStep, PendingCall, Siblings
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
@@ -35,6 +35,7 @@ from threadkeep.store import (
     responses,
     updates,
     usage,
+    variants,
 )
 from threadkeep.store import items as _items
 from threadkeep.store import states as _states
@@ -43,6 +44,7 @@ from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_sync import sync
 from threadkeep.store.ledger import CallInfo
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.moving import transcripts
 from threadkeep.store.positions import AppendOptions, OnConflict
 from threadkeep.store.rendering import render_options
 from threadkeep.store.streaming import cancelling
@@ -496,6 +498,10 @@ class Conversation(ConversationAttributes):
         """Return all items of this branch, in order."""
         return _items.list_all_items(self._handle)
 
+    def to_markdown(self) -> str:
+        """Return this branch as readable Markdown, in which no text can pretend to be anything else."""
+        return transcripts.to_markdown(self._handle)
+
     def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
         """Return a page of the responses on all branches, oldest first."""
         return responses.list_responses(self._handle, after, limit)
@@ -519,16 +525,62 @@ class Conversation(ConversationAttributes):
         """
         return usage.usage_of_conversation(self._handle, by)
 
-    def fork(self, at: int | None = None, *, before: int | None = None, idempotency_key: str | None = None) -> Self:
-        """Create a branch with the items up to and including a position (default: all; -1: none), and return it.
+    def fork(
+        self, at: int | str | None = None, *, before: int | str | None = None, idempotency_key: str | None = None
+    ) -> Self:
+        """Create a branch with the items up to and including one (default: all; -1: none), and return it.
 
-        With `before`, the branch contains the items before that position of this branch.
+        The item is given by its position or id. With `before`, the branch contains the items before that item.
 
         Raises:
-            NotFound: this branch has no such position.
+            NotFound: this branch has no such item.
             InvalidOption: both `at` and `before` are given.
         """
         conversation, is_replayed = branches.fork(self._handle, at, before, idempotency_key)
+        return self._on(conversation, replayed=is_replayed)
+
+    def siblings(self, position: int | str) -> Siblings:
+        """Return the variants at the place of an item, given by its position or id: all items that follow the same one.
+
+        An item that came in a response, or in a message with others, stands for the first of these.
+
+        Raises:
+            NotFound: this branch has no such item.
+        """
+        return variants.siblings(self._handle, position)
+
+    def edit(
+        self,
+        position: int | str,
+        content: Content,
+        *,
+        author_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Self:
+        """Create a branch with another user message in the place of one, given by its position or id; return it.
+
+        It becomes the active branch. Nothing on this branch changes.
+
+        Raises:
+            NotFound: this branch has no such item.
+            InvalidOption: the item is not a message of the user.
+            InvalidItem, IdempotencyConflict, TooLarge: nothing was written.
+        """
+        conversation, is_replayed = variants.edit(self._handle, position, content, author_id, idempotency_key)
+        return self._on(conversation, replayed=is_replayed)
+
+    def regenerate(self, position: int | str | None = None, *, idempotency_key: str | None = None) -> Self:
+        """Create a branch that ends before the newest answer, and return it, ready to be rendered.
+
+        An answer is everything that follows a message of the user; `position` selects another one, by any of its items
+        or by the message that it answers. The branch becomes the active one.
+
+        Raises:
+            NotFound: this branch has no such item.
+            InvalidOption: there is no answer.
+            IdempotencyConflict: nothing was written.
+        """
+        conversation, is_replayed = variants.regenerate(self._handle, position, idempotency_key)
         return self._on(conversation, replayed=is_replayed)
 
     def on_branch(self, number: int) -> Self:

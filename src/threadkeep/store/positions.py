@@ -235,7 +235,8 @@ def _reserve_on_new_branch(
     text = lineage_text(lineage.upto(ref.branch, at))
     head = reservation.last if reservation.count else at
     place = {"number": reservation.branch, "parent": ref.branch, "fork_position": at, "head_position": head}
-    connection.execute(insert(branches), ref.columns(**place, lineage=text, created_at=now))
+    row = ref.columns(**place, from_position=reservation.first, lineage=text, created_at=now)
+    connection.execute(insert(branches), row)
     return reservation
 
 
@@ -245,8 +246,16 @@ def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime, 
     position = lineage.head if at is None else at
     if is_before:
         _check_position(connection, ref, lineage, position)
-        position = position_before(connection, ref, lineage, position)
+        return branch_before(connection, ref, lineage, position, now, NOTHING).branch
     return _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
+
+
+def branch_before(
+    connection: Connection, ref: BranchRef, lineage: Lineage, position: int, now: datetime, counts: Counts
+) -> Reservation:
+    """Make a branch that shares the items before one of the branch's positions, and reserve numbers on it."""
+    before = position_before(connection, ref, lineage, position)
+    return _reserve_on_new_branch(connection, ref, lineage, before, now, counts)
 
 
 def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> None:

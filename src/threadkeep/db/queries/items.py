@@ -11,7 +11,7 @@ from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
-from threadkeep.db.tables import blobs, conversations, item_blobs, items
+from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
@@ -175,6 +175,49 @@ def conversation_with_id(*, scoped: bool) -> Select[Any]:
         .order_by(items.c.conversation_id.desc())
         .limit(1)
     )
+
+
+@cache
+def facts_at() -> Select[Any]:
+    """Which item is at a position."""
+    table = items.c
+    columns = (table.branch, table.turn, table.type, table.role)
+    return select(*columns).where(*of_conversation(items, position="position"))
+
+
+@cache
+def last_question() -> Select[Any]:
+    """The last message of a user on a branch, in a range."""
+    table = items.c
+    where = [*_between(items, branch="branch"), table.type == "message", table.role == "user"]
+    return select(table.position).where(*where).order_by(table.position.desc()).limit(1)
+
+
+@cache
+def first_output(types: Collection[str], roles: Collection[str]) -> Select[Any]:
+    """The first item on a branch, in a range, that is not of these types and roles."""
+    table = items.c
+    where = [*_between(items, branch="branch"), table.type.not_in(types)]
+    where.append(or_(table.role.is_(None), table.role.not_in(roles)))
+    return select(table.position).where(*where).order_by(table.position).limit(1)
+
+
+@cache
+def first_position() -> Select[Any]:
+    """The first position of a branch itself between two positions (exclusive, inclusive)."""
+    where = _between(items, branch="branch")
+    return select(items.c.position).where(*where).order_by(items.c.position).limit(1)
+
+
+@cache
+def forks_at() -> Select[Any]:
+    """The branches that end what they share at a position, and have items of their own; with the first of these."""
+    own = items.c.branch == branches.c.number
+    first = select(items.c.position).where(*of_conversation(items), own, items.c.position >= branches.c.from_position)
+    first = first.order_by(items.c.position).limit(1)
+    where = [*of_conversation(branches, fork_position="position"), branches.c.head_position > branches.c.fork_position]
+    columns = (branches, first.correlate(branches).scalar_subquery().label("first"))
+    return select(*columns).where(*where).order_by(branches.c.number)
 
 
 @cache
