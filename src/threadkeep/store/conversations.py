@@ -16,6 +16,7 @@ from threadkeep.db.driver import LazyRow, insert_statement
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, DELETED, conversation_page
 from threadkeep.db.tables import conversation_labels, conversations
 from threadkeep.domain.ids import CONVERSATION_PREFIX, new_key, new_public_id, public_id_text
+from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
@@ -88,7 +89,7 @@ def new_conversation(
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
     content = None if key is None else [session.to_dict(), owner, external_id, title, labels, properties]
-    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in session.items]
+    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in session.items]
     return NewConversation(
         settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
         properties, IdempotencyKey.of(key, method, content),

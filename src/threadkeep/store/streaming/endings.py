@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.domain.items import Item, Message
+from threadkeep.domain.items import Item, Message, given_of
 from threadkeep.domain.jsontext import bytes_as_text, dumps, shallow, storable
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
@@ -74,7 +74,7 @@ class Ending:
         problems = list(assembler.problems)
         for item in response.output:
             try:
-                record = encode_item(item.to_object(), model=response.model)
+                record = encode_item(item.to_object(), model=response.model, given=given_of(item))
             except (InvalidItem, InvalidOption) as problem:
                 item = _note(item, problem)  # noqa: PLW2901
                 record = encode_item(item.to_object(), model=response.model)
@@ -97,7 +97,7 @@ class Ending:
         records = list(new.records)
         for index, record in enumerate(records):
             rows = [record.columns, *(_media_row(piece) for piece in record.media)]
-            if (problem := _misfit(connection, rows, "payload", "rest")) is not None:
+            if (problem := _misfit(connection, rows, "payload", "rest", "given")) is not None:
                 output[index] = _note(output[index], problem)
                 records[index] = encode_item(output[index].to_object(), model=self.response.model)
                 problems.append(str(problem))
@@ -170,7 +170,7 @@ def _note(item: Item, problem: Exception) -> Message:
 
 
 def _media_row(piece: MediaPiece) -> dict[str, Any]:
-    return {"payload": None if piece.location or piece.is_known else piece.content, "rest": None}
+    return {"payload": None if piece.location or piece.is_known else piece.content, "rest": None, "given": None}
 
 
 def _misfit(connection: Connection, rows: list[dict[str, Any]], *columns: str) -> TooLarge | None:
