@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
+    from threadkeep.store.importing import NewSession
     from threadkeep.store.moving.copying import CopyReport, Difference
     from threadkeep.store.moving.restoring import ImportReport
     from threadkeep.store.positions import AppendOptions, OnConflict
@@ -62,10 +63,10 @@ __all__ = [
     "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
     "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
     "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra",
-    "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
-    "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
-    "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
-    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
+    "NewOptions", "NewSession", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page",
+    "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem",
+    "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair",
+    "Response", "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
     "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
     "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
     "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
@@ -104,6 +105,7 @@ _NAMES: Final = {
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
+    "store.importing": "NewSession",
     "store.moving.copying": "CopyReport Difference",
     "store.moving.restoring": "ImportReport",
     "store.positions": "AppendOptions OnConflict",
