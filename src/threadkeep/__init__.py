@@ -7,16 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
-    CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict, InvalidItem,
-    InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError, PoolExhausted,
-    ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, ThreadkeepError,
-    TooLarge, ToolNotFound, UnknownFormat,
+    CannotParse, CannotRender, Conflict, CursorExpired, DamagedRow, FormatError, HeadConflict, IdempotencyConflict,
+    InvalidItem, InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError,
+    PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew,
+    ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
+    from threadkeep.domain.changes import Change, ChangePage
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+    from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
     from threadkeep.store.positions import AppendOptions, OnConflict
@@ -51,27 +53,28 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AppendOptions", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool", "CachePlan",
-    "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
-    "ConversationInfo", "DamagedRow", "ErasureReport", "FormatError", "FormatName", "FunctionCall",
-    "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "InputFile",
-    "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "Item", "ItemInput", "ItemReference",
-    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra",
-    "NewOptions", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
-    "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
-    "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
-    "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session",
-    "SessionOptions", "Statistics", "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text",
-    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
-    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
-    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
-    "schema",
+    "AppendOptions", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool",
+    "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage", "ChangeWatcher", "Compaction", "Conflict",
+    "Content", "ContextCache", "Conversation", "ConversationInfo", "CursorExpired", "DamagedRow", "ErasureReport",
+    "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
+    "IdempotencyConflict", "ImportOptions", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem",
+    "InvalidOption", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation",
+    "LeaseLost", "Loss", "LossError", "Message", "MissingExtra", "NewOptions", "NormalizedUsage", "NotFound",
+    "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PoolExhausted", "Price", "Progress",
+    "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder",
+    "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError",
+    "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "Statistics",
+    "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool",
+    "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart",
+    "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "ViewOptions", "__version__",
+    "data_url", "default_registry", "formats", "register_tool", "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.changes": "Change ChangePage",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
         "SummaryText Text UnknownPart"
@@ -94,6 +97,7 @@ _NAMES: Final = {
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
+    "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
     "store.positions": "AppendOptions OnConflict",

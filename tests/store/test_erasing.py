@@ -105,6 +105,7 @@ WITHOUT_TEXT = {
     "tenants": {"name"},
     "blobs": {"content"},
     "branches": {"lineage"},
+    "changes": {"kind"},
     "context_caches": {"model"},
     "conversations": {"status"},
     "items": {"type", "role", "status", "origin", "model"},

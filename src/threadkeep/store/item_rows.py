@@ -19,13 +19,14 @@ from sqlalchemy import Connection, insert
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.driver import Row, TableRows, insert_rows
 from threadkeep.db.queries.items import blobs_of, entries_of, texts_at
-from threadkeep.db.tables import blobs, item_blobs
+from threadkeep.db.tables import blobs, changes, item_blobs
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
 from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.store.changes.rows import append_row
 from threadkeep.store.positions import Reservation
 from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.validation import identifier
@@ -241,6 +242,9 @@ def insert_items(
         record.row(location, first + offset, None if turn is None else first + turn)
         for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
     ]
+    if rows or beside:
+        change = append_row(ref, reservation.branch, first, reservation.last, now)
+        beside = [*beside, (changes, [change])]
     insert_item_rows(connection, rows, records, now, beside)
 
 

@@ -18,6 +18,7 @@ from threadkeep.db.tables import branches
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
 from threadkeep.store.refs import BranchRef
@@ -226,7 +227,9 @@ def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime, 
     if is_before:
         _check_position(connection, ref, lineage, position)
         position = _position_before(connection, ref, lineage, position)
-    return _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
+    number = _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
+    record_change(connection, ref, number)
+    return number
 
 
 def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> None:

@@ -17,6 +17,7 @@ from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import json_output_text, settings_with, thinking
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.conversations import ConversationInfo, label_rows, raise_if_taken, state_of, texts_by_name
 from threadkeep.store.handle import Handle
@@ -172,6 +173,7 @@ def _write_change(
             connection.execute(insert(conversation_labels), rows)
     if values:
         row = update_row(connection, ref, values)
+        record_change(connection, ref)
     keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
     return state_of(connection, scope, row, configs, ref.branch), removed
 
