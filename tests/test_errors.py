@@ -41,6 +41,7 @@ ERRORS: list[tuple[ThreadkeepError, dict[str, Any]]] = [
     (errors.IdempotencyConflict("turn-1"), {"key": "turn-1"}),
     (errors.ResponseInProgress(7, 1, 2.5), {"number": 7, "branch": 1, "retry_after": 2.5}),
     (errors.LeaseLost(7), {"number": 7}),
+    (errors.StateConflict("run", 2, 3), {"name": "run", "expected": 2, "version": 3}),
     (errors.ToolNotFound("There is no tool 'find'."), {}),
     (errors.ParsedJsonError("Paris", "line 1"), {"text": "Paris"}),
     (errors.ParsedJsonError(None, "line 1"), {"text": None}),

@@ -180,7 +180,7 @@ def conversations() -> dict[str, Any]:
         ),
         "conversation_states": (
             columns(
-                (BIG, "tenant_id conversation_id"), (IDENTIFIER, "name"), (NUMBER, "version"), (TEXT, "value"),
+                (BIG, "tenant_id conversation_id"), (IDENTIFIER, "name"), (NUMBER, "version"), (TEXT, "value?"),
                 (MOMENT, "updated_at"),
             ),
             "tenant_id conversation_id name", to_conversation(),
@@ -349,7 +349,8 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     yield "conversation_reads", "user_id", ["tenant_id", "user_id"], {}
     yield "context_caches", "conversation_id", ["tenant_id", "conversation_id"], {}
     yield "items", "call", ["tenant_id", "call_hash"], where("call_hash IS NOT NULL")
-    yield "items", "item", ["tenant_id", "item_hash"], where("item_hash IS NOT NULL")
+    item = ["tenant_id", "item_hash", "conversation_id", "position"]
+    yield "items", "item", item, where("item_hash IS NOT NULL")
     yield "item_blobs", "hash", ["tenant_id", "hash"], {}
     yield "item_labels", "value", ["tenant_id", "key", "value", "conversation_id", "position"], {}
     yield "item_feedback", "user_id", ["tenant_id", "user_id"], {}

@@ -10,7 +10,7 @@ from threadkeep.errors import (
     CannotParse, CannotRender, Conflict, CursorExpired, DamagedRow, FormatError, HeadConflict, IdempotencyConflict,
     InvalidItem, InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError,
     PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew,
-    ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
+    StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
     from threadkeep.domain.changes import Change, ChangePage
+    from threadkeep.domain.annotations import State, StateWrite
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -63,11 +64,12 @@ __all__ = [
     "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PoolExhausted", "Price", "Progress",
     "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder",
     "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError",
-    "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "Statistics",
-    "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool",
-    "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart",
-    "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "ViewOptions", "__version__",
-    "data_url", "default_registry", "formats", "register_tool", "reset_default_registry", "schema",
+    "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "State",
+    "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult",
+    "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns",
+    "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow",
+    "UsageSum", "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool",
+    "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
@@ -75,6 +77,7 @@ __all__ = [
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
     "domain.changes": "Change ChangePage",
+    "domain.annotations": "State StateWrite",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
         "SummaryText Text UnknownPart"

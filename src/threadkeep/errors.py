@@ -245,6 +245,19 @@ class LeaseLost(Conflict):
         )
 
 
+class StateConflict(Conflict):
+    """Another writer has written the state `name`: it has the `version` (0: it does not exist), not the `expected` one.
+
+    Nothing was written; only a recorder has stored its response by then, without any of its states.
+    """
+
+    def __init__(self, name: str, expected: int, version: int) -> None:
+        self.name, self.expected, self.version = name, expected, version
+        found = f"has version {version}" if version else "does not exist"
+        wanted = f"version {expected} was expected" if expected else "it was expected not to exist"
+        super().__init__(f"The state {name!r} {found}, but {wanted}.", hint="Read it with state() and try again.")
+
+
 class ToolNotFound(ThreadkeepError):
     """There is no tool, or no handler, with that name."""
 

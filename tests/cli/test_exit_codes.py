@@ -26,6 +26,7 @@ TREE = [
     (errors.IdempotencyConflict("x"), 4),
     (errors.ResponseInProgress(1, 0), 4),
     (errors.LeaseLost(1), 4),
+    (errors.StateConflict("x", 0, 1), 4),
     (errors.CannotParse("x"), 5),
     (errors.StreamChunk("x", "y"), 5),
     (errors.ProviderError("x"), 5),

@@ -81,7 +81,7 @@ def fill(url: str, engine: Engine) -> list[str]:
             conversation.user([a_picture(noise(9_000, seed=number % 2))], idempotency_key="key")
             conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
             conversation.add_item(an_output("c"))
-            conversation.fork(at=0).add_items([a_message("a"), a_message("b")])
+            conversation.fork(at=0).add_items([a_message("a"), a_message("b")], states={"run": {"step": number}})
             ids.append(conversation.id)
     parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM threadkeep_responses"
     with engine.begin() as connection:

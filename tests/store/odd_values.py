@@ -296,6 +296,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "number": int,
         "position": int,
         "text": lambda: "word",
+        "value": lambda: {"step": 1},
         "name": lambda: "name",
         "user_id": lambda: "u",
         "external_id": lambda: "e",

@@ -28,6 +28,7 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "a tool": ("tool_definitions", "definition = 'x'", lambda store, c: store.get_conversation(c.id)),
     "a set of tools": ("tool_sets", "definitions = 'x'", lambda store, c: store.get_conversation(c.id)),
     "labels": ("conversations", "labels = '{'", lambda store, c: store.get_conversation(c.id).labels),
+    "a state": ("conversation_states", "value = '{'", lambda _, c: c.state("run")),
     "properties": ("conversations", "properties = '{'", lambda store, c: store.get_conversation(c.id).properties),
     "a lineage": ("branches", "lineage = '['", lambda store, c: store.get_conversation(c.id, branch=1)),
     "a view": ("responses", "view = '{'", lambda _, c: c.responses()),
@@ -58,7 +59,7 @@ def test_the_error_names_the_row(store: Any, elsewhere: Any, watching: Engine, n
     made = store.create_conversation(model="m", tools=[TOOL], labels={"a": "b"}, properties={"c": "d"})
     made.user("Hi", idempotency_key="key")
     made.add_response(an_answer("Ho"), "open_responses", rendered=made.render("open_responses"))
-    made.fork().user("And?")
+    made.fork().user("And?", states={"run": 1})
     conversation = elsewhere.get_conversation(made.id)
     damage(watching, store, table, change)
     forget(store, elsewhere)

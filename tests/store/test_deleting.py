@@ -15,8 +15,8 @@ from threadkeep import NotFound, Price, Session, Store
 from threadkeep.store.purging import purge_batch
 
 OF_A_CONVERSATION = {
-    "conversations", "conversation_labels", "branches", "items", "item_blobs", "responses", "response_bodies",
-    "stream_parts", "search_documents",
+    "conversations", "conversation_labels", "conversation_states", "branches", "items", "item_blobs", "responses",
+    "response_bodies", "stream_parts", "search_documents",
 }  # fmt: skip
 
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
@@ -26,7 +26,7 @@ OTHERS = {
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {
-    "context_caches", "conversation_states", "conversation_reads", "item_labels", "item_feedback", "approvals",
+    "context_caches", "conversation_reads", "item_labels", "item_feedback", "approvals",
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def full(store: Any) -> Any:
     )
     conversation.user([a_picture(noise(20_000))], idempotency_key="key")
     conversation.add_response(an_answer("Hello"), "open_responses")
-    conversation.fork().user("more")
+    conversation.fork().user("more", states={"run": 1})
     store.reindex()
     conversation.on_branch(1).stream_response("open_responses").__enter__()  # its recorder is not heard of any more
     return conversation

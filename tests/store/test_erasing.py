@@ -61,6 +61,7 @@ def plant(store: Any, user: str, word: str) -> Any:
     conversation.add_response({**body, "status": "failed", "error": {"code": "x", "message": f"{word} end"}}, FORMAT)
     choice = {**a_completion()["choices"][0], "finish_reason": f"{word} reason"}
     conversation.add_response({**a_completion(), "choices": [choice]}, "chat_completion")
+    conversation.set_state(f"{word} state", {word: f"{word} value"})
     fork = conversation.fork(at=1)
     fork.remove_tool(f"{word}-tool", idempotency_key=f"{word} removed")
     fork.update(instructions=f"{word} changed")

@@ -26,7 +26,7 @@ PAIRS = [
     (ChangeWatcher, AsyncChangeWatcher),
 ]  # fmt: skip
 # Methods that only make another face of the same store, a recorder or a watcher: they do not ask the database.
-PLAIN = {"within", "for_user", "stream_response", "watch"}
+PLAIN = {"within", "for_user", "stream_response", "set_states", "watch"}
 
 
 def public(kind: type) -> dict[str, Any]:

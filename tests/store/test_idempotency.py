@@ -73,6 +73,8 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "clear_tools": lambda c, _, key: c.clear_tools(idempotency_key=key),
     "archive": lambda c, _, key: c.archive(idempotency_key=key),
     "unarchive": lambda c, _, key: c.unarchive(idempotency_key=key),
+    "set_state": lambda c, n, key: c.set_state("run", {"step": n}, idempotency_key=key),
+    "delete_state": lambda c, n, key: c.delete_state(f"old{n}", idempotency_key=key),
     "set_active_branch": lambda c, n, key: c.set_active_branch(n - 1, idempotency_key=key),
 }
 WITHOUT_CONTENT = {"undo_compaction", "clear_tools", "archive", "unarchive"}

@@ -164,9 +164,10 @@ def test_pages_have_a_size(conversation: Any, limit: Any) -> None:
 
 @pytest.mark.parametrize("after", ["x", 1.5, float("inf"), float("nan"), [1], b"1x"], ids=repr)
 def test_pages_begin_at_a_position(conversation: Any, after: Any) -> None:
-    for listing in (conversation.items, conversation.branches, conversation.responses):
-        with pytest.raises(InvalidOption):
-            listing(after=after)
+    for listing in ("items", "branches", "responses"):
+        is_id = listing == "items" and isinstance(after, str)
+        with pytest.raises(NotFound if is_id else InvalidOption):
+            getattr(conversation, listing)(after=after)
 
 
 @pytest.mark.parametrize("number", [2**31, 2**63, 2**70, -(2**31) - 1, -(2**70)])
@@ -193,11 +194,7 @@ def test_numbers_beyond_all_columns_are_found_nowhere(store: Any, conversation: 
 @pytest.mark.parametrize("number", ["0", 0.0, None, True, b"0"], ids=repr)
 def test_numbers_are_numbers(conversation: Any, number: Any) -> None:
     conversation.add_item(a_message())
-    for look in (
-        conversation.get_item,
-        conversation.on_branch,
-        conversation.response_body,
-        conversation.set_active_branch,
-    ):
-        with pytest.raises(InvalidOption):
-            look(number)
+    for look in ("get_item", "on_branch", "response_body", "set_active_branch"):
+        is_id = look == "get_item" and isinstance(number, str)
+        with pytest.raises(NotFound if is_id else InvalidOption):
+            getattr(conversation, look)(number)

@@ -24,6 +24,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
+from threadkeep.domain.item_ids import derived_id
 from threadkeep.store.refs import Scope
 
 REGISTRY = ToolRegistry()
@@ -54,6 +55,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "clone_config": lambda c: c.clone_config(),
     "items": lambda c: c.items(),
     "get_item": lambda c: c.get_item(0),
+    "get_item by id": lambda c: c.get_item(derived_id("message", c.id, 0)),
     "transcript": lambda c: c.transcript(),
     "responses": lambda c: c.responses(),
     "response_body": lambda c: c.response_body(0),
@@ -82,6 +84,8 @@ METHODS: dict[str, Callable[[Any], Any]] = {
 BY_ID: dict[str, Callable[[Any, str], Any]] = {
     "get_conversation": lambda store, public_id: store.get_conversation(public_id, branch=0),
     "copy_conversation": lambda store, public_id: store.copy_conversation(public_id),
+    "get_item": lambda store, public_id: store.get_item(derived_id("message", public_id, 0)),
+    "get_item by its own id": lambda store, _: store.get_item("msg_resp_1_0"),
     "delete_conversation": lambda store, public_id: store.delete_conversation(public_id),
 }
 # The others: what they show or make is tested one by one below.
@@ -99,7 +103,7 @@ def methods_of(kind: type) -> set[str]:
 
 def test_the_tables_hold_every_method() -> None:
     assert {name.split()[0] for name in METHODS} == methods_of(Conversation)
-    assert set(BY_ID) | OTHERS == methods_of(Store)
+    assert {name.split()[0] for name in BY_ID} | OTHERS == methods_of(Store)
 
 
 def fill(store: Any, **about: Any) -> Any:

@@ -12,7 +12,17 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from threadkeep.cli.commands import administration, append, changes, conversations, demo, import_sessions, render, search, usage
+from threadkeep.cli.commands import (
+    administration,
+    append,
+    changes,
+    conversations,
+    demo,
+    import_sessions,
+    render,
+    search,
+    usage,
+)
 from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
 from threadkeep.cli.options import AsJson, Tenant
 from threadkeep.cli.output import printable
@@ -101,8 +111,8 @@ def _print_error(message: str) -> None:
 COMMANDS: Final = {
     "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "render": render.render,
     "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
-    "reindex": search.reindex, "changes": changes.changes, "usage": usage.usage, "tools": usage.tools, "stats": administration.stats,
-    "retain": administration.retain, "erase-user": administration.erase_user, "demo": demo.demo,
+    "reindex": search.reindex, "changes": changes.changes, "usage": usage.usage, "tools": usage.tools,
+    "stats": administration.stats, "retain": administration.retain, "erase-user": administration.erase_user, "demo": demo.demo,
 }  # fmt: skip
 
 app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -18,7 +18,8 @@ class StoredItem:
     """An item and its position in a conversation.
 
     Attributes:
-        id: the item's id.
+        id: the item's own id, such as one from a provider, or else one derived from its place, with the prefix of its
+            type (``msg_``, ``fc_``, ``rs_`` …).
         position: its position, counted across all branches.
         branch: the number of the branch it was added to.
         turn: the wire message or response it came in; None if it was added on its own.
@@ -26,6 +27,7 @@ class StoredItem:
         replayed: whether the write was a repetition of an earlier one with the same idempotency key.
         created_at: when it was stored; aware, in UTC; None on a replay.
         author_id: the application's id of the person or program that wrote it, if given.
+        conversation_id: the id of its conversation.
     """
 
     id: str
@@ -36,6 +38,7 @@ class StoredItem:
     replayed: bool = False
     created_at: datetime | None = None
     author_id: str | None = None
+    conversation_id: str = ""
 
 
 class StoredAt(NamedTuple):

@@ -46,7 +46,7 @@ def _append(
         def decode(outcome: JsonObject) -> tuple[AppendResult, NewItems]:
             result = AppendResult.of_outcome(outcome)
             (entry,) = read_entries(connection, ref, [(result.branch, result.first - 1, result.first)])
-            return result, NewItems([item_from_object(entry.item())], ())
+            return result, NewItems([item_from_object(entry.item())], [encode_item(entry.item())])
 
         now = datetime.now(UTC)
         reservation = reserve_once(connection, ref, check, now, Counts(items=1), key, decode)

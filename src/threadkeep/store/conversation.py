@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, Unpack, overload
 
+from threadkeep.domain.annotations import State
 from threadkeep.domain.content import Content
 from threadkeep.domain.context_caches import CachePlan
 from threadkeep.domain.items import UNSET, ItemInput, Output
@@ -18,8 +19,9 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
-from threadkeep.store import branches, compaction, importing, ledger, rendering, responses, updates, usage
+from threadkeep.store import branches, compaction, importing, item_lookup, ledger, rendering, responses, updates, usage
 from threadkeep.store import items as _items
+from threadkeep.store import states as _states
 from threadkeep.store.context_caches import planning
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_sync import sync
@@ -46,12 +48,13 @@ class Conversation(ConversationAttributes):
         Options: `idempotency_key` (a repeated call with the same key and content writes nothing), `expected_head` (the
         position where the branch must end; -1 if empty), and `on_conflict` ("raise", "append" or "branch"), which
         decides what happens if the branch ends elsewhere or a response is in progress on it. "append" ends that
-        response.
+        response. `states` are written in the same transaction (see `set_state`).
 
         Raises:
             InvalidItem, InvalidOption: the content or an option cannot be used.
             NotFound: the conversation was deleted, or belongs to someone else.
             HeadConflict, ResponseInProgress: the branch has changed or is in use, and `on_conflict` is "raise".
+            StateConflict: a state of `states` has another version than expected.
             IdempotencyConflict: the key was used before with different content.
             TooLarge: a value exceeds a limit. In all of these cases, nothing was written.
         """
@@ -133,20 +136,25 @@ class Conversation(ConversationAttributes):
         provider: str | None = None,
         latency_ms: float | None = None,
         headers: Mapping[str, str] | None = None,
+        states: Mapping[str, Any] | None = None,
     ) -> Response:
         """Append a provider's response in one transaction: items, response, raw body, and a row in the usage ledger.
 
         `body` is a dict, JSON text, or an object from the provider's SDK; `rendered` is the request it responds to.
         With an `idempotency_key` (one per response, such as its id), the same response is only stored once.
         `on_conflict` decides what happens if the branch does not end at `expected_head`: "raise", "append" anyway, or
-        append to a new "branch".
+        append to a new "branch". `states` are written in the same transaction (see `set_state`).
 
         Raises:
             ProviderError: the body is an error; its ledger row was written.
             HeadConflict, ResponseInProgress: the branch has changed or is in use; the ledger row was written.
-            UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, TooLarge: nothing was written.
+            UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, StateConflict, TooLarge: nothing was
+                written.
         """
-        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        options: AppendOptions = {
+            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
+            "states": states,
+        }  # fmt: skip
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
@@ -161,6 +169,7 @@ class Conversation(ConversationAttributes):
         provider: str | None = None,
         latency_ms: float | None = None,
         headers: Mapping[str, str] | None = None,
+        states: Mapping[str, Any] | None = None,
         lease: float = LEASE_SECONDS,
     ) -> Recorder:
         """Return a recorder for a streamed response: a context manager with `feed`, which takes the provider's events.
@@ -169,12 +178,17 @@ class Conversation(ConversationAttributes):
         `incomplete`, `cancelled` or `failed`), and is available as `.response`. Latency is measured unless `latency_ms`
         is given. The recorder renews its lease automatically. If it stops doing so for `lease` seconds, the next writer
         may end the response. A branch can have only one response in progress; if there is another one, `on_conflict`
-        decides, and "append" ends it. Other options as for `add_response`.
+        decides, and "append" ends it. `states` are written with the response, unless it fails or is left by an error.
+        Other options as for `add_response`.
 
         Raises:
             ResponseInProgress, HeadConflict, UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: on entering.
+            StateConflict: on entering, or at the end; then the response is stored, and the states are not.
         """
-        options = AppendOptions(idempotency_key=idempotency_key, expected_head=expected_head, on_conflict=on_conflict)
+        options: AppendOptions = {
+            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
+            "states": states,
+        }  # fmt: skip
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
 
@@ -306,20 +320,24 @@ class Conversation(ConversationAttributes):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
     ) -> Page[StoredItem]:
-        """Return a page of this branch's items: those after or before a position (exclusive), oldest or newest first.
+        """Return a page of this branch's items: those after or before a position or item id (exclusive).
+
+        They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
+        several items with that id, it is the one that leaves no item to be shown twice.
 
         Raises:
             InvalidOption: an argument cannot be used.
+            NotFound: the branch has no item with that id.
         """
         return _items.list_items(self._handle, before, after, limit, order)
 
-    def get_item(self, position: int) -> StoredItem:
-        """Return the item at a position of this branch.
+    def get_item(self, position: int | str) -> StoredItem:
+        """Return the item of this branch at a position, or with an id; the newest one if several have that id.
 
         Raises:
-            NotFound: there is no item at that position.
+            NotFound: the branch has no such item.
         """
-        return _items.get_item(self._handle, position)
+        return item_lookup.get_item(self._handle, position)
 
     def transcript(self) -> list[StoredItem]:
         """Return all items of this branch, in order."""
@@ -379,6 +397,33 @@ class Conversation(ConversationAttributes):
             NotFound: there is no branch with that number.
         """
         updates.set_active_branch(self._handle, number, idempotency_key)
+
+    def state(self, name: str) -> State | None:
+        """Return the state with that name, or None."""
+        return _states.find_state(self._handle, name)
+
+    def states(self) -> list[State]:
+        """Return all states, by name."""
+        return _states.list_states(self._handle)
+
+    def set_state(
+        self, name: str, value: Any, *, expected_version: int | None = None, idempotency_key: str | None = None
+    ) -> State:
+        """Write a small JSON value beside the conversation, for all branches, and return it with its version.
+
+        With `expected_version`, it is only written if the state still has that version (0: if it does not exist).
+
+        Raises:
+            StateConflict: the state has another version.
+            InvalidOption, TooLarge, IdempotencyConflict: it is not JSON, has over 1 MiB, or is the 101st state.
+        """
+        return _states.set_state(self._handle, name, value, expected_version, idempotency_key)
+
+    def delete_state(
+        self, name: str, *, expected_version: int | None = None, idempotency_key: str | None = None
+    ) -> bool:
+        """Delete a state; return whether there was one. Errors as for `set_state`."""
+        return _states.delete_state(self._handle, name, expected_version, idempotency_key)
 
     def update(self, *, idempotency_key: str | None = None, **options: Unpack[UpdateOptions]) -> None:
         """Change session options (None removes one), `title`, `user_id`, `external_id`, or all `labels` (`properties`).

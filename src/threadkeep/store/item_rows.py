@@ -22,6 +22,7 @@ from threadkeep.db.queries.items import blobs_of, entries_of, texts_at
 from threadkeep.db.tables import blobs, changes, item_blobs
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
+from threadkeep.domain.item_ids import own_id
 from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
@@ -97,12 +98,12 @@ def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | 
     media: tuple[MediaPiece, ...] = ()
     if max(len(payload or b""), len(rest or b"")) >= BLOB_BYTES:
         payload, rest, media = _take_out_media(entry)
-    item_id = item["id"] if isinstance(item.get("id"), str) else None
+    item_id = own_id(item)
     columns = {
         "item_id": item_id,
-        "item_hash": _short_hash(item_id),
+        "item_hash": short_hash(item_id),
         "call_id": entry.call_id,
-        "call_hash": _short_hash(entry.call_id),
+        "call_hash": short_hash(entry.call_id),
         "type": _word("type", entry.type),
         "role": _word("role", entry.role),
         "status": fitting(item.get("status")),
@@ -140,7 +141,8 @@ def fitting(value: object) -> str | None:
     return value if is_short or len(escaped(value).encode()) <= IDENTIFIER_BYTES else None
 
 
-def _short_hash(text: str | None) -> bytes | None:
+def short_hash(text: str | None) -> bytes | None:
+    """What the index has of an id of any length."""
     return None if text is None else blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

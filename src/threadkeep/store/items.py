@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from threadkeep.db.driver import Row
 from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
+from threadkeep.domain.item_ids import derived_id
 from threadkeep.domain.items import Item, call_output, item_from, item_from_object, items_from, message_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
@@ -19,11 +20,12 @@ from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
+from threadkeep.store.item_places import position_of_id
 from threadkeep.store.item_rows import ENTRY_WIDTH, ItemRecord, author_of, decode_entries, encode_item, insert_items
-from threadkeep.store.lineage import get_lineage, get_row, position_not_found
+from threadkeep.store.lineage import Lineage, get_lineage, get_row
 from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef, ConversationRef
-from threadkeep.store.validation import MAX_POSITION, cursor_position, identifier, one_of, page_size, whole_number
+from threadkeep.store.validation import identifier, item_cursor, one_of, page_size
 
 ALL: Final = 2**31 - 1
 
@@ -88,11 +90,14 @@ class NewItems(NamedTuple):
 
     def stored(self, ref: BranchRef, result: AppendResult, author_id: str | None = None) -> list[StoredItem]:
         """What a caller gets of them."""
-        first, branch, is_replayed = result.first, result.branch, result.is_replayed
+        first, branch, is_replayed, public_id = result.first, result.branch, result.is_replayed, ref.public_id
         stored = [
-            StoredItem(ref.item_id(position), position, branch, None, item, is_replayed, result.at, author_id)
-            for position, item in enumerate(self.items, first)
-        ]
+            StoredItem(
+                record.columns["item_id"] or derived_id(item.type, public_id, position),
+                position, branch, None, item, is_replayed, result.at, author_id, public_id,
+            )
+            for position, item, record in zip(count(first), self.items, self.records, strict=False)
+        ]  # fmt: skip
         if not self.turns:
             return stored
         pairs = zip(stored, self.turns, strict=True)
@@ -155,10 +160,10 @@ def _append(
 
 @dataclass(frozen=True, slots=True)
 class ItemWindow:
-    """Which items are read: positions after `after` and before `before`, at most `limit`."""
+    """Which items are read: those after `after` and before `before` (positions, or ids of items), at most `limit`."""
 
-    after: int | None = None
-    before: int | None = None
+    after: int | str | None = None
+    before: int | str | None = None
     limit: int | None = 100  # None: all of them
     is_descending: bool = False
 
@@ -168,7 +173,7 @@ def list_items(
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
     is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
-    window = ItemWindow(cursor_position(after), cursor_position(before, "before"), size + 1, is_descending)
+    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending)
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
     items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
@@ -180,26 +185,20 @@ def list_all_items(handle: Handle) -> list[StoredItem]:
     return handle.transactions.read(lambda connection: read_items(connection, handle.ref, ItemWindow(limit=None)))
 
 
-def get_item(handle: Handle, position: int) -> StoredItem:
-    """The item at a position of the branch."""
-    ref, wanted = handle.ref, whole_number("position", position, MAX_POSITION)
-
-    def read(connection: Connection) -> StoredItem:
-        lineage = get_lineage(connection, ref, get_row(connection, ref))
-        rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=wanted))
-        items = _stored_items(connection, ref, rows)
-        if not items or not lineage.includes(ref.branch, wanted, items[0].branch):
-            raise position_not_found(ref, wanted, lineage.head)
-        return items[0]
-
-    return handle.transactions.read(read)
+def read_item(connection: Connection, ref: ConversationRef, position: int) -> StoredItem | None:
+    """The item at a position, on whatever branch it is."""
+    rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=position))
+    return next(iter(_stored_items(connection, ref, rows)), None)
 
 
 def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
     """The items of a branch in a window."""
     lineage = get_lineage(connection, ref, get_row(connection, ref))
-    low = -1 if window.after is None else window.after
-    high = lineage.head if window.before is None else min(lineage.head, window.before - 1)
+    # of several items with the id of a cursor, the one from which a walk through the pages cannot come back
+    after = _position(connection, ref, lineage, window.after, is_newest=True)
+    before = _position(connection, ref, lineage, window.before, is_newest=False)
+    low = -1 if after is None else after
+    high = lineage.head if before is None else min(lineage.head, before - 1)
     ranges = lineage.ranges(ref.branch, low, high)
     statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
     rows: list[Row] = []
@@ -209,6 +208,14 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
         limit = ALL if window.limit is None else window.limit - len(rows)
         rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
     return _stored_items(connection, ref, rows)
+
+
+def _position(
+    connection: Connection, ref: BranchRef, lineage: Lineage, cursor: int | str | None, *, is_newest: bool
+) -> int | None:
+    if not isinstance(cursor, str):
+        return cursor
+    return position_of_id(connection, ref, lineage, cursor, is_newest=is_newest)
 
 
 def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) -> list[StoredItem]:
@@ -223,13 +230,14 @@ def _stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[R
     records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
     return [
         StoredItem(
-            id=ref.item_id(entry.position),
+            id=record.item_id or derived_id(entry.type, ref.public_id, entry.position),
             position=entry.position,
             branch=record.branch,
             turn=entry.turn,
             item=_item_of(entry),
             author_id=record.author_id,
             created_at=record.created_at,
+            conversation_id=ref.public_id,
         )
         for record, entry in zip(records, entries, strict=True)
     ]

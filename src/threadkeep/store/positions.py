@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
@@ -22,6 +22,7 @@ from threadkeep.store.changes.rows import record_change
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
 from threadkeep.store.refs import BranchRef
+from threadkeep.store.state_writes import NewState, new_states, write_states
 from threadkeep.store.transactions import StreamBlocksWrite
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
@@ -38,19 +39,25 @@ class AppendOptions(TypedDict, total=False):
     `idempotency_key`: a repeated call with the same key and content returns the first result and writes nothing.
     `expected_head`: the position where the branch must end (-1: it must be empty). `on_conflict`: if the branch ends
     elsewhere or a response is in progress on it, "raise" HeadConflict or ResponseInProgress, "append" anyway (which
-    ends that response), or append to a new "branch".
+    ends that response), or append to a new "branch". `states`: states by name, as values or `StateWrite`, which are
+    written in the same transaction; if one of them has another version than expected, nothing is.
     """
 
     idempotency_key: str | None
     expected_head: int | None
     on_conflict: OnConflict
+    states: Mapping[str, Any] | None
 
 
 class HeadCheck(NamedTuple):
-    """Where the caller expects the branch to end (None: anywhere), and what to do if it ends elsewhere."""
+    """Where the caller expects the branch to end (None: anywhere), and what to do if it ends elsewhere.
+
+    `states` are written once the conversation is locked.
+    """
 
     expected_head: int | None = None
     on_conflict: str = "raise"
+    states: Sequence[NewState] = ()
 
 
 NO_CHECK: Final = HeadCheck()
@@ -71,12 +78,14 @@ def head_check(options: AppendOptions) -> HeadCheck:
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
         raise mismatch(InvalidOption, f"one of {', '.join(ON_CONFLICT)}", on_conflict, "on_conflict")
-    return HeadCheck(expected, on_conflict)
+    return HeadCheck(expected, on_conflict, new_states(options.get("states")))
 
 
 def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
     """Return the key of an append with the hash of the content, or None if there is no key."""
     key = options.get("idempotency_key")
+    if key is not None and (states := new_states(options.get("states"))):
+        content = [content, {state.name: state.text for state in states}]
     return None if key is None else IdempotencyKey.of(key, method, content)
 
 
@@ -125,15 +134,19 @@ def reserve_once(
     key: IdempotencyKey | None,
     decode: Callable[[JsonObject], Any],
 ) -> Reservation:
-    """Like `reserve`; where the key was used before, the transaction ends with what `decode` makes of that."""
-    if key is None:
-        return reserve(connection, ref, check, now, counts)
+    """Like `reserve`; where the key was used before, the transaction ends with what `decode` makes of that.
+
+    Writes the states of the check, too.
+    """
     try:
         reservation = reserve(connection, ref, check, now, counts)
     except (Conflict, StreamBlocksWrite):
         idempotent(connection, ref, key, decode)  # a retry finds its own first attempt at the end of the branch
         raise
-    idempotent(connection, ref, key, decode)
+    if key is not None:
+        idempotent(connection, ref, key, decode)
+    if check.states:
+        write_states(connection, ref, check.states, now)
     return reservation
 
 

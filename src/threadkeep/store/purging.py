@@ -36,7 +36,9 @@ _NUMBERED: Final = (
     (tables.response_bodies, "number"),
     (tables.responses, "number"),
 )
-_SMALL: Final = (tables.branches, tables.conversation_labels, tables.context_caches, tables.appends)
+_SMALL: Final = (
+    tables.branches, tables.conversation_labels, tables.conversation_states, tables.context_caches, tables.appends,
+)  # fmt: skip
 
 # The key and number of a response, in the order in which raw bodies are removed
 BodyCursor = tuple[int, int]

@@ -57,10 +57,6 @@ class ConversationRef:
         """The columns of such a row that name the conversation, and `values`."""
         return {"tenant_id": self.scope.tenant, "conversation_id": self.key, **values}
 
-    def item_id(self, position: int) -> str:
-        """The id of the stored item at a position: never sent to a provider."""
-        return f"item_{self.public_id.removeprefix('conv_')}_{position}"
-
     def not_found(self) -> NotFound:
         """The error for a conversation that does not exist (any more), or not for this scope."""
         return conversation_not_found(self.public_id)

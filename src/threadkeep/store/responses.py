@@ -27,6 +27,7 @@ from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
+from threadkeep.store.state_writes import write_states
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
 from threadkeep.store.validation import cursor_position, page_size, whole_number
 
@@ -135,6 +136,7 @@ class ResponseResult:
     revision: int = -1
     input_to: int = -1  # the last position that the request showed, as it was stored
     is_replayed: bool = False
+    refused: errors.ThreadkeepError | None = None  # why the states of a stream were not written
 
 
 def add_response(
@@ -144,6 +146,7 @@ def add_response(
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
         raise mismatch(errors.InvalidOption, "a dict of header names and values", headers, "headers")
+    check = positions.head_check(options)
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
     key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
@@ -156,7 +159,6 @@ def add_response(
         ledger.record_attempt(handle, attempt, key, request.hashes)
         raise
     new = NewResponse.of(response, raw, attempt_of(response, format, call, handle.resources.prices, model), key)
-    check = positions.head_check(options)
     result = handle.transactions.write(
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None
     )
@@ -182,6 +184,8 @@ def _store_response(
         _find_refusal(connection, ref, new.key, check)
         raise
     refusal = _find_refusal(connection, ref, new.key, check)
+    if check.states:
+        write_states(connection, ref, check.states, now)
     number, input_to = reservation.response, input_position(ref, request, check, reservation)
     row = response_row(connection, ref, reservation, request, input_to, now) | new.columns
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))

@@ -26,11 +26,11 @@ from threadkeep.domain.reports import (
     UsageSum,
 )
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Page, SearchResult
+from threadkeep.domain.stored import Page, SearchResult, StoredItem
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
-from threadkeep.store import conversations, importing, retention, rollups, statistics, tenants, usage
+from threadkeep.store import conversations, importing, item_lookup, retention, rollups, statistics, tenants, usage
 from threadkeep.store.changes import reading
 from threadkeep.store.changes.notify import Notifier, can_notify
 from threadkeep.store.changes.reading import DEFAULT_LAG
@@ -227,6 +227,16 @@ class Store:
         place = self._scope, "external_id", identifier("external_id", external_id), self._resources.configs
         found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
+
+    def get_item(self, id: str) -> StoredItem:
+        """Return the item with an id, from any conversation: the newest one if several items have that id.
+
+        Items of the active branch come before those of other branches.
+
+        Raises:
+            NotFound: this store has no item with that id.
+        """
+        return item_lookup.find_item(self._transactions, self._scope, id)
 
     def list_conversations(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
 MAX_KEY: Final = 2**63 - 1
 MAX_PAGE: Final = 1_000
+_NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
 MAX_PROPERTIES: Final = 16
 MAX_PROPERTY_NAME: Final = 64  # characters, as OpenAI's APIs limit their metadata …
 MAX_PROPERTY: Final = 512  # … and its values
@@ -93,6 +95,13 @@ def cursor_position(cursor: str | int | None, argument: str = "after") -> int | 
     except ValueError as error:
         message = f"is not a position or the `next` of a page: {shown(cursor)}."
         raise InvalidOption(message, argument=argument) from error
+
+
+def item_cursor(cursor: str | int | None, argument: str = "after") -> int | str | None:
+    """A position, as `cursor_position` reads it, or the id of an item."""
+    if isinstance(cursor, str) and _NUMBER.fullmatch(cursor) is None:
+        return cursor
+    return cursor_position(cursor, argument)
 
 
 def cursor_after(at: datetime, key: int) -> str:

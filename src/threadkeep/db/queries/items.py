@@ -9,26 +9,27 @@ from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, fu
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.queries.conversations import itself, of_conversation
+from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
 from threadkeep.db.tables import blobs, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
 _ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec")
 _TEXTS: Final = frozenset({"payload", "rest"})
+_IDS: Final = frozenset({"call_id", "item_id"})
 # Columns whose values are never escaped: their column type would only cost time (not on MySQL, where it decodes).
 _PLAIN: Final = frozenset({"type", "role", "origin"})
 
 # What a StoredItem has beside the item itself.
-_STORED: Final = (items.c.branch, items.c.author_id, items.c.created_at)
-STORED_READER: Final = RowReader(_STORED)
+_STORED: Final = ("branch", "item_id", "author_id", "created_at")
+STORED_READER: Final = RowReader([items.c[name] for name in _STORED])
 
 
 def _column(name: str, dialect: str) -> Any:
     column: Column[Any] = items.c[name]
     if dialect == "sqlite" and name in _TEXTS:
         return literal_column(f"CAST({items.name}.{name} AS BLOB)", NullType()).label(name)
-    if dialect == "postgresql" and name == "call_id":  # VARCHAR is returned as text
+    if dialect == "postgresql" and name in _IDS:  # VARCHAR is returned as text
         return literal_column(f"CAST({items.name}.{name} AS VARCHAR)", NullType()).label(name)
     if dialect in {"sqlite", "postgresql"} and name in _PLAIN:
         return literal_column(f"{items.name}.{name}", NullType()).label(name)
@@ -37,6 +38,10 @@ def _column(name: str, dialect: str) -> Any:
 
 def _entry_columns(dialect: str) -> list[Any]:
     return [_column(name, dialect) for name in _ENTRY]
+
+
+def _stored_columns(dialect: str) -> list[Any]:
+    return [_column(name, dialect) for name in (*_ENTRY, *_STORED)]
 
 
 def _latest(statement: Select[Any], dialect: str) -> Select[Any]:
@@ -89,15 +94,46 @@ def first_positions() -> Select[Any]:
 def stored_items_of(dialect: str, *, descending: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*_entry_columns(dialect), *_STORED).where(*_between(items, branch="branch"))
+    chosen = select(*_stored_columns(dialect)).where(*_between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
 def stored_item_of(dialect: str) -> Statement:
     """One item by its position."""
-    chosen = select(*_entry_columns(dialect), *_STORED)
+    chosen = select(*_stored_columns(dialect))
     return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+
+
+@cache
+def places_of_id(*, descending: bool) -> Select[Any]:
+    """Where a conversation has items with an id of their own, after one position and up to another."""
+    order = items.c.position.desc() if descending else items.c.position
+    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"))
+    return chosen.order_by(order).limit(bindparam("limit"))
+
+
+@cache
+def place_at() -> Select[Any]:
+    """The type and the branch of the item at a position."""
+    return select(items.c.type, items.c.branch).where(*of_conversation(items, position="position"))
+
+
+@cache
+def conversation_with_id(*, scoped: bool) -> Select[Any]:
+    """The newest visible conversation that has an item with an id of its own."""
+    joined = items.join(
+        conversations,
+        (conversations.c.tenant_id == items.c.tenant_id) & (conversations.c.id == items.c.conversation_id),
+    )
+    where = [*of_tenant(items, item_hash="hash"), *visible(scoped=scoped)]
+    return (
+        select(items.c.conversation_id)
+        .select_from(joined)
+        .where(*where)
+        .order_by(items.c.conversation_id.desc())
+        .limit(1)
+    )
 
 
 @cache

@@ -90,7 +90,7 @@ conversation_states: Final = table(
     key("conversation_id"),
     key("name", Identifier),
     column("version", Integer),  # grows with every write; whoever read an older one can be refused
-    column("value", BigText),  # JSON
+    optional("value", BigText),  # JSON; NULL when it was deleted: its versions go on
     column("updated_at", UtcDateTime),
     to_conversation(),
 )

@@ -36,7 +36,7 @@ items: Final = table(
     column("created_at", UtcDateTime),
     to_conversation(),
     partial_index("call", "call_hash IS NOT NULL", "tenant_id", "call_hash"),
-    partial_index("item", "item_hash IS NOT NULL", "tenant_id", "item_hash"),
+    partial_index("item", "item_hash IS NOT NULL", "tenant_id", "item_hash", "conversation_id", "position"),
 )
 
 # Base64 media of a conversation's items, decoded, once per content.

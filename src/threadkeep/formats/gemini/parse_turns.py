@@ -11,7 +11,9 @@ Source: Google's Gemini API reference, "Content".
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
@@ -29,29 +31,52 @@ CONTENT_KEYS: Final = frozenset({"role", "parts"})
 _MEDIA_KEYS: Final = frozenset({"inlineData", "fileData"})
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """A call that waits for its response; `wire_id`: the id that the wire has."""
+
+    call_id: str
+    name: str
+    wire_id: str | None
+    is_open: bool = True
+
+
 class OpenCalls:
-    """The calls that wait for their responses, turn by turn; of each its id, name, and the id that the wire has."""
+    """The calls that wait for their responses, found by id and by name, turn by turn."""
 
     def __init__(self, calls: Sequence[OpenCall] = ()) -> None:
+        # the calls of an id, or of a name, in each turn that has some; those that are open no longer are dropped later
+        self._turns: dict[tuple[str, str], list[deque[_Waiting]]] = {}
         groups = groupby(calls, lambda call: call.call_id.rpartition("_")[0] if call.call_id.startswith(MADE) else "")
-        self._turns: list[list[tuple[str, str, str | None]]] = [
-            [(call.call_id, call.name, None if seed else call.call_id) for call in group] for seed, group in groups
-        ]
+        for seed, group in groups:
+            self._add([_Waiting(call.call_id, call.name, None if seed else call.call_id) for call in group])
 
     def add(self, items: Iterable[JsonObject]) -> None:
         """Take in the calls of a turn."""
         calls = [item for item in items if item["type"] == "function_call"]
-        self._turns.append([(c["call_id"], c["name"], None if is_nameless(c) else c["call_id"]) for c in calls])
+        self._add([_Waiting(c["call_id"], c["name"], None if is_nameless(c) else c["call_id"]) for c in calls])
 
-    def take(self, name: Any, call_id: Any) -> tuple[str, str, str | None] | None:
+    def take(self, name: Any, call_id: Any) -> _Waiting | None:
         """The call that a response of that name and id answers; it is open no longer."""
-        for value, key in ((call_id, 2), (name, 1)):
-            for turn in reversed(self._turns):
-                match = next((call for call in turn if value and call[key] == value), None)
-                if match is not None:
-                    turn.remove(match)
-                    return match
+        for kind, value in (("id", call_id), ("name", name)):
+            turns = self._turns.get((kind, value), []) if isinstance(value, str) else []
+            while turns:
+                while turns[-1]:
+                    call = turns[-1].popleft()
+                    if call.is_open:
+                        call.is_open = False
+                        return call
+                turns.pop()
         return None
+
+    def _add(self, turn: Iterable[_Waiting]) -> None:
+        of_turn: dict[tuple[str, str], deque[_Waiting]] = {}
+        for call in turn:
+            for kind, value in (("id", call.wire_id), ("name", call.name)):
+                if value:
+                    of_turn.setdefault((kind, value), deque()).append(call)
+        for key, calls in of_turn.items():
+            self._turns.setdefault(key, []).append(calls)
 
 
 def turns_of(contents: Sequence[Any], calls: OpenCalls) -> list[list[JsonObject]]:
@@ -122,16 +147,16 @@ def response_item(part: JsonObject, names: set[str], calls: OpenCalls) -> JsonOb
     response = part["functionResponse"]
     call = calls.take(response.get("name"), response.get("id"))
     alone = response.get("id") if isinstance(response.get("id"), str) else f"{MADE}{seed_of(response)}"
-    call_id, name, wire_id = call or (alone, "", alone)
+    call = call or _Waiting(alone, "", alone)
     output, spelling = _output(response)
     item: JsonObject = {
         "type": "function_call_output",
-        "call_id": call_id,
+        "call_id": call.call_id,
         "output": output,
         "origin": NAME,
         **noted(names, **spelling),
     }
-    return with_native(item, part, own_calls.own_response(item, name, wire_id))
+    return with_native(item, part, own_calls.own_response(item, call.name, call.wire_id))
 
 
 def _output(response: JsonObject) -> tuple[Any, JsonObject]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import JSONDecodeError
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from threadkeep.store.ledger import CallInfo, attempt_of, json_text
 from threadkeep.store.positions import CANCELLED, INCOMPLETE
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.responses import NewResponse, response_columns
+from threadkeep.store.state_writes import NewState
 
 LEAVING: Final = (asyncio.CancelledError, GeneratorExit)  # how a task or generator is told to stop: not a failure
 REASON: Final = "not_kept"  # why a response is incomplete of which a part is kept as text, and the key of texts
@@ -49,6 +50,7 @@ class Ending:
 
     response: Response  # as it is stored, also where that is not as it came
     new: NewResponse  # its rows
+    states: Sequence[NewState] = ()  # that are written with it
 
     @classmethod
     def of(

@@ -20,7 +20,7 @@ from threadkeep.db.tables import response_bodies, responses, stream_parts, usage
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
-from threadkeep.errors import Conflict, FormatError, LeaseLost, TooLarge
+from threadkeep.errors import Conflict, FormatError, LeaseLost, StateConflict, TooLarge
 from threadkeep.store import positions
 from threadkeep.store import responses as answers
 from threadkeep.store.idempotency import IdempotencyKey, is_used, keep_outcome
@@ -29,6 +29,7 @@ from threadkeep.store.ledger import attempt_row
 from threadkeep.store.positions import HeadCheck
 from threadkeep.store.refs import BranchRef, ConversationRef, Scope
 from threadkeep.store.responses import RequestInfo, ResponseResult
+from threadkeep.store.state_writes import NewState, check_states, write_states
 from threadkeep.store.streaming.endings import Ending
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
 
@@ -50,6 +51,7 @@ class StreamStart:
     notes: JsonObject  # what has to be known of the call when the recorder is gone
     key: IdempotencyKey | None
     check: HeadCheck
+    states: Sequence[NewState] = ()  # that are written at its end, if nothing speaks against it now
 
 
 class StreamHandle(NamedTuple):
@@ -93,6 +95,8 @@ def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: da
         _refuse_second(connection, ref, start.key)
         raise
     _refuse_second(connection, ref, start.key)
+    if start.states:
+        check_states(connection, ref, start.states)
     return reservation
 
 
@@ -208,7 +212,19 @@ def finish_stream(
         keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
     connection.execute(streams.parts_removal(), {**key, "number": number})
-    return ResponseResult(number, first, ref.branch, reservation.revision, row.input_to)
+    refused = _write_states(connection, ref, ending.states, now) if ending.states else None
+    return ResponseResult(number, first, ref.branch, reservation.revision, row.input_to, refused=refused)
+
+
+def _write_states(
+    connection: Connection, ref: ConversationRef, states: Sequence[NewState], now: datetime
+) -> StateConflict | TooLarge | None:
+    """Write the states of a response that has ended; why not, if they cannot be written: the response stays."""
+    try:
+        write_states(connection, ref, states, now)
+    except (StateConflict, TooLarge) as error:
+        return error
+    return None
 
 
 def _body_rows(connection: Connection, ref: BranchRef, number: int, body: bytes | None, now: datetime) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import count
 from threading import Lock
@@ -23,8 +24,9 @@ from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.store.handle import Handle
 from threadkeep.store.ledger import CallInfo, check_call
-from threadkeep.store.positions import AppendOptions, head_check, idempotency_key
+from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
 from threadkeep.store.responses import request_info
+from threadkeep.store.state_writes import new_states
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.endings import Ending, StreamCall, keepable_event
 from threadkeep.store.streaming.heartbeat import Heartbeat
@@ -49,6 +51,7 @@ def stream_response(
     """Prepare to record a streamed response; see `Conversation.stream_response`. Nothing is written yet."""
     assembler = get_format(format).assembler(call.get("headers"))
     check_call(format, call)
+    check = head_check(options)
     model = handle.cache.conversation.settings.get("model")
     start = StreamStart(
         format=format,
@@ -57,7 +60,8 @@ def stream_response(
         request=request_info(handle, format, rendered),
         notes={"model": model, "provider": call.get("provider"), "key": options.get("idempotency_key")},
         key=idempotency_key(options, "stream_response", {"format": format}),  # whose content is not known in advance
-        check=head_check(options),
+        check=check._replace(states=()),
+        states=check.states,
     )
     return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices))
 
@@ -83,6 +87,7 @@ class StreamWriter:
         self.number: int | None = None  # of the response; None before `start`
         self.branch: int | None = None  # on which it is stored
         self.response: Response | None = None  # as it was stored; None before its end
+        self.states = start.states  # that are written at its end
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
         self._events: list[bytes] = []
@@ -163,6 +168,8 @@ class StreamWriter:
         self._get_number()
         call = self._call._replace(info=self._measured())
         ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled)
+        if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
+            ending.states = self.states
         handle, number, token = self._handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
         result = handle.transactions.write(
@@ -175,6 +182,8 @@ class StreamWriter:
             records = ending.new.records
             handle.cache.append(records, result.first, result.revision, turn=result.first, seen=result.input_to)
         handle.after_write()
+        if result.refused is not None:
+            raise result.refused
 
     def _end(self, response: Response) -> None:
         stored = StoredAt(self.branch or 0, self._get_number())
@@ -233,6 +242,14 @@ class RecorderAttributes:
     def branch(self) -> int | None:
         """The branch that the response is stored on; None before it begins."""
         return self._writer.branch
+
+    def set_states(self, states: Mapping[str, Any]) -> None:
+        """Write these states with the response, instead of those given before. Does not query the database.
+
+        Raises:
+            InvalidOption, TooLarge: a state cannot be stored.
+        """
+        self._writer.states = new_states(states)
 
 
 class Recorder(RecorderAttributes):

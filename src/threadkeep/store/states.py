@@ -1,0 +1,87 @@
+"""States: small named JSON values beside a conversation, such as the progress of an agent's run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from threadkeep.db.queries.annotations import conversation_lock, states_of
+from threadkeep.domain.annotations import State
+from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
+from threadkeep.store.handle import Handle
+from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
+from threadkeep.store.refs import ConversationRef
+from threadkeep.store.state_writes import NewState, delete_written, write_states
+from threadkeep.store.validation import identifier
+
+
+def find_state(handle: Handle, name: str) -> State | None:
+    """The state of that name; see `Conversation.state`."""
+    ref, wanted = handle.ref, identifier("name", name)
+    states = handle.transactions.read(lambda connection: _read(connection, ref, wanted))
+    return states[0] if states else None
+
+
+def list_states(handle: Handle) -> list[State]:
+    """All states of a conversation, by name."""
+    return handle.transactions.read(lambda connection: _read(connection, handle.ref))
+
+
+def _read(connection: Connection, ref: ConversationRef, name: str | None = None) -> list[State]:
+    scope, named = ref.scope, {} if name is None else {"name": name}
+    statement = states_of(scoped=scope.user is not None, named=name is not None)
+    rows = connection.execute(statement, scope.parameters(key=ref.key, **named)).all()
+    if not rows:
+        raise ref.not_found()
+    return [_state(*row) for row in rows if row.name is not None]
+
+
+def _state(name: str, text: str, version: int, updated_at: datetime) -> State:
+    return State(name, loads_stored(text, "conversation_states", f"name {name!r}"), version, updated_at)
+
+
+def set_state(handle: Handle, name: str, value: Any, expected_version: int | None, key: str | None) -> State:
+    """Write a state; see `Conversation.set_state`."""
+    ref, state = handle.ref, NewState.of(name, value, expected_version)
+    text = state.text or ""
+    once = IdempotencyKey.of(key, "set_state", [state.name, text])
+
+    def write(connection: Connection) -> State:
+        def decode(outcome: JsonObject) -> State:
+            return State(state.name, loads(text), outcome["version"], datetime.fromisoformat(outcome["at"]))
+
+        now = datetime.now(UTC)
+        lock_conversation(connection, ref)
+        idempotent(connection, ref, once, decode)
+        (stored,) = write_states(connection, ref, [state], now)
+        outcome = {"kind": "state", "version": stored.version, "at": now.isoformat()}
+        keep_outcome(connection, ref.scope.tenant, ref.key, once, now, **outcome)
+        return State(state.name, loads(text), stored.version, now)
+
+    return handle.transactions.write(write, is_repeatable=once is not None)
+
+
+def delete_state(handle: Handle, name: str, expected_version: int | None, key: str | None) -> bool:
+    """Delete a state; see `Conversation.delete_state`."""
+    ref, state = handle.ref, NewState.deleted(name, expected_version)
+    once = IdempotencyKey.of(key, "delete_state", state.name)
+
+    def write(connection: Connection) -> bool:
+        now = datetime.now(UTC)
+        lock_conversation(connection, ref)
+        idempotent(connection, ref, once, lambda outcome: outcome["existed"])
+        existed = delete_written(connection, ref, state, now)
+        keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="state", existed=existed)
+        return existed
+
+    return handle.transactions.write(write, is_repeatable=once is not None)
+
+
+def lock_conversation(connection: Connection, ref: ConversationRef) -> None:
+    """Make the other writers of a conversation wait; neither its revision nor its last activity changes."""
+    scope = ref.scope
+    statement = conversation_lock(scoped=scope.user is not None)
+    if not statement.execute(connection, scope.parameters(key=ref.key)):
+        raise ref.not_found()

@@ -1,0 +1,60 @@
+"""How many statements states, labels and feedback take: the same at 10 and at 100,000 items."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.databases import Database
+from tests.factories import an_answer
+from tests.store.test_statements import RESPONSE, SIZES, USER, count, extra, fill
+
+KEY, STATES = 2, 2
+
+
+@pytest.fixture(scope="module")
+def filled(database: Database, stores: Any) -> dict[int, tuple[str, str]]:
+    """A conversation of each size: (tenant, id) by size."""
+    found = {}
+    for size in SIZES:
+        conversation = stores.get("sync").create_tenant(f"annotated {size}").create_conversation(model="m")
+        with database.engine().begin() as connection:
+            fill(connection, conversation._handle.ref, size)
+        found[size] = (f"annotated {size}", conversation.id)
+    return found
+
+
+@pytest.fixture(params=SIZES)
+def handle(request: pytest.FixtureRequest, stores: Any, face: str, filled: Any) -> Any:
+    tenant, public_id = filled[request.param]
+    return stores.get(face).for_tenant(tenant).get_conversation(public_id)
+
+
+def test_a_state_takes_three_statements(handle: Any) -> None:
+    """The lock, the versions, the value."""
+    assert count(handle, lambda: handle.set_state("run", {"step": 1})) == 3
+    version = handle.state("run").version
+    assert count(handle, lambda: handle.set_state(uuid4().hex, version, expected_version=0)) == 3
+    assert count(handle, lambda: handle.set_state("run", 1, idempotency_key=uuid4().hex)) == 3 + KEY
+    for state in handle.states():
+        handle.delete_state(state.name)
+    assert count(handle, lambda: handle.delete_state("run")) == 2
+
+
+def test_states_are_read_by_one_statement(handle: Any) -> None:
+    handle.set_state("run", {"step": 1})
+    assert count(handle, lambda: handle.state("run")) == count(handle, handle.states) == 1
+
+
+def test_states_add_two_statements_to_an_append(handle: Any, database: Database) -> None:
+    """However many they are; without any, none."""
+    for number in (1, 3):
+        states = {f"{name}": {"step": name} for name in range(number)}
+        said = count(handle, partial(handle.user, "Hi", states=states))
+        answered = count(handle, partial(handle.add_response, an_answer("Hi"), "open_responses", states=states))
+        assert said <= USER + STATES + extra(database)
+        assert answered <= RESPONSE + STATES + extra(database)
+    assert count(handle, lambda: handle.user("Hi", states={})) <= USER + extra(database)
