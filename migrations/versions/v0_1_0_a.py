@@ -354,6 +354,7 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     yield "item_blobs", "hash", ["tenant_id", "hash"], {}
     yield "item_labels", "value", ["tenant_id", "key", "value", "conversation_id", "position"], {}
     yield "item_feedback", "user_id", ["tenant_id", "user_id"], {}
+    yield "item_feedback", "rating", ["tenant_id", "rating", "conversation_id", "position"], {}
     yield "approvals", "decided_by", ["tenant_id", "decided_by"], {}
     yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], {"unique": True}
     yield "responses", "response", ["tenant_id", "response_hash"], where("response_hash IS NOT NULL")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
     CannotParse, CannotRender, Conflict, CursorExpired, DamagedRow, FormatError, HeadConflict, IdempotencyConflict,
-    InvalidItem, InvalidOption, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError,
-    PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew,
-    StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
+    InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound,
+    ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate,
+    SchemaTooNew, StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from threadkeep import schema as schema
     from threadkeep.domain.changes import Change, ChangePage
     from threadkeep.domain.annotations import State, StateWrite
+    from threadkeep.domain.annotations import Feedback, State, StateWrite
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         LargeConversation, ReconciliationReport, Statistics, ToolUsage, UsageFilters, UsageKey, UsageRow, UsageSum,
     )
     from threadkeep.domain.response import Response
+    from threadkeep.domain.running import Approval, NextStep, PendingCall, Siblings, StoredTurn, Variant
     from threadkeep.domain.session import Session
     from threadkeep.domain.stored import Branch, Page, SearchResult, StoredItem, StoredResponse, SyncResult
     from threadkeep.domain.tools import (
@@ -54,22 +56,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AppendOptions", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool",
-    "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage", "ChangeWatcher", "Compaction", "Conflict",
-    "Content", "ContextCache", "Conversation", "ConversationInfo", "CursorExpired", "DamagedRow", "ErasureReport",
-    "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
-    "IdempotencyConflict", "ImportOptions", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem",
-    "InvalidOption", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation",
-    "LeaseLost", "Loss", "LossError", "Message", "MissingExtra", "NewOptions", "NormalizedUsage", "NotFound",
-    "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PoolExhausted", "Price", "Progress",
-    "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder",
-    "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError",
-    "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "State",
-    "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "SummaryText", "SyncResult",
-    "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns",
-    "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow",
-    "UsageSum", "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool",
-    "reset_default_registry", "schema",
+    "AppendOptions", "Approval", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch",
+    "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage", "ChangeWatcher", "Compaction",
+    "Conflict", "Content", "ContextCache", "Conversation", "ConversationInfo", "CursorExpired", "DamagedRow",
+    "ErasureReport", "Feedback", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool",
+    "HeadConflict", "IdempotencyConflict", "ImportOptions", "InputFile", "InputImage", "InputText", "InputVideo",
+    "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
+    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra", "NewOptions",
+    "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
+    "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
+    "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
+    "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
+    "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
+    "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
+    "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
+    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
+    "schema",
 ]
 # fmt: on
 # isort: on
@@ -77,7 +80,7 @@ __all__ = [
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
     "domain.changes": "Change ChangePage",
-    "domain.annotations": "State StateWrite",
+    "domain.annotations": "Feedback State StateWrite",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
         "SummaryText Text UnknownPart"
@@ -95,6 +98,7 @@ _NAMES: Final = {
     ),
     "domain.rendering": "Loss Rendered Repair Turns ViewOptions",
     "domain.response": "Response",
+    "domain.running": "Approval NextStep PendingCall Siblings StoredTurn Variant",
     "domain.session": "Session",
     "domain.stored": "Branch Page SearchResult StoredItem StoredResponse SyncResult",
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",

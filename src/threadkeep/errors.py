@@ -87,6 +87,18 @@ class CursorExpired(ThreadkeepError):
         )
 
 
+class InvalidToolArguments(InvalidItem):
+    """The arguments of a call do not match the tool `name`; `problems` are pairs of a path and what is wrong there.
+
+    The text is meant for the model: send it back as the output of the call.
+    """
+
+    def __init__(self, name: str, problems: Sequence[tuple[str, str]]) -> None:
+        self.name, self.problems = name, list(problems)
+        listed = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
+        super().__init__(f"The arguments of the tool {name!r} cannot be used: {listed}")
+
+
 class TooLarge(ThreadkeepError):
     """A value exceeds a limit; nothing was written."""
 

@@ -21,7 +21,7 @@ NEXT = "v0_1_1_a"
 UNFILLED = {
     f"threadkeep_{name}"
     for name in (
-        "conversation_reads", "item_labels", "item_feedback", "approvals",
+        "conversation_reads",
     )
 }  # fmt: skip
 ITEMS = "threadkeep_items"

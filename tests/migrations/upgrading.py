@@ -80,8 +80,11 @@ def fill(url: str, engine: Engine) -> list[str]:
             )  # fmt: skip
             conversation.user([a_picture(noise(9_000, seed=number % 2))], idempotency_key="key")
             conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
+            conversation.approve("c")
             conversation.add_item(an_output("c"))
             conversation.fork(at=0).add_items([a_message("a"), a_message("b")], states={"run": {"step": number}})
+            conversation.label_item(0, {"n": str(number)})
+            conversation.set_feedback(0, rating=number)
             ids.append(conversation.id)
     parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM threadkeep_responses"
     with engine.begin() as connection:

@@ -57,11 +57,14 @@ def plant(store: Any, user: str, word: str) -> Any:
         conversation.add_response(an_error(f"{word} error"), FORMAT)
     conversation.record_attempt(FORMAT, error=f"{word} lost")
     conversation.add_items([a_call(f"{word} 3", name=f"{word}-tool")])
+    conversation.deny(f"{word} 3", reason=f"{word} reason", decided_by=user)
     body = an_answer("more", id=f"{word} 2", incomplete_details={"reason": f"{word} limit"}, note=f"{word} note")
     conversation.add_response({**body, "status": "failed", "error": {"code": "x", "message": f"{word} end"}}, FORMAT)
     choice = {**a_completion()["choices"][0], "finish_reason": f"{word} reason"}
     conversation.add_response({**a_completion(), "choices": [choice]}, "chat_completion")
     conversation.set_state(f"{word} state", {word: f"{word} value"})
+    conversation.label_item(0, {f"{word} label": f"{word} label"})
+    conversation.set_feedback(0, comment=f"{word} comment", user_id=user)
     fork = conversation.fork(at=1)
     fork.remove_tool(f"{word}-tool", idempotency_key=f"{word} removed")
     fork.update(instructions=f"{word} changed")
@@ -103,6 +106,7 @@ def dump(engine: Engine) -> str:
 # What has no text of a user: names of formats, kinds, roles and states, hashes, media (looked for by themselves), and
 # of the ledger what makes its figures. Whoever adds a column of text plants something in it, or says here why not.
 WITHOUT_TEXT = {
+    "approvals": {"decision"},
     "tenants": {"name"},
     "blobs": {"content"},
     "branches": {"lineage"},
@@ -141,6 +145,9 @@ def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching
     conversation = plant(store, USER, CANARY)
     shared = store.get_conversation(other.id)
     shared.user("hello", author_id=USER)
+    shared.set_feedback(0, comment=CANARY, user_id=USER)
+    shared.add_item(a_call("shared"))
+    shared.approve("shared", decided_by=USER)
     sums = store.usage()
     assert CANARY in dump(watching)
     found = store.erase_user(USER)

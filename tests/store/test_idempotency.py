@@ -73,6 +73,8 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "clear_tools": lambda c, _, key: c.clear_tools(idempotency_key=key),
     "archive": lambda c, _, key: c.archive(idempotency_key=key),
     "unarchive": lambda c, _, key: c.unarchive(idempotency_key=key),
+    "label_item": lambda c, n, key: c.label_item(0, {"n": str(n)}, idempotency_key=key),
+    "set_feedback": lambda c, n, key: c.set_feedback(0, rating=n, idempotency_key=key),
     "set_state": lambda c, n, key: c.set_state("run", {"step": n}, idempotency_key=key),
     "delete_state": lambda c, n, key: c.delete_state(f"old{n}", idempotency_key=key),
     "set_active_branch": lambda c, n, key: c.set_active_branch(n - 1, idempotency_key=key),
@@ -117,6 +119,8 @@ def identity(result: Any) -> Any:
     """What a replay must give again."""
     if isinstance(result, list):
         return [identity(one) for one in result]
+    if hasattr(result, "rating"):
+        return result
     if hasattr(result, "position"):
         return (result.id, result.position, result.branch, result.item.to_dict())
     if hasattr(result, "matched"):

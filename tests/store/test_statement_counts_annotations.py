@@ -58,3 +58,30 @@ def test_states_add_two_statements_to_an_append(handle: Any, database: Database)
         assert said <= USER + STATES + extra(database)
         assert answered <= RESPONSE + STATES + extra(database)
     assert count(handle, lambda: handle.user("Hi", states={})) <= USER + extra(database)
+
+
+def test_labels_and_feedback_are_written_by_a_few_statements(handle: Any) -> None:
+    """The lock, the row, the item; then what is removed and written."""
+    assert count(handle, lambda: handle.label_item(5, {"a": "b", "c": "d"})) == 5
+    assert count(handle, lambda: handle.set_feedback(5, rating=1)) == 4
+    assert count(handle, lambda: handle.set_feedback(5, rating=1, idempotency_key=uuid4().hex)) == 4 + KEY
+
+
+def test_reading_them_adds_two_statements(handle: Any) -> None:
+    handle.label_item(5, {"a": "b"})
+    for read in (partial(handle.items, limit=8), partial(handle.get_item, 5)):
+        assert count(handle, partial(read, annotations=True)) == count(handle, read) + 2
+    assert count(handle, lambda: handle.feedback(5)) == 3
+    assert count(handle, handle.feedback) == 2
+
+
+def test_a_page_of_found_items_takes_three_statements(stores: Any, face: str, filled: Any) -> None:
+    for tenant, public_id in filled.values():
+        store = stores.get(face).for_tenant(tenant)
+        conversation = store.get_conversation(public_id)
+        for place in range(8):
+            conversation.label_item(place, {"set": "eval"})
+            conversation.set_feedback(place, rating=1)
+        for limit in (1, 8):
+            wanted = {"labels": {"set": "eval"}, "rating": 1, "limit": limit}
+            assert count(store, partial(store.list_items, **wanted)) == 3

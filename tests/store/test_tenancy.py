@@ -56,6 +56,10 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "items": lambda c: c.items(),
     "get_item": lambda c: c.get_item(0),
     "get_item by id": lambda c: c.get_item(derived_id("message", c.id, 0)),
+    "label_item": lambda c: c.label_item(0, {"mine": "yes"}),
+    "set_feedback": lambda c: c.set_feedback(0, rating=1),
+    "feedback": lambda c: c.feedback(),
+    "feedback on an item": lambda c: c.feedback(0),
     "transcript": lambda c: c.transcript(),
     "responses": lambda c: c.responses(),
     "response_body": lambda c: c.response_body(0),
@@ -68,6 +72,10 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "on_branch": lambda c: c.on_branch(1),
     "branches": lambda c: c.branches(),
     "set_active_branch": lambda c: c.set_active_branch(1),
+    "state": lambda c: c.state("run"),
+    "states": lambda c: c.states(),
+    "set_state": lambda c: c.set_state("run", 1),
+    "delete_state": lambda c: c.delete_state("run"),
     "update": lambda c: c.update(title="Mine", labels={}, temperature=1),
     "json_output": lambda c: c.json_output({"type": "object"}),
     "think": lambda c: c.think(effort="high"),
@@ -91,9 +99,9 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 # The others: what they show or make is tested one by one below.
 OTHERS = {
     "changes", "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
-    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "purge_deleted",
-    "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics", "tool_usage", "usage",
-    "watch", "within",
+    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
+    "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics",
+    "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 
 

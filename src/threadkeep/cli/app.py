@@ -112,7 +112,8 @@ COMMANDS: Final = {
     "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "render": render.render,
     "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
     "reindex": search.reindex, "changes": changes.changes, "usage": usage.usage, "tools": usage.tools,
-    "stats": administration.stats, "retain": administration.retain, "erase-user": administration.erase_user, "demo": demo.demo,
+    "stats": administration.stats, "retain": administration.retain, "erase-user": administration.erase_user,
+    "demo": demo.demo,
 }  # fmt: skip
 
 app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -35,3 +35,22 @@ class StateWrite:
 
     value: Any
     expected_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What somebody thinks of an item.
+
+    Attributes:
+        position: the position of the item.
+        user_id: who gave it; None for nobody in particular.
+        rating: a number in the application's own scale; None without one.
+        comment: a text; None without one.
+        updated_at: when it was given, or changed; aware, in UTC.
+    """
+
+    position: int
+    user_id: str | None
+    rating: int | None
+    comment: str | None
+    updated_at: datetime

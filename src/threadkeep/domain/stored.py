@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
+from threadkeep.domain.annotations import Feedback
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
 
@@ -28,6 +29,8 @@ class StoredItem:
         created_at: when it was stored; aware, in UTC; None on a replay.
         author_id: the application's id of the person or program that wrote it, if given.
         conversation_id: the id of its conversation.
+        labels: the application's labels of the item; None unless they were read (`annotations=True`).
+        feedback: the feedback on the item; None unless it was read.
     """
 
     id: str
@@ -39,6 +42,8 @@ class StoredItem:
     created_at: datetime | None = None
     author_id: str | None = None
     conversation_id: str = ""
+    labels: Mapping[str, str] | None = None
+    feedback: Sequence[Feedback] | None = None
 
 
 class StoredAt(NamedTuple):

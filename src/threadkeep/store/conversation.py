@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, Unpack, overload
 
-from threadkeep.domain.annotations import State
+from threadkeep.domain.annotations import Feedback, State
 from threadkeep.domain.content import Content
 from threadkeep.domain.context_caches import CachePlan
 from threadkeep.domain.items import UNSET, ItemInput, Output
@@ -15,11 +15,25 @@ from threadkeep.domain.options import UpdateOptions
 from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
+from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.formats import FormatName
-from threadkeep.store import branches, compaction, importing, item_lookup, ledger, rendering, responses, updates, usage
+from threadkeep.store import annotations as _annotations
+from threadkeep.store import (
+    approvals,
+    branches,
+    calls,
+    compaction,
+    importing,
+    item_lookup,
+    ledger,
+    rendering,
+    responses,
+    updates,
+    usage,
+)
 from threadkeep.store import items as _items
 from threadkeep.store import states as _states
 from threadkeep.store.context_caches import planning
@@ -29,6 +43,7 @@ from threadkeep.store.ledger import CallInfo
 from threadkeep.store.lineage import ConversationState
 from threadkeep.store.positions import AppendOptions, OnConflict
 from threadkeep.store.rendering import render_options
+from threadkeep.store.streaming import cancelling
 from threadkeep.store.streaming.recorder import LEASE_SECONDS, Recorder, stream_response
 
 
@@ -102,6 +117,50 @@ class Conversation(ConversationAttributes):
         Options (`idempotency_key`, `expected_head`, `on_conflict`) and errors as for `user`.
         """
         return _items.append_call_output(self._handle, call_id, output, result, status, options)
+
+    def pending_calls(self) -> list[PendingCall]:
+        """Return the calls on this branch that wait for an output, with their arguments and decisions, in order.
+
+        A call that had no output when the model went on is not among them: later requests say that its result is
+        missing. Neither is one whose arguments broke off.
+        """
+        return calls.pending_calls(self._handle)
+
+    def next_step(self) -> NextStep:
+        """Return whose turn it is on this branch: "tools" if calls wait for an output, also for a decision about them.
+
+        Otherwise "model" if it ends with a message of the user or an output that was not answered, and "user" in all
+        other cases: it is empty, or ends with a response, even if that failed. Compactions and system messages are
+        nobody's turn.
+        """
+        return calls.next_step(self._handle)
+
+    def approve(
+        self, call: str | int, *, decided_by: str | None = None, idempotency_key: str | None = None
+    ) -> PendingCall:
+        """Approve a call, given by its `call_id` or position; return it. `decided_by` is your id of whoever decided.
+
+        Raises:
+            NotFound: there is no such call on this branch.
+            Conflict: it was approved or denied before, or has an output.
+            InvalidOption, IdempotencyConflict: nothing was written.
+        """
+        return approvals.approve(self._handle, call, decided_by, idempotency_key)
+
+    def deny(
+        self,
+        call: str | int,
+        *,
+        reason: str = approvals.DENIED,
+        decided_by: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> StoredItem:
+        """Deny a call, and append its output, which is the `reason`; return that. Errors as for `approve`.
+
+        Raises:
+            ResponseInProgress: the branch is in use; nothing was written.
+        """
+        return approvals.deny(self._handle, call, reason, decided_by, idempotency_key)
 
     def add_input(self, turns: Any, format: FormatName, **options: Unpack[AppendOptions]) -> list[StoredItem]:
         """Append turns in a provider's format (messages, contents, items), such as user turns and tool results.
@@ -191,6 +250,17 @@ class Conversation(ConversationAttributes):
         }  # fmt: skip
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
+
+    def cancel_response(self, number: int | None = None) -> bool:
+        """Ask the recorder of a response in progress to stop: the one on this branch, or the one with that number.
+
+        Its `cancel_requested` becomes true with its next batch of events, or when it renews its lease; then the
+        response ends as `cancelled`. Returns whether there was a response in progress.
+
+        Raises:
+            NotFound: there is no response with that number.
+        """
+        return cancelling.cancel_response(self._handle, number)
 
     def record_attempt(
         self,
@@ -319,25 +389,67 @@ class Conversation(ConversationAttributes):
         after: int | str | None = None,
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
+        annotations: bool = False,
     ) -> Page[StoredItem]:
         """Return a page of this branch's items: those after or before a position or item id (exclusive).
 
         They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
-        several items with that id, it is the one that leaves no item to be shown twice.
+        several items with that id, it is the one that leaves no item to be shown twice. With `annotations`, labels and
+        feedback of the items are read, too.
 
         Raises:
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return _items.list_items(self._handle, before, after, limit, order)
+        return _items.list_items(self._handle, before, after, limit, order, annotations=annotations)
 
-    def get_item(self, position: int | str) -> StoredItem:
+    def get_item(self, position: int | str, *, annotations: bool = False) -> StoredItem:
         """Return the item of this branch at a position, or with an id; the newest one if several have that id.
+
+        With `annotations`, its labels and feedback are read, too.
 
         Raises:
             NotFound: the branch has no such item.
         """
-        return item_lookup.get_item(self._handle, position)
+        return item_lookup.get_item(self._handle, position, annotations=annotations)
+
+    def label_item(
+        self, position: int | str, labels: Mapping[str, str] | None, *, idempotency_key: str | None = None
+    ) -> None:
+        """Replace the labels of an item of this branch, given by its position or id; None removes them.
+
+        Raises:
+            NotFound: the branch has no such item.
+            InvalidOption, IdempotencyConflict: nothing was written.
+        """
+        _annotations.label_item(self._handle, position, labels, idempotency_key)
+
+    def set_feedback(
+        self,
+        position: int | str,
+        *,
+        rating: int | None = None,
+        comment: str | None = None,
+        user_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Feedback | None:
+        """Store what a user thinks of an item, instead of what the user said before; without both, remove that.
+
+        `rating` is a whole number in the application's own scale. In a store for one user, `user_id` is that user.
+
+        Raises:
+            NotFound: the branch has no such item.
+            InvalidOption, TooLarge, IdempotencyConflict: nothing was written.
+        """
+        return _annotations.set_feedback(self._handle, position, rating, comment, user_id, idempotency_key)
+
+    def feedback(self, position: int | str | None = None) -> list[Feedback]:
+        """Return the feedback on an item, or on all items of this branch; in a store for one user, that user's own.
+
+        Raises:
+            NotFound: the branch has no such item.
+        """
+        return _annotations.list_feedback(self._handle, position)
 
     def transcript(self) -> list[StoredItem]:
         """Return all items of this branch, in order."""

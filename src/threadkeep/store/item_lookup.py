@@ -10,6 +10,7 @@ from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.item_ids import place_of
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import NotFound, shown
+from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_places import find_position, newest_position, position_of_id
 from threadkeep.store.item_rows import short_hash
@@ -20,7 +21,7 @@ from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import MAX_POSITION, whole_number
 
 
-def get_item(handle: Handle, position: object) -> StoredItem:
+def get_item(handle: Handle, position: object, *, annotations: bool = False) -> StoredItem:
     """The item of a branch at a position or with an id; see `Conversation.get_item`."""
     ref = handle.ref
     wanted = position if isinstance(position, str) else whole_number("position", position, MAX_POSITION)
@@ -31,7 +32,7 @@ def get_item(handle: Handle, position: object) -> StoredItem:
         found = read_item(connection, ref, place)
         if found is None or not lineage.includes(ref.branch, place, found.branch):
             raise position_not_found(ref, place, lineage.head)
-        return found
+        return annotated(connection, ref.scope, [ref.key], [found])[0] if annotations else found
 
     return handle.transactions.read(read)
 

@@ -18,6 +18,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import position_of_id
@@ -166,14 +167,21 @@ class ItemWindow:
     before: int | str | None = None
     limit: int | None = 100  # None: all of them
     is_descending: bool = False
+    annotations: bool = False
 
 
 def list_items(
-    handle: Handle, before: int | str | None, after: int | str | None, limit: int, order: str
+    handle: Handle,
+    before: int | str | None,
+    after: int | str | None,
+    limit: int,
+    order: str,
+    *,
+    annotations: bool = False,
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
     is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
-    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending)
+    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending, annotations)
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
     items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
@@ -188,7 +196,7 @@ def list_all_items(handle: Handle) -> list[StoredItem]:
 def read_item(connection: Connection, ref: ConversationRef, position: int) -> StoredItem | None:
     """The item at a position, on whatever branch it is."""
     rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=position))
-    return next(iter(_stored_items(connection, ref, rows)), None)
+    return next(iter(stored_items(connection, ref, rows)), None)
 
 
 def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
@@ -207,7 +215,8 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
             break
         limit = ALL if window.limit is None else window.limit - len(rows)
         rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
-    return _stored_items(connection, ref, rows)
+    found = stored_items(connection, ref, rows)
+    return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found
 
 
 def _position(
@@ -225,7 +234,8 @@ def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) 
     return [replace(item, replayed=True, created_at=None) for item in items]
 
 
-def _stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Row]) -> list[StoredItem]:
+def stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Row]) -> list[StoredItem]:
+    """The items of rows that begin with the columns of one, as the driver gives them."""
     entries = decode_entries(connection, ref, rows)
     records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
     return [

@@ -31,6 +31,9 @@ BATCH_SIZE: Final = 1_000  # rows in one transaction
 # Tables whose rows are removed in batches, children first -> the column that orders its rows
 _NUMBERED: Final = (
     (tables.item_blobs, "position"),
+    (tables.item_labels, "position"),
+    (tables.item_feedback, "position"),
+    (tables.approvals, "position"),
     (tables.items, "position"),
     (tables.stream_parts, "part"),
     (tables.response_bodies, "number"),
@@ -262,15 +265,34 @@ def _update_ledger(
 
 def anonymize_items(connection: Connection, tenant: int, user: str) -> int:
     """Remove a user from a batch of items in the conversations of others; return how many."""
-    table = tables.items.c
+    return _anonymize(connection, tenant, tables.items.c.author_id, user)
+
+
+def anonymize_approvals(connection: Connection, tenant: int, user: str) -> int:
+    """Remove a user from a batch of decisions about calls in the conversations of others; return how many."""
+    return _anonymize(connection, tenant, tables.approvals.c.decided_by, user)
+
+
+def _anonymize(connection: Connection, tenant: int, column: Column[Any], user: str) -> int:
+    """Clear a column that names a user, in a batch of rows that belong to items; return how many."""
+    table = column.table.c
     statement = (
-        select(table.conversation_id, table.position)
-        .where(table.tenant_id == tenant, table.author_id == user)
-        .limit(BATCH_SIZE)
+        select(table.conversation_id, table.position).where(table.tenant_id == tenant, column == user).limit(BATCH_SIZE)
     )
     rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
     for conditions in _by_conversation(tenant, table.position, rows):
-        connection.execute(update(tables.items).where(*conditions).values(author_id=None))
+        connection.execute(update(column.table).where(*conditions).values({column.name: None}))
+    return len(rows)
+
+
+def delete_feedback(connection: Connection, tenant: int, user: str) -> int:
+    """Remove a batch of the feedback of a user in the conversations of others; return how many."""
+    table = tables.item_feedback.c
+    is_of_user = [table.tenant_id == tenant, table.user_id == user]
+    statement = select(table.conversation_id, table.position).where(*is_of_user).limit(BATCH_SIZE)
+    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
+    for conditions in _by_conversation(tenant, table.position, rows):
+        connection.execute(delete(tables.item_feedback).where(*conditions, *is_of_user))
     return len(rows)
 
 

@@ -156,6 +156,8 @@ def erase_user(
         removal.purge(keys)
     attempts = removal.repeat(purging.anonymize_ledger, "attempts", user=user)
     items = removal.repeat(purging.anonymize_items, "items", user=user)
+    removal.repeat(purging.delete_feedback, "feedback", user=user)
+    removal.repeat(purging.anonymize_approvals, "decisions", user=user)
     after: str | None = ""
     while after is not None:
         after = removal.write(purging.collect_keys, after=after)

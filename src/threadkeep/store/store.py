@@ -31,6 +31,7 @@ from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.store import conversations, importing, item_lookup, retention, rollups, statistics, tenants, usage
+from threadkeep.store.annotated_items import list_annotated
 from threadkeep.store.changes import reading
 from threadkeep.store.changes.notify import Notifier, can_notify
 from threadkeep.store.changes.reading import DEFAULT_LAG
@@ -237,6 +238,26 @@ class Store:
             NotFound: this store has no item with that id.
         """
         return item_lookup.find_item(self._transactions, self._scope, id)
+
+    def list_items(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        rating: int | None = None,
+        user_id: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page[StoredItem]:
+        """Return a page of the items that have these labels and this rating, those of the newest conversations first.
+
+        They come from all branches of all conversations (with `user_id`, of that user's), with their labels and
+        feedback. Items must have all of the labels, and the rating from at least one user.
+
+        Raises:
+            InvalidOption: neither labels nor a rating is given, or `after` is not the `next` of a page.
+        """
+        wanted = {"labels": labels, "rating": rating, "user_id": user_id, "after": after, "limit": limit}
+        return list_annotated(self._transactions, self._scope, wanted)
 
     def list_conversations(
         self,

@@ -121,6 +121,21 @@ def _time_and_key(cursor: str) -> tuple[datetime, int] | None:
     return (at.astimezone(UTC), key) if at.tzinfo is not None and 0 <= key <= MAX_KEY else None
 
 
+def place_after(key: int, position: int) -> str:
+    """The `next` of a page of items of several conversations that ends with this one."""
+    return base64.urlsafe_b64encode(f"{key} {position}".encode()).decode()
+
+
+def place_cursor(cursor: object) -> tuple[int, int] | None:
+    """The key of the conversation and the position of the last item of a page."""
+    return None if cursor is None else _decoded(cursor, _key_and_position)
+
+
+def _key_and_position(cursor: str) -> tuple[int, int] | None:
+    key, position = map(int, base64.urlsafe_b64decode(cursor.encode()).decode().split(" "))
+    return (key, position) if 0 <= key <= MAX_KEY and 0 <= position <= MAX_KEY else None
+
+
 def search_cursor(cursor: object) -> tuple[int, int] | None:
     """The score and key of the last result of a page."""
     return None if cursor is None else _decoded(cursor, _score_and_key)
@@ -144,16 +159,19 @@ def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:
 
 def title_text(title: object) -> str | None:
     """A title that can be stored."""
-    if title is None:
-        return None
-    if not isinstance(title, str) or "\x00" in title:
-        raise InvalidOption(f"must be a string without U+0000, not {shown(title)}.", argument="title")
+    return None if title is None else plain_text("title", title)
+
+
+def plain_text(argument: str, text: object) -> str:
+    """A text that a column of long text can hold."""
+    if not isinstance(text, str) or "\x00" in text:
+        raise InvalidOption(f"must be a string without U+0000, not {shown(text)}.", argument=argument)
     try:
-        title.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         problem = f"has a lone surrogate at index {error.start}, which cannot be stored."
-        raise InvalidOption(problem, argument="title") from error
-    return title
+        raise InvalidOption(problem, argument=argument) from error
+    return text
 
 
 def label_texts(labels: object) -> dict[str, str]:

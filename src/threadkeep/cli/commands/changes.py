@@ -26,9 +26,9 @@ def changes(
     follow: Annotated[bool, Option("--follow", help="Wait for further changes, until interrupted.")] = False,
     poll: Annotated[float, Option("--poll", metavar="SECONDS", help="How often to look, with --follow.")] = 1.0,
 ) -> None:
-    """Print changes of conversations, oldest first: a line of JSON for each.
+    """Print the change feed, as lines of JSON.
 
-    The cursor in the last line is where to continue.
+    It tells what was appended, changed and deleted, oldest first. The cursor in the last line is where to continue.
     """
     with target.store() as store:
         for change in store.watch(after, poll=poll) if follow else _all_changes(store, after):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, select
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, or_, select
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
@@ -40,7 +41,8 @@ def _entry_columns(dialect: str) -> list[Any]:
     return [_column(name, dialect) for name in _ENTRY]
 
 
-def _stored_columns(dialect: str) -> list[Any]:
+def stored_columns(dialect: str) -> list[Any]:
+    """The columns of an item with everything that a StoredItem has."""
     return [_column(name, dialect) for name in (*_ENTRY, *_STORED)]
 
 
@@ -94,15 +96,53 @@ def first_positions() -> Select[Any]:
 def stored_items_of(dialect: str, *, descending: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*_stored_columns(dialect)).where(*_between(items, branch="branch"))
+    chosen = select(*stored_columns(dialect)).where(*_between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
 def stored_item_of(dialect: str) -> Statement:
     """One item by its position."""
-    chosen = select(*_stored_columns(dialect))
+    chosen = select(*stored_columns(dialect))
     return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+
+
+@cache
+def tail_of(dialect: str, types: Collection[str]) -> Statement:
+    """The items of these types on a branch, in a range, behind what its newest response was shown; and that response.
+
+    All items behind that position are looked at, but few are returned.
+    """
+    here = _between(items, branch="branch")
+    shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
+    behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
+    wanted = or_(_is_of_types(types), items.c.seen.is_not(None))
+    statement = select(*_entry_columns(dialect)).where(*here, behind, wanted).order_by(items.c.position)
+    return Statement(statement, text_as_bytes=True)
+
+
+@cache
+def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
+    """The last item of a branch in a range that is not of these types and roles."""
+    table = items.c
+    said = [table.type.not_in(types), or_(table.role.is_(None), table.role.not_in(roles))]
+    found = select(table.position, table.type, table.role, table.seen).where(*_between(items, branch="branch"), *said)
+    return found.order_by(table.position.desc()).limit(1)
+
+
+@cache
+def with_call_id(dialect: str, types: Collection[str]) -> Statement:
+    """The items of these types with one call id, on all branches, each with its own; read under the lock."""
+    where = [*of_conversation(items, call_hash="hash"), _is_of_types(types)]
+    statement = select(*_entry_columns(dialect), items.c.branch).where(*where).order_by(items.c.position)
+    return Statement(_latest(statement, dialect), text_as_bytes=True)
+
+
+@cache
+def entry_at(dialect: str) -> Statement:
+    """The item at a position, with its branch; read under the lock."""
+    statement = select(*_entry_columns(dialect), items.c.branch).where(*of_conversation(items, position="position"))
+    return Statement(_latest(statement, dialect), text_as_bytes=True)
 
 
 @cache
@@ -159,6 +199,11 @@ def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
         .order_by(item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
     )
     return _latest(statement, dialect) if latest else statement
+
+
+def _is_of_types(types: Collection[str]) -> ColumnElement[bool]:
+    """A condition for items of some types; a `Statement` takes no lists."""
+    return or_(*(items.c.type == name for name in sorted(types)))
 
 
 def _between(table: Table, **equal: str) -> list[ColumnElement[bool]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, func, insert, select, update
 
 from threadkeep.db.dialects import from_now, seconds
 from threadkeep.db.driver import Parameters, Statement
@@ -36,6 +36,22 @@ def open_response_of() -> Select[Any]:
 
 
 @cache
+def last_ended() -> Select[Any]:
+    """Where the newest response of a branch begins that has ended."""
+    table = responses.c
+    ended = select(table.from_position).where(*of_conversation(responses, branch="branch"), table.open_branch.is_(None))
+    return ended.order_by(table.number.desc()).limit(1)
+
+
+@cache
+def broken_off_at() -> Select[Any]:
+    """The responses that begin at some positions and were not completed."""
+    table = responses.c
+    where = [table.from_position.in_(bindparam("positions", expanding=True)), table.status != "completed"]
+    return select(table.from_position).where(*of_conversation(responses), *where)
+
+
+@cache
 def open_streams_of() -> Select[Any]:
     """The responses in progress of a conversation, with the first part of each, which says what was noted of it."""
     table, parts = responses.c, stream_parts.c
@@ -59,16 +75,27 @@ def stream_of() -> Select[Any]:
     table = responses.c
     columns = (
         table.format, table.input_to, table.from_position, table.tool_set_hash, table.lease_until, table.lease_token,
-        table.open_branch, from_now().label("now"),
+        table.open_branch, table.cancel_requested_at, from_now().label("now"),
     )  # fmt: skip
     return select(*columns).where(*of_conversation(responses, number="number"))
 
 
 @cache
-def lease_renewal() -> Statement:
-    """Extends a lease, for its holder."""
+def lease_renewal(*, cancelled: bool) -> Statement:
+    """Extends a lease, for its holder; unless `cancelled`, not that of a response that was asked to stop."""
     renewed = update(responses).where(*_held(), responses.c.open_branch.is_not(None))
+    if not cancelled:
+        renewed = renewed.where(responses.c.cancel_requested_at.is_(None))
     return Statement(renewed.values(lease_until=from_now(seconds("lease"))))
+
+
+@cache
+def cancel_request(*, numbered: bool) -> Statement:
+    """Asks a response in progress to stop: the one of that `number`, or the one on that `branch`."""
+    table = responses.c
+    which = {"number": "number"} if numbered else {"open_branch": "branch"}
+    asked = update(responses).where(*of_conversation(responses, **which), table.open_branch.is_not(None))
+    return Statement(asked.values(cancel_requested_at=func.coalesce(table.cancel_requested_at, from_now())))
 
 
 @cache

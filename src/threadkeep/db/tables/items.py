@@ -88,6 +88,7 @@ item_feedback: Final = _of_item(
     optional("comment", BigText),
     column("updated_at", UtcDateTime),
     Index("user_id", "tenant_id", "user_id"),
+    Index("rating", "tenant_id", "rating", "conversation_id", "position"),
 )
 
 # Whether a function call may run.

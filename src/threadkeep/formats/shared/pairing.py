@@ -9,7 +9,7 @@ earlier items, so that what was rendered once stays as it was.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
@@ -24,6 +24,11 @@ MISSING_OUTPUT: Final = "Tool result missing"
 CALLS: Final = {"function_call": "function", "custom_tool_call": "custom", "provider_item": "function"}
 # item type -> the kind of call it answers
 OUTPUTS: Final = {"function_call_output": "function", "custom_tool_call_output": "custom"}
+# the same with the built-in tools that the application runs; no format needs their pairs
+CLIENT_CALLS: Final = CALLS | {"computer_call": "computer", "shell_call": "shell", "apply_patch_call": "apply_patch"}
+CLIENT_OUTPUTS: Final = OUTPUTS | {
+    "computer_call_output": "computer", "shell_call_output": "shell", "apply_patch_call_output": "apply_patch",
+}  # fmt: skip
 # kind of call -> item type of its output
 OUTPUT_TYPES: Final = {kind: name for name, kind in OUTPUTS.items()}
 
@@ -62,7 +67,12 @@ def left_alone(snapshot: Snapshot, format_name: str) -> frozenset[int]:
     return frozenset(entry.position for entry in lonely if entry.origin == format_name)
 
 
-def paired(entries: Sequence[Entry], alone: Collection[int] = ()) -> Pairing:
+def paired(
+    entries: Sequence[Entry],
+    alone: Collection[int] = (),
+    calls: Mapping[str, str] = CALLS,
+    outputs: Mapping[str, str] = OUTPUTS,
+) -> Pairing:
     """Pair calls with outputs, see the module's docstring; those in `alone` may stay without a partner."""
     pairing = Pairing()
     waiting: dict[tuple[str, str], list[Entry]] = {}
@@ -72,14 +82,14 @@ def paired(entries: Sequence[Entry], alone: Collection[int] = ()) -> Pairing:
             pairing.sent = entry.seen
         if kind == "message":
             continue
-        if kind in CALLS and (entry.call_id is not None or kind != "provider_item"):
+        if kind in calls and (entry.call_id is not None or kind != "provider_item"):
             pairing.all_calls.append(entry)
-            waiting.setdefault((CALLS[kind], entry.call_id or ""), []).append(entry)
-        elif kind in OUTPUTS:
-            key = (OUTPUTS[kind], entry.call_id or "")
+            waiting.setdefault((calls[kind], entry.call_id or ""), []).append(entry)
+        elif kind in outputs:
+            key = (outputs[kind], entry.call_id or "")
             _answer(pairing, waiting.get(key), entry)
             waiting.setdefault(key, [])
-    waiting_calls = [*pairing.late.values(), *(call for calls in waiting.values() for call in calls)]
+    waiting_calls = [*pairing.late.values(), *(call for one in waiting.values() for call in one)]
     pairing.unanswered = {call.position: call for call in sorted(waiting_calls, key=_position)}
     if alone:
         _leave_alone(pairing, alone)

@@ -61,9 +61,13 @@ class Ending:
         key: IdempotencyKey | None = None,
         *,
         is_cancelled: bool = False,
+        is_left: bool = False,
     ) -> Ending:
-        """The end of a stream: where its events say so, by `cancel`, or where its recorder was left by an `error`."""
-        response = _left(_assembled(assembler), error, is_cancelled=is_cancelled)
+        """The end of a stream: where its events say so, by `cancel`, or where its recorder was left by an `error`.
+
+        `is_left`: its recorder was asked to stop, and did unless the response was complete.
+        """
+        response = _left(_assembled(assembler), is_cancelled=is_cancelled, is_left=is_left)
         records: list[ItemRecord] = []
         output: list[Item] = []
         problems = list(assembler.problems)
@@ -149,10 +153,10 @@ def _assembled(assembler: StreamAssembler) -> Response:
         return Response(format=assembler.name, status="failed", error=failure, output=output)
 
 
-def _left(response: Response, error: BaseException | None, *, is_cancelled: bool) -> Response:
-    """A response whose recorder was left by an exception, by `cancel`, or at its end."""
-    is_left = is_cancelled or (isinstance(error, LEAVING) and response.status == INCOMPLETE)
-    if not is_left or response.status == "failed":
+def _left(response: Response, *, is_cancelled: bool, is_left: bool) -> Response:
+    """A response that was ended by `cancel`, or whose recorder was left because it was to stop."""
+    is_stopped = is_cancelled or (is_left and response.status == INCOMPLETE)
+    if not is_stopped or response.status == "failed":
         return response
     details = None if response.incomplete_details == BROKEN_OFF else response.incomplete_details
     return response.model_copy(update={"status": CANCELLED, "incomplete_details": details})

@@ -146,15 +146,26 @@ class StreamPart(NamedTuple):
 
 
 def write_batch(
-    connection: Connection, ref: ConversationRef, number: int, start: StreamStart, parts: Sequence[StreamPart]
-) -> None:
-    """Store what has arrived, and renew the lease; raise LeaseLost if another writer ends the response."""
+    connection: Connection,
+    ref: ConversationRef,
+    number: int,
+    start: StreamStart,
+    parts: Sequence[StreamPart],
+    *,
+    is_cancelled: bool = False,
+) -> bool:
+    """Store what has arrived, and renew the lease; return whether the response was asked to stop.
+
+    `is_cancelled`: that is known already. Raises LeaseLost if another writer ends the response.
+    """
     now = datetime.now(UTC)
     parameters = ref.parameters(response=number, token=start.token, lease=start.lease)
-    if not streams.lease_renewal().execute(connection, parameters):
+    is_cancelled = is_cancelled or not streams.lease_renewal(cancelled=False).execute(connection, parameters)
+    if is_cancelled and not streams.lease_renewal(cancelled=True).execute(connection, parameters):
         raise LeaseLost(number)
     for part in parts:
         _insert_part(connection, ref, number, part, now)
+    return is_cancelled
 
 
 def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:

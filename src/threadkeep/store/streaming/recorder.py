@@ -28,7 +28,7 @@ from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, ide
 from threadkeep.store.responses import request_info
 from threadkeep.store.state_writes import new_states
 from threadkeep.store.streaming import lifecycle
-from threadkeep.store.streaming.endings import Ending, StreamCall, keepable_event
+from threadkeep.store.streaming.endings import LEAVING, Ending, StreamCall, keepable_event
 from threadkeep.store.streaming.heartbeat import Heartbeat
 from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
 
@@ -87,6 +87,7 @@ class StreamWriter:
         self.number: int | None = None  # of the response; None before `start`
         self.branch: int | None = None  # on which it is stored
         self.response: Response | None = None  # as it was stored; None before its end
+        self.cancel_requested = False
         self.states = start.states  # that are written at its end
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
@@ -127,9 +128,10 @@ class StreamWriter:
             self._parts += 1
             self._unsent.append(StreamPart(self._parts, text[first : first + PART_LENGTH]))
         self._events, self._size, self._written_at = [], 0, monotonic()
-        parts = tuple(self._unsent)
-        self._handle.transactions.write(
-            lambda connection: lifecycle.write_batch(connection, ref, number, start, parts), is_repeatable=True
+        parts, is_cancelled = tuple(self._unsent), self.cancel_requested
+        self.cancel_requested = self._handle.transactions.write(
+            lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
+            is_repeatable=True,
         )
         self._unsent = [part for part in self._unsent if part not in parts]
 
@@ -167,7 +169,8 @@ class StreamWriter:
             return
         self._get_number()
         call = self._call._replace(info=self._measured())
-        ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled)
+        is_left = self.cancel_requested or isinstance(error, LEAVING)
+        ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled, is_left=is_left)
         if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
             ending.states = self.states
         handle, number, token = self._handle, self._get_number(), self._start.token
@@ -232,6 +235,14 @@ class RecorderAttributes:
     def replayed(self) -> bool:
         """Whether the response was already stored under the same idempotency key; do not call the provider then."""
         return self.response is not None and self.response.replayed
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether `cancel_response` has asked to stop, as of the latest batch of events or renewal of the lease.
+
+        Stop feeding then: the response ends as `cancelled`, with what has arrived.
+        """
+        return self._writer.cancel_requested
 
     @property
     def number(self) -> int | None:

@@ -38,7 +38,8 @@ class StreamRecovery:
             return
         if blocked.status == INCOMPLETE and row.lease_until > row.now:
             return
-        ending = self.read(connection, key, row.format, is_cancelled=blocked.status == CANCELLED)
+        is_cancelled = blocked.status == CANCELLED or row.cancel_requested_at is not None
+        ending = self.read(connection, key, row.format, is_cancelled=is_cancelled)
         lifecycle.finish_stream(connection, ref, number, bytes(row.lease_token), ending, keeps_token=False)
 
     def read(

@@ -1,0 +1,61 @@
+"""Finding items by their labels and ratings, in all conversations that a scope sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Connection
+
+from threadkeep.db.queries.annotations import annotated_items
+from threadkeep.domain.ids import public_id_text
+from threadkeep.domain.objects import mismatch
+from threadkeep.domain.stored import Page, StoredItem
+from threadkeep.errors import InvalidOption
+from threadkeep.store.annotations import annotated
+from threadkeep.store.items import stored_items
+from threadkeep.store.refs import ConversationRef, Scope
+from threadkeep.store.transactions import Transactions
+from threadkeep.store.validation import (
+    MAX_NUMBER,
+    label_texts,
+    optional_identifier,
+    page_size,
+    place_after,
+    place_cursor,
+)
+
+
+def list_annotated(transactions: Transactions, scope: Scope, wanted: Mapping[str, Any]) -> Page[StoredItem]:
+    """A page of items; see `Store.list_items`, whose arguments `wanted` has by name."""
+    labels, limit = label_texts(wanted["labels"]), page_size(wanted["limit"])
+    rating, owner = wanted["rating"], optional_identifier("user_id", wanted["user_id"])
+    after = place_cursor(wanted["after"])
+    if rating is not None and not (type(rating) is int and abs(rating) <= MAX_NUMBER):
+        raise mismatch(InvalidOption, f"a whole number, at most {MAX_NUMBER:,}", rating, "rating")
+    if not labels and rating is None:
+        raise InvalidOption("It is not said which items are wanted.", hint="Pass labels= or rating=.")
+    if scope.user is not None and owner not in {None, scope.user}:
+        return Page([])
+    parameters = scope.parameters(limit=limit + 1, rating=rating, owner=owner)
+    if after is not None:
+        parameters["after_key"], parameters["after_position"] = after
+    for number, (name, value) in enumerate(sorted(labels.items())):
+        parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
+
+    def read(connection: Connection) -> Page[StoredItem]:
+        statement = annotated_items(
+            connection.dialect.name, labels=len(labels), rating=rating is not None, owner=owner is not None,
+            scoped=scope.user is not None, after=after is not None,
+        )  # fmt: skip
+        rows = statement.fetch_all(connection, parameters)
+        items = []
+        for (key, public_id), some in groupby(rows, itemgetter(-2, -1)):
+            items += stored_items(connection, ConversationRef(scope, key, public_id_text(bytes(public_id))), list(some))
+        keys = [row[-2] for row in rows]
+        page = annotated(connection, scope, keys[:limit], items[:limit])
+        return Page(page, place_after(keys[limit - 1], page[-1].position) if len(rows) > limit else None)
+
+    return transactions.read(read)

@@ -1,0 +1,171 @@
+"""Decisions about calls: any process approves or denies one; a denied call gets the reason as its output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import Connection, insert
+
+from threadkeep.db.queries.items import entry_at, with_call_id
+from threadkeep.db.tables import approvals
+from threadkeep.domain.items import item_from_object
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.running import Approval, PendingCall
+from threadkeep.domain.stored import StoredItem
+from threadkeep.errors import Conflict, InvalidOption, NotFound, shown
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.pairing import CLIENT_CALLS
+from threadkeep.store import positions
+from threadkeep.store.calls import PAIRED, paired_by_client, pending_call, read_decisions
+from threadkeep.store.handle import Handle
+from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
+from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, encode_item, short_hash
+from threadkeep.store.items import AppendResult, NewItems
+from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
+from threadkeep.store.positions import NO_CHECK, Counts
+from threadkeep.store.refs import BranchRef
+from threadkeep.store.validation import MAX_POSITION, optional_identifier, plain_text, whole_number
+
+DENIED: Final = "The call was denied."
+_HINT: Final = "pending_calls() lists the calls without an output."
+
+# kind of call -> the output of one that was denied, but for its call id
+_DENIALS: Final[dict[str, Callable[[str], JsonObject]]] = {
+    "function": lambda text: {"type": "function_call_output", "output": text, "status": "incomplete"},
+    "custom": lambda text: {"type": "custom_tool_call_output", "output": text},
+    "apply_patch": lambda text: {"type": "apply_patch_call_output", "status": "failed", "output": text},
+    "shell": lambda text: {
+        "type": "shell_call_output",
+        "output": [{"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}],
+    },
+}
+
+
+def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | None) -> PendingCall:
+    """Approve a call; see `Conversation.approve`."""
+    ref, wanted, by = handle.ref, _call(call), optional_identifier("decided_by", decided_by)
+    once = IdempotencyKey.of(key, "approve", [wanted, by])
+
+    def write(connection: Connection) -> PendingCall:
+        def replay(outcome: JsonObject) -> PendingCall:
+            found, _ = _read_call(connection, ref, outcome["position"])
+            return pending_call(ref, found, read_decisions(connection, ref, [found.position])[found.position])
+
+        now = datetime.now(UTC)
+        if not positions.lock(connection, ref, now):
+            raise ref.not_found()
+        idempotent(connection, ref, once, replay)
+        found, earlier = _get_open_call(connection, ref, wanted)
+        if earlier is not None:
+            raise _decided_already(found, earlier)
+        approval = Approval("approved", None, by, now)
+        _insert_decision(connection, ref, found, approval)
+        keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="approval", position=found.position)
+        return pending_call(ref, found, approval)
+
+    return handle.transactions.write(write, is_repeatable=once is not None)
+
+
+def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, key: str | None) -> StoredItem:
+    """Deny a call, and append the reason as its output; see `Conversation.deny`."""
+    ref, wanted, by = handle.ref, _call(call), optional_identifier("decided_by", decided_by)
+    text = plain_text("reason", reason)
+    once = IdempotencyKey.of(key, "deny", [wanted, text, by])
+
+    def write(connection: Connection) -> tuple[AppendResult, NewItems]:
+        def replay(outcome: JsonObject) -> tuple[AppendResult, NewItems]:
+            found, _ = _read_call(connection, ref, outcome["call"])
+            return AppendResult.of_outcome(outcome), _denial(found, text)
+
+        now = datetime.now(UTC)
+        reservation = positions.reserve_once(connection, ref, NO_CHECK, now, Counts(items=1), once, replay)
+        found, earlier = _get_open_call(connection, ref, wanted)
+        output = _denial(found, text)
+        if earlier is None:
+            _insert_decision(connection, ref, found, Approval("denied", text, by, now))
+        elif earlier.decision != "denied":  # one that was denied on another branch has its output there
+            raise _decided_already(found, earlier)
+        return output.insert(connection, ref, reservation, once, now, call=found.position), output
+
+    result, output = handle.transactions.write(write, is_repeatable=once is not None)
+    output.take_in(handle, result)
+    return output.stored(ref, result)[0]
+
+
+def _call(call: object) -> str | int:
+    """A call id, or the position of a call."""
+    if isinstance(call, str):
+        return call
+    return whole_number("call", call, MAX_POSITION)
+
+
+def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) -> tuple[Entry, Approval | None]:
+    """The call of that id or position, on this branch, and the decision about it; Conflict if it has an output.
+
+    Of several calls with the id, the newest that has none.
+    """
+    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    found = None if isinstance(wanted, str) else _get_call(connection, ref, lineage, wanted)
+    call_id = wanted if isinstance(wanted, str) else found and found.call_id
+    entries = [found] if found is not None and call_id is None else _with_call_id(connection, ref, lineage, call_id)
+    pairing = paired_by_client(entries)
+    answered = pairing.answers.keys() | {call.position for call in pairing.late.values()}
+    calls = [call for call in pairing.all_calls if found is None or call.position == found.position]
+    unanswered = [call for call in calls if call.position not in answered]
+    if not calls:
+        raise NotFound(f"Branch {ref.branch} of {ref.public_id} has no call {shown(wanted)}.", hint=_HINT)
+    if not unanswered:
+        raise Conflict(f"The call {shown(wanted)} has an output already.", hint=_HINT)
+    position = unanswered[-1].position
+    return unanswered[-1], read_decisions(connection, ref, [position]).get(position)
+
+
+def _get_call(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> Entry:
+    """The call at a position of a branch."""
+    found, branch = _read_call(connection, ref, position)
+    if not lineage.includes(ref.branch, position, branch):
+        raise position_not_found(ref, position, lineage.head)
+    if found.type not in CLIENT_CALLS:
+        problem = f"is the position of an item of type {found.type!r}, not of a call that the application answers."
+        raise InvalidOption(problem, argument="call", hint=_HINT)
+    return found
+
+
+def _read_call(connection: Connection, ref: BranchRef, position: int) -> tuple[Entry, int]:
+    """The item at a position of the conversation, and its branch."""
+    rows = entry_at(connection.dialect.name).fetch_all(connection, ref.parameters(position=position))
+    entries = decode_entries(connection, ref, rows, is_latest=True)
+    if not entries:
+        raise NotFound(f"{ref.public_id} has no item at position {position}.", hint=_HINT)
+    return entries[0], rows[0][ENTRY_WIDTH]
+
+
+def _with_call_id(connection: Connection, ref: BranchRef, lineage: Lineage, call_id: str | None) -> list[Entry]:
+    """The calls and outputs of a branch with this id."""
+    statement = with_call_id(connection.dialect.name, PAIRED)
+    rows = statement.fetch_all(connection, ref.parameters(hash=short_hash(call_id)))
+    entries = zip(decode_entries(connection, ref, rows, is_latest=True), rows, strict=True)
+    return [entry for entry, row in entries if lineage.includes(ref.branch, entry.position, row[ENTRY_WIDTH])]
+
+
+def _denial(call: Entry, reason: str) -> NewItems:
+    """The output of a call that was denied."""
+    kind = CLIENT_CALLS[call.type]
+    if kind not in _DENIALS:
+        problem = f"is a call of type {call.type!r}, whose output cannot be a text."
+        raise InvalidOption(problem, argument="call", hint="Append its output with add_item(...).")
+    output = {**_DENIALS[kind](reason), "call_id": call.call_id}
+    return NewItems([item_from_object(output)], [encode_item(output)])
+
+
+def _insert_decision(connection: Connection, ref: BranchRef, call: Entry, approval: Approval) -> None:
+    values = {"decision": approval.decision, "reason": approval.reason, "decided_by": approval.decided_by}
+    row = ref.columns(position=call.position, **values, created_at=approval.decided_at)
+    connection.execute(insert(approvals), row)
+
+
+def _decided_already(call: Entry, earlier: Approval) -> Conflict:
+    by = "" if earlier.decided_by is None else f" by {earlier.decided_by!r}"
+    return Conflict(f"The call {call.call_id!r} was {earlier.decision} already{by}.", hint=_HINT)

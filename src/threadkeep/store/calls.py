@@ -1,0 +1,146 @@
+"""Running a conversation: the calls that wait for an output, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from threadkeep.db.queries.approvals import approvals_of
+from threadkeep.db.queries.items import last_said, tail_of
+from threadkeep.db.queries.streams import broken_off_at, last_ended
+from threadkeep.domain.item_ids import derived_id, own_id
+from threadkeep.domain.items import item_from_object
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.running import Approval, NextStep, PendingCall
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS, Pairing, paired
+from threadkeep.formats.shared.views import UNDONE
+from threadkeep.store.handle import Handle
+from threadkeep.store.item_rows import decode_entries
+from threadkeep.store.lineage import Lineage, get_lineage, get_row
+from threadkeep.store.refs import BranchRef
+
+PAIRED: Final = frozenset(CLIENT_CALLS) | frozenset(CLIENT_OUTPUTS)
+_CUT_OFF: Final = ("incomplete", "in_progress")  # status of a call of which the end is missing
+_ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are nobody's turn …
+_RULES: Final = frozenset({"system", "developer"})  # … and roles of messages that are not
+
+
+def pending_calls(handle: Handle) -> list[PendingCall]:
+    """The calls that wait for an output; see `Conversation.pending_calls`."""
+    ref = handle.ref
+
+    def read(connection: Connection) -> list[PendingCall]:
+        lineage = get_lineage(connection, ref, get_row(connection, ref))
+        calls = _waiting(connection, ref, lineage)
+        decisions = read_decisions(connection, ref, [call.position for call in calls])
+        return [pending_call(ref, call, decisions.get(call.position)) for call in calls]
+
+    return handle.transactions.read(read)
+
+
+def next_step(handle: Handle) -> NextStep:
+    """Whose turn it is; see `Conversation.next_step`."""
+    ref = handle.ref
+
+    def read(connection: Connection) -> NextStep:
+        lineage = get_lineage(connection, ref, get_row(connection, ref))
+        if _waiting(connection, ref, lineage):
+            return "tools"
+        last = _last_said(connection, ref, lineage)
+        if last is None or last.seen is not None or not _is_input(last):
+            return "user"
+        ended: int | None = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).scalar()
+        return "user" if ended is not None and ended > last.position else "model"  # what came had no items
+
+    return handle.transactions.read(read)
+
+
+def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[Entry]:
+    """The calls without an output that the newest response has not been shown yet: it was told what to make of others.
+
+    Only the items behind that point are read, which are the last ones.
+    """
+    statement = tail_of(connection.dialect.name, PAIRED)
+    tail: list[Entry] = []
+    shown = -1
+    for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, lineage.head)):
+        if upto <= shown:
+            break
+        parameters = ref.parameters(branch=branch, after=max(after, shown), upto=upto)
+        entries = decode_entries(connection, ref, statement.fetch_all(connection, parameters))
+        shown = max([shown, *(entry.seen for entry in entries if entry.seen is not None)])
+        tail[:0] = entries
+    pairing = paired_by_client(tail)
+    calls = [pairing.unanswered[position] for position in sorted(pairing.pending())]
+    return _whole(connection, ref, [call for call in calls if call.item().get("status") not in _CUT_OFF])
+
+
+def _whole(connection: Connection, ref: BranchRef, calls: list[Entry]) -> list[Entry]:
+    """Calls without those that broke off with their response: what is no JSON may also be what the model wrote."""
+    unclear = {call.position: call.turn for call in calls if call.turn is not None and not _is_json(call)}
+    if not unclear:
+        return calls
+    parameters = ref.parameters(positions=sorted(set(unclear.values())))
+    broken_off = set(connection.execute(broken_off_at(), parameters).scalars())
+    return [call for call in calls if unclear.get(call.position) not in broken_off]
+
+
+def _is_json(call: Entry) -> bool:
+    _, arguments = _name_and_arguments(call.item())
+    return call.type != "function_call" or not isinstance(arguments, str)
+
+
+def paired_by_client(entries: Sequence[Entry]) -> Pairing:
+    """Which output answers which call, also of built-in tools that the application runs."""
+    return paired(entries, (), CLIENT_CALLS, CLIENT_OUTPUTS)
+
+
+def _last_said(connection: Connection, ref: BranchRef, lineage: Lineage) -> Any:
+    """The last item of a branch that is somebody's turn."""
+    for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, lineage.head)):
+        parameters = ref.parameters(branch=branch, after=after, upto=upto)
+        found = connection.execute(last_said(_ASIDE, _RULES), parameters).one_or_none()
+        if found is not None:
+            return found
+    return None
+
+
+def _is_input(item: Any) -> bool:
+    """Whether the model is to answer it: what a user says, and what a tool returns."""
+    if item.type == "message":
+        return bool(item.role != "assistant")
+    return str(item.type).endswith(("_output", "_response"))
+
+
+def read_decisions(connection: Connection, ref: BranchRef, calls: Sequence[int]) -> dict[int, Approval]:
+    """The decisions about the calls at some positions."""
+    if not calls:
+        return {}
+    rows = connection.execute(approvals_of(), ref.parameters(positions=calls))
+    return {row.position: Approval(row.decision, row.reason, row.decided_by, row.created_at) for row in rows}
+
+
+def pending_call(ref: BranchRef, call: Entry, approval: Approval | None) -> PendingCall:
+    """A call as callers get it."""
+    item = call.item()
+    name, arguments = _name_and_arguments(item)
+    item_id = own_id(item) or derived_id(call.type, ref.public_id, call.position)
+    return PendingCall(call.position, item_id, call.call_id, name, arguments, approval, item_from_object(item))
+
+
+def _name_and_arguments(item: JsonObject) -> tuple[str, Any]:
+    """What is called with what; the arguments of a function are parsed, if they are JSON."""
+    said: Any = item
+    if item["type"] == "provider_item":  # a call that only its own format knows
+        payload = item["payload"]
+        said = next((payload[key] for key in ("custom", "function") if isinstance(payload.get(key), dict)), payload)
+    name, text = said.get("name") or item["type"], said.get("arguments")
+    if text is None:
+        return str(name), next((said[key] for key in ("input", "action", "operation") if key in said), None)
+    try:
+        return str(name), loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return str(name), text

@@ -1,0 +1,64 @@
+"""What running a conversation costs: as many statements at 10 items as at 100,000, and few rows read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.databases import Database
+from tests.factories import an_answer
+from tests.store.test_statements import extra, filled, size
+from tests.store.watching import statements_of
+
+__all__ = ["filled", "size"]  # fixtures
+FORMAT = "open_responses"
+
+
+@pytest.fixture
+def asked(stores: Any, face: str, size: int, filled: Any) -> Any:
+    """A conversation whose model has called two functions."""
+    tenant, public_id = filled[size]
+    conversation = stores.get(face).for_tenant(tenant).get_conversation(public_id)
+    conversation.add_response(an_answer(calls=("a", "b")), FORMAT)
+    return conversation
+
+
+def count(handle: Any, call: Callable[[], Any]) -> int:
+    with statements_of(handle) as seen:
+        call()
+    return len(seen)
+
+
+def test_pending_calls_take_two_statements(asked: Any) -> None:
+    """The conversation and the tail; and the decisions, where there are calls. A fork is one more range."""
+    assert count(asked, asked.pending_calls) == 3
+    fork = asked.fork()
+    assert count(fork, fork.pending_calls) == 4
+    for call_id in "ab":
+        asked.add_function_call_output(call_id=call_id, output="found")
+    assert count(asked, asked.pending_calls) == 2
+
+
+def test_the_next_step_takes_four_statements(asked: Any) -> None:
+    assert (asked.next_step(), count(asked, asked.next_step)) == ("tools", 2)
+    for call_id in "ab":
+        asked.add_function_call_output(call_id=call_id, output="found")
+    assert (asked.next_step(), count(asked, asked.next_step)) == ("model", 4)
+    asked.add_response(an_answer("Done", id="resp_2"), FORMAT)
+    assert (asked.next_step(), count(asked, asked.next_step)) == ("user", 3)
+
+
+def test_only_the_tail_is_read(asked: Any) -> None:
+    """What the newest response was shown is settled, whatever was left open before it."""
+    for number in range(3):
+        asked.add_response(an_answer(id=f"resp_{number}", calls=("a", "b")), FORMAT)
+    asked.add_items([{"type": "function_call_output", "call_id": "a", "output": ""}])
+    assert [call.call_id for call in asked.pending_calls()] == ["b"]
+
+
+def test_decisions_take_as_many_statements_as_an_append_and_what_they_look_at(asked: Any, database: Database) -> None:
+    """The lock, the conversation, the calls with that id, earlier decisions, and what is written."""
+    assert count(asked, lambda: asked.approve("a")) == 5 + extra(database)
+    assert count(asked, lambda: asked.deny("b")) == 6 + extra(database)
