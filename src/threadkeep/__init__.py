@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from threadkeep import schema as schema
     from threadkeep.domain.changes import Change, ChangePage
     from threadkeep.domain.annotations import State, StateWrite
-    from threadkeep.domain.annotations import Feedback, State, StateWrite
+    from threadkeep.domain.annotations import Feedback
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,

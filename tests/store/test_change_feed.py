@@ -68,6 +68,11 @@ WRITES: dict[str, tuple[Callable[[Any], Any], list[tuple[Any, ...]]]] = {
     "register_tool": (lambda c: c.register_tool("look_up"), [CHANGED]),
     "set_active_branch": (lambda c: c.set_active_branch(1), [CHANGED]),
     "archive": (lambda c: c.archive(), [CHANGED]),
+    "set_state": (lambda c: c.set_state("draft", {"text": "Hi"}), [CHANGED]),
+    "delete_state": (lambda c: c.delete_state("none"), []),
+    "a state of an append": (lambda c: c.user("Hi", states={"draft": 1}), [("appended", 0, 3, 3)]),
+    "label_item": (lambda c: c.label_item(0, {"a": "b"}), [CHANGED]),
+    "set_feedback": (lambda c: c.set_feedback(0, rating=1), [CHANGED]),
 }
 
 

@@ -19,6 +19,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import CLIENT_CALLS
 from threadkeep.store import positions
 from threadkeep.store.calls import PAIRED, paired_by_client, pending_call, read_decisions
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, encode_item, short_hash
@@ -62,6 +63,7 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
             raise _decided_already(found, earlier)
         approval = Approval("approved", None, by, now)
         _insert_decision(connection, ref, found, approval)
+        record_change(connection, ref)
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="approval", position=found.position)
         return pending_call(ref, found, approval)
 
