@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests.databases import Database
 from tests.store.test_lost_connections import kill_all
+from tests.store.watching import engine_of
 from threadkeep import AsyncStore, CursorExpired, InvalidOption, Store
 from threadkeep.db.tables import changes
 from threadkeep.store.changes.notify import Listener, Notifier
@@ -275,7 +276,7 @@ def test_a_write_does_not_notice_that_nobody_can_be_notified(
 def test_many_commits_are_told_at_once(database: Database) -> None:
     woken: list[float] = []
     with Store(database.url, tenants=True) as store:
-        engine = store._transactions.engine
+        engine = engine_of(store)
         listener = Listener(engine, lambda: woken.append(time.monotonic()))
         until(lambda: woken)
         notifier = Notifier(engine)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.change_keys import SERIALS
-from threadkeep.db.driver import insert_rows
+from threadkeep.db.driver import TableRows, insert_rows
 from threadkeep.db.tables import changes
 from threadkeep.domain.changes import APPENDED, CHANGED, ChangeKind
 from threadkeep.domain.ids import public_id_bytes
@@ -47,11 +47,16 @@ def append_row(ref: ConversationRef, branch: int, first: int, last: int, now: da
     )  # fmt: skip
 
 
-def record_change(connection: Connection, ref: ConversationRef, branch: int | None = None) -> None:
-    """Tell that something other than an append changed a conversation, whose lock the transaction has."""
+def record_change(
+    connection: Connection, ref: ConversationRef, branch: int | None = None, beside: TableRows = ()
+) -> None:
+    """Tell that something other than an append changed a conversation, whose lock the transaction has.
+
+    `beside`: rows of other tables to write with it.
+    """
     public_id, now = public_id_bytes(ref.public_id), datetime.now(UTC)
     row = change_row(ref.scope.tenant, ref.key, public_id, CHANGED, now, branch=branch)
-    insert_changes(connection, [row])
+    insert_rows(connection, [*beside, (changes, [row])])
 
 
 def insert_changes(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
