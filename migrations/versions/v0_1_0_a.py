@@ -193,8 +193,8 @@ def conversations() -> dict[str, Any]:
         ),
         "branches": (
             columns(
-                (BIG, "tenant_id conversation_id"), (NUMBER, "number parent"), (BIG, "fork_position head_position"),
-                (TEXT, "lineage"), (MOMENT, "created_at"),
+                (BIG, "tenant_id conversation_id"), (NUMBER, "number parent"),
+                (BIG, "fork_position from_position head_position"), (TEXT, "lineage"), (MOMENT, "created_at"),
             ),
             "tenant_id conversation_id number", to_conversation(),
         ),

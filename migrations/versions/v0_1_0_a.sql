@@ -49,7 +49,7 @@ FROM threadkeep_items i
 JOIN threadkeep_conversations c ON c.tenant_id = i.tenant_id AND c.id = i.conversation_id AND c.status <> 'deleted'
 JOIN threadkeep_tenants t ON t.id = i.tenant_id
 {parts}
-WHERE i.type = 'message' AND {text} IS NOT NULL;
+WHERE i.type = 'message' AND i.branch >= 0 AND {text} IS NOT NULL;
 
 -- A row for each call of a function, with the position of its output. An output answers the nearest earlier call of
 -- its id: one that comes behind another call of that id on the same branch belongs to that one
@@ -69,7 +69,7 @@ FROM (
             ORDER BY position ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         ) AS next_call
     FROM threadkeep_items
-    WHERE call_hash IS NOT NULL
+    WHERE call_hash IS NOT NULL AND branch >= 0
         AND type IN ('function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output')
 ) i
 JOIN threadkeep_conversations c ON c.tenant_id = i.tenant_id AND c.id = i.conversation_id AND c.status <> 'deleted'

@@ -220,13 +220,12 @@ class HeadConflict(Conflict):
 
 
 class IdempotencyConflict(Conflict):
-    """An idempotency `key` was used again with different content; nothing was written."""
+    """An idempotency `key` was used again with different content, or for what was redacted; nothing was written."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, *, is_redacted: bool = False) -> None:
         self.key = key
-        super().__init__(
-            f"The idempotency key {key!r} was used before with other content.", hint="Use a new key for new content."
-        )
+        what = "for content that was redacted since" if is_redacted else "with other content"
+        super().__init__(f"The idempotency key {key!r} was used before {what}.", hint="Use a new key for new content.")
 
 
 class ResponseInProgress(Conflict):

@@ -111,8 +111,9 @@ def nasty(cli: Cli) -> str:
 
 
 COMMANDS = (
-    "ls", "show ID", "branches ID", "render ID -f open_responses", "render ID -f messages", "search question",
-    "search question --role user", "usage --by model,provider,user_id", "usage --by conversation_id,status --csv",
+    "ls", "show ID", "branches ID", "tree ID", "render ID -f open_responses", "render ID -f messages",
+    "search question", "search question --role user", "usage --by model,provider,user_id",
+    "usage --by conversation_id,status --csv",
     "usage --by user_id --csv", "tools", "stats",
 )  # fmt: skip
 

@@ -148,8 +148,45 @@ def test_ls_finds_the_id_of_the_application(cli: Cli, stored: str, args: list[st
     assert "no such conversations" in cli("ls", "--external-id", "order 8", *args).err
 
 
+def test_branches_are_drawn_as_a_tree(cli: Cli, stored: str) -> None:
+    """Each below the branch with the item that it begins behind, whichever branch it was forked from."""
+    with cli.store() as store:
+        conversation = store.get_conversation(stored)
+        conversation.assistant("Paris.")
+        conversation.user("And of\nSpain?")
+        fork = conversation.fork(at=1)
+        fork.add_item({"type": "reasoning", "summary": []})
+        fork.user("And of Italy?")
+        fork.fork(at=1).user("And of Malta? " + "So small. " * 9)
+        fork.fork(at=3).assistant("Rome.")
+        fork.edit(0, "Who are you?").fork()
+    assert cli("tree", stored).out.splitlines() == [
+        "0: #0 to #2  What is the capital of France?",
+        "|-- 1 after #1: #3 to #4  And of Italy?",
+        "|   `-- 3 after #3: #6 to #6  Rome.",
+        "|-- 2 after #1: #5 to #5  And of Malta? So small. So small. So small. So small. So sma…",
+        "`-- 4 *: #7 to #7  Who are you?",
+        "    `-- 5 after #7: no items",
+    ]
+    found = cli("tree", stored, "--json").json
+    assert found["id"] == stored
+    assert [(one["number"], one["parent"], one["from_position"]) for one in found["branches"]] == [
+        (0, None, 0), (1, 0, 3), (3, 1, 6), (2, 1, 5), (4, 1, 7), (5, 4, None),
+    ]  # fmt: skip
+    assert found["branches"][1]["text"] == "And of Italy?"
+    cli("tree", "conv_1", code=3)
+
+
+def test_a_long_line_of_edits_is_a_flat_tree(cli: Cli, stored: str) -> None:
+    with cli.store() as store:
+        conversation = store.get_conversation(stored)
+        for number in range(30):
+            conversation = conversation.edit(conversation.head, f"no. {number}")
+    assert len([line for line in cli("tree", stored).out.splitlines() if line[:3] in {"|--", "`--"}]) == 30
+
+
 @pytest.mark.parametrize(
-    "command", [["show"], ["branches"], ["render", "-f", "gemini"], ["append", "-", "-f", "gemini"]]
+    "command", [["show"], ["branches"], ["tree"], ["render", "-f", "gemini"], ["append", "-", "-f", "gemini"]]
 )
 def test_a_conversation_of_another_user_is_not_found(cli: Cli, stored: str, command: list[str]) -> None:
     name, *rest = command

@@ -182,17 +182,17 @@ def test_names_are_text(name: Any) -> None:
         Session().register_tool(name)
 
 
-def test_a_decorator_without_a_name_says_what_it_needs() -> None:
+def test_a_tool_that_needs_a_name_says_so() -> None:
     def weather(city: str) -> str:
         return city
 
-    with pytest.raises(InvalidOption, match='register\\("weather"'):
-        ToolRegistry().register(weather)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match='register_tool\\("weather"'):
+        Session().register_tool(weather)  # type: ignore[arg-type]
 
 
 def test_a_handler_must_be_callable() -> None:
     with pytest.raises(InvalidOption, match="function"):
-        ToolRegistry().register("a", handler=5)  # type: ignore[arg-type]
+        ToolRegistry().register("a", handler=5)  # type: ignore[call-overload]
 
 
 def test_the_default_registry_can_be_reset() -> None:

@@ -42,6 +42,10 @@ def streamed(conversation: Any, n: int, key: str) -> Any:
     return recorder.response
 
 
+def place_of(item: Any) -> Any:
+    return None if item is None else (item.id, item.position, item.branch, type(item.item))
+
+
 # AppendOptions each writing method is called on a conversation: with the content 1 or 2, under a key.
 WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "user": lambda c, n, key: c.user(f"text {n}", idempotency_key=key),
@@ -62,6 +66,10 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "record_attempt": lambda c, n, key: c.record_attempt("open_responses", error=f"lost {n}", idempotency_key=key),
     "compact": lambda c, n, key: c.compact(summary=f"text {n}", idempotency_key=key),
     "undo_compaction": lambda c, _, key: c.undo_compaction(idempotency_key=key),
+    "pop": lambda c, _, key: place_of(c.pop(idempotency_key=key)),  # a replay has no content
+    "remove_item": lambda c, n, key: c.remove_item(n - 1, idempotency_key=key),
+    "clear": lambda c, n, key: c.clear(purge=n == 1, idempotency_key=key),
+    "redact_item": lambda c, n, key: c.redact_item(n - 1, idempotency_key=key),
     "fork": lambda c, n, key: c.fork(at=n - 2, idempotency_key=key),
     "update": lambda c, n, key: c.update(temperature=n, title="T", labels={"n": str(n)}, idempotency_key=key),
     "json_output": lambda c, n, key: c.json_output({"type": "object", "title": f"{n}"}, idempotency_key=key),
@@ -79,7 +87,7 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "delete_state": lambda c, n, key: c.delete_state(f"old{n}", idempotency_key=key),
     "set_active_branch": lambda c, n, key: c.set_active_branch(n - 1, idempotency_key=key),
 }
-WITHOUT_CONTENT = {"undo_compaction", "clear_tools", "archive", "unarchive"}
+WITHOUT_CONTENT = {"pop", "undo_compaction", "clear_tools", "archive", "unarchive"}
 CREATIONS: dict[str, Callable[[Any, int, str], Any]] = {
     "create_conversation": lambda store, n, key: store.create_conversation(
         model="m", input="Hi", title=f"T{n}", idempotency_key=key

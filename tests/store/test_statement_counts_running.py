@@ -10,7 +10,7 @@ import pytest
 from tests.databases import Database
 from tests.factories import an_answer
 from tests.store.test_statements import extra, filled, size
-from tests.store.watching import statements_of
+from tests.store.watching import Tables, statements_of
 
 __all__ = ["filled", "size"]  # fixtures
 FORMAT = "open_responses"
@@ -20,7 +20,7 @@ FORMAT = "open_responses"
 def asked(stores: Any, face: str, size: int, filled: Any) -> Any:
     """A conversation whose model has called two functions."""
     tenant, public_id = filled[size]
-    conversation = stores.get(face).for_tenant(tenant).get_conversation(public_id)
+    conversation = stores.get(face).for_tenant(tenant).get_conversation(public_id, branch=0)
     conversation.add_response(an_answer(calls=("a", "b")), FORMAT)
     return conversation
 
@@ -62,3 +62,27 @@ def test_decisions_take_as_many_statements_as_an_append_and_what_they_look_at(as
     """The lock, the conversation, the calls with that id, earlier decisions, and what is written."""
     assert count(asked, lambda: asked.approve("a")) == 5 + extra(database)
     assert count(asked, lambda: asked.deny("b")) == 6 + extra(database)
+
+
+def test_siblings_take_a_handful_of_statements(asked: Any, database: Database) -> None:
+    """However many there are, and however many other branches."""
+    last = asked.head
+    assert count(asked, lambda: asked.siblings(last)) == 4
+    forks = [asked.fork(before=last) for _ in range(3)]
+    for fork in forks:
+        fork.user("Hi")
+    assert count(asked, lambda: asked.siblings(last)) == 4
+    assert asked.siblings(last).count == 1
+    with database.engine().connect() as connection:
+        assert Tables(connection, asked._handle.ref.scope.tenant).counts()["branches"] >= 3
+    first = asked.siblings(asked.head).variants[0].position
+    assert count(forks[0], lambda: forks[0].siblings(forks[0].head)) == 7
+    assert asked.siblings(first).index == 0
+
+
+def test_another_variant_takes_as_many_statements_at_any_size(asked: Any, database: Database) -> None:
+    question = asked.user("Why?").position
+    asked.assistant("Because.")
+    edited = count(asked, lambda: asked.edit(question, "How?"))
+    again = count(asked, asked.regenerate)
+    assert (edited, again) == (10 + 2 * extra(database), 10 + 2 * extra(database))

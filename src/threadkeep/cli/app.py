@@ -21,6 +21,7 @@ from threadkeep.cli.commands import (
     import_sessions,
     render,
     search,
+    tree,
     usage,
 )
 from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
@@ -109,7 +110,8 @@ def _print_error(message: str) -> None:
 
 # In the order of the help
 COMMANDS: Final = {
-    "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "render": render.render,
+    "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "tree": tree.tree,
+    "render": render.render,
     "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
     "reindex": search.reindex, "changes": changes.changes, "usage": usage.usage, "tools": usage.tools,
     "stats": administration.stats, "retain": administration.retain, "erase-user": administration.erase_user,

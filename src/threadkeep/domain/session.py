@@ -15,7 +15,8 @@ from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
-from threadkeep.domain.tools import Tool, ToolList, tools_from
+from threadkeep.domain.tool_lists import ToolList
+from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:

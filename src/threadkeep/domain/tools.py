@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field, PrivateAttr
 
 from threadkeep.domain.formats import get_format
+from threadkeep.domain.function_tools import FunctionSignature, Handler, takes_names
 from threadkeep.domain.jsontext import JsonObject, canonical
 from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments, shown
-from threadkeep.errors import CannotParse, InvalidOption, ToolNotFound
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, InvalidToolArguments, ToolNotFound
 
-Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 
 
@@ -170,21 +170,42 @@ class Registration(FunctionTool):
         return handler
 
 
+class NamedCall(Protocol):
+    """A call of a function, by the function's name."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - of every call
+    @property
+    def arguments(self) -> Any: ...  # noqa: D102
+
+
+class _Unset:
+    """Stands for a name that is not given."""
+
+
+_UNSET: Final = _Unset()
+
+
 class ToolRegistry:
     """Function tools by name, with the handlers that run them.
 
     >>> registry = ToolRegistry()
-    >>> @registry.register("add", parameters={"type": "object", "properties": {"a": {}, "b": {}}})
-    ... def add(a, b):
+    >>> @registry.register
+    ... def add(a: int, b: int = 1) -> int:
+    ...     '''Add two numbers.'''
     ...     return a + b
-    >>> registry.invoke("add", {"a": 2, "b": 3})
-    5
+    >>> registry.invoke("add", '{"a": 2}')
+    3
     """
 
     def __init__(self) -> None:
         self._definitions: dict[str, Registration] = {}
         self._handlers: dict[str, Handler] = {}
+        self._signatures: dict[str, FunctionSignature] = {}
 
+    @overload
+    def register(self, name: H, description: str | None = None, *, strict: bool | None = None, **extra: Any) -> H: ...
+    @overload
     def register(
         self,
         name: str,
@@ -193,23 +214,56 @@ class ToolRegistry:
         strict: bool | None = None,
         handler: Handler | None = None,
         **extra: Any,
-    ) -> Registration:
-        """Register a function, replacing one of the same name; return its definition, which is also a decorator.
+    ) -> Registration: ...
+    @overload
+    def register(
+        self, *, description: str | None = None, strict: bool | None = None, **extra: Any
+    ) -> Callable[[H], H]: ...
+    def register(
+        self,
+        name: str | Handler | _Unset = _UNSET,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        strict: bool | None = None,
+        handler: Handler | None = None,
+        **extra: Any,
+    ) -> Any:
+        """Register a function, replacing one of the same name.
 
-        A handler is called with keyword arguments if its parameters are named like the properties of the schema (or it
+        Given a function (``register(function)``, ``@register``, ``@register(strict=True)``), its name, description and
+        schema come from its signature and docstring, `invoke` validates its arguments, and the function is returned.
+        With ``strict=True``, the schema is one that strict modes take: all properties are required, no others allowed.
+
+        Given a name, the other arguments define the tool, and its definition is returned, which is also a decorator. A
+        handler is called with keyword arguments if its parameters are named like the properties of the schema (or it
         takes none, several, or ``**arguments``); otherwise it is called with all arguments as one object.
 
         Raises:
-            InvalidOption: the name is empty or not text, or the schema is not a JSON object.
+            InvalidOption: the name is empty or not text, the schema is not a JSON object, or the function has none.
         """
-        _refuse_function(name, "@registry.register")
+        if name is _UNSET:
+            return lambda function: self.register(function, description, strict=strict, **extra)
+        if callable(name):
+            return self._register_function(name, {"description": description, "strict": strict, **extra})
         definition = {"name": name, "description": description, "parameters": parameters, "strict": strict}
-        tool = Registration.read({**extra, **definition})
+        return self._define({**extra, **definition}, handler)
+
+    def _register_function(self, function: H, options: JsonObject) -> H:
+        signature = FunctionSignature(function, strict=options["strict"])
+        description = options["description"] or signature.description
+        definition = {"name": signature.name, "description": description, "parameters": signature.parameters}
+        self._define({**options, **definition}, function)
+        self._signatures[signature.name] = signature
+        return function
+
+    def _define(self, definition: JsonObject, handler: Handler | None) -> Registration:
+        tool = Registration.read(definition)
         tool._registry = self  # noqa: SLF001 - the two belong together
-        self._definitions[name] = tool
-        self._handlers.pop(name, None)
+        self._definitions[tool.name] = tool
+        self._handlers.pop(tool.name, None)
+        self._signatures.pop(tool.name, None)
         if handler is not None:
-            self.attach(name, handler)
+            self.attach(tool.name, handler)
         return tool
 
     def attach(self, name: str, handler: Handler) -> None:
@@ -224,6 +278,7 @@ class ToolRegistry:
         if not callable(handler):
             raise mismatch(InvalidOption, "a function", handler, "handler")
         self._handlers[name] = handler
+        self._signatures.pop(name, None)
 
     def handler_for(self, name: str) -> Handler | None:
         """Return the handler with that name, or None."""
@@ -250,40 +305,45 @@ class ToolRegistry:
                 raise ToolNotFound(f"There is no tool {shown(name)} in the registry. Registered tools: {known}.")
         return [self._definitions[name] for name in names] if names else self.definitions
 
-    def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
+    def invoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Call the handler of a tool with these arguments (a dict, or the JSON text of a call); return its result.
 
-        Errors raised by the handler are passed on.
+        Instead of a name and arguments, give a call: a `FunctionCall` or `PendingCall`. The result of an ``async``
+        handler is to be awaited; see `ainvoke`. Errors raised by the handler are passed on.
 
         Raises:
             ToolNotFound: there is no handler with that name.
-            InvalidItem: the arguments are text that is not JSON.
+            InvalidToolArguments: the arguments are not JSON, or do not match the signature of a registered function.
+                The text of the error is meant to be sent back to the model.
         """
-        handler = self._handlers.get(name)
+        tool: Any = name
+        if not isinstance(name, str):
+            tool, arguments = getattr(name, "name", name), getattr(name, "arguments", None)
+        handler = self._handlers.get(tool) if isinstance(tool, str) else None
         if handler is None:
             known = ", ".join(self._handlers) or "none"
-            raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")
+            raise ToolNotFound(f"There is no handler for the tool {shown(tool)}. Tools with handlers: {known}.")
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
-            values = parsed_arguments(arguments, f"for the tool {name!r}")
-        takes_names = isinstance(values, Mapping) and _takes_names(handler, self._definitions[name].parameters or {})
-        return handler(**values) if takes_names else handler(values)
+            try:
+                values = parsed_arguments(arguments, f"for the tool {tool!r}")
+            except InvalidItem as error:
+                raise InvalidToolArguments(tool, [("", error.message)]) from error
+        if tool in self._signatures:
+            return handler(**self._signatures[tool].bind(values))
+        by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})
+        return handler(**values) if by_name else handler(values)
+
+    async def ainvoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
+        """Like `invoke`, but await the result of an ``async`` handler. Other handlers are called in the event loop."""
+        result = self.invoke(name, arguments)
+        return await result if inspect.isawaitable(result) else result
 
 
 def _refuse_function(name: object, call: str) -> None:
     if callable(name):
         hint = f'Write {call}("{getattr(name, "__name__", "name")}", …).'
         raise InvalidOption("must be the name of the tool, not the function.", argument="name", hint=hint)
-
-
-def _takes_names(handler: Handler, schema: Mapping[str, Any]) -> bool:
-    try:
-        parameters = list(inspect.signature(handler).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C
-        return False
-    if len(parameters) == 1 and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
-        return parameters[0].name in schema.get("properties", {})
-    return not any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters)
 
 
 _default = [ToolRegistry()]
@@ -302,6 +362,9 @@ def source_registry(registry: object) -> ToolRegistry:
     return source
 
 
+@overload
+def register_tool(name: H, description: str | None = None, *, strict: bool | None = None, **extra: Any) -> H: ...
+@overload
 def register_tool(
     name: str,
     description: str | None = None,
@@ -309,78 +372,15 @@ def register_tool(
     strict: bool | None = None,
     handler: Handler | None = None,
     **extra: Any,
-) -> Registration:
+) -> Registration: ...
+@overload
+def register_tool(*, description: str | None = None, strict: bool | None = None, **extra: Any) -> Callable[[H], H]: ...
+def register_tool(name: Any = _UNSET, *args: Any, **options: Any) -> Any:
     """Register a function in the default registry; see `ToolRegistry.register`. Also a decorator."""
-    return default_registry().register(name, description, parameters, strict, handler, **extra)
+    return default_registry().register(name, *args, **options)
 
 
 def reset_default_registry() -> ToolRegistry:
     """Replace the default registry with an empty one, and return it."""
     _default[0] = ToolRegistry()
     return _default[0]
-
-
-class ToolList:
-    """Methods that add, list and remove tools."""
-
-    __slots__ = ("_tools",)
-
-    _tools: list[JsonObject]
-
-    @property
-    def tools(self) -> list[JsonObject]:
-        """The tool definitions as dicts, in order."""
-        return list(self._tools)
-
-    @property
-    def tool_definitions(self) -> list[Tool]:
-        """The tool definitions, in order."""
-        return [tool_from(tool) for tool in self._tools]
-
-    def register_tool(
-        self,
-        name: str,
-        description: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        strict: bool | None = None,
-        **extra: Any,
-    ) -> FunctionTool:
-        """Add a function, replacing one of the same name; return its definition.
-
-        Raises:
-            InvalidOption: the name is empty or not text, or the schema is not a JSON object.
-        """
-        tool = FunctionTool(name=name, description=description, parameters=parameters, strict=strict, **extra)
-        self._tools = with_tools(self._tools, [tool])
-        return tool
-
-    def register_tools(self, tools: ToolRegistry | Iterable[Tool | Mapping[str, Any]]) -> list[Tool]:
-        """Add the tools of a registry or list (functions and built-in tools); return their definitions.
-
-        Raises:
-            InvalidOption: it is neither a registry nor a list of tools.
-        """
-        result = tools_from(tools)
-        self._tools = with_tools(self._tools, result)
-        return result
-
-    def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[FunctionTool]:
-        """Add functions of a registry (by default, the default one) by name, or all of them; return their definitions.
-
-        Raises:
-            ToolNotFound: the registry has no function with one of these names; nothing was added.
-            InvalidOption: it is not a registry.
-        """
-        result = source_registry(registry).chosen(names)
-        self._tools = with_tools(self._tools, result)
-        return result
-
-    def remove_tool(self, name: str) -> Tool | None:
-        """Remove the tool with that name (or type, if it has no name); return its definition, or None."""
-        self._tools, removed = without_tool(self._tools, name)
-        return removed
-
-    def clear_tools(self) -> list[Tool]:
-        """Remove all tools; return their definitions."""
-        removed, self._tools = self.tool_definitions, []
-        return removed

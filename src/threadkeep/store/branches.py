@@ -13,12 +13,15 @@ from threadkeep.store import positions
 from threadkeep.store.conversations import open_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
-from threadkeep.store.lineage import ConversationState, get_row
-from threadkeep.store.validation import MAX_POSITION, cursor_position, page_size, whole_number
+from threadkeep.store.item_places import position_of_id
+from threadkeep.store.lineage import ConversationState, get_lineage, get_row
+from threadkeep.store.validation import cursor_position, item_argument, page_size, whole_number
 
 
-def fork(handle: Handle, at: int | None, before: int | None, key: str | None) -> tuple[ConversationState, bool]:
-    """Make a branch with the items up to and including a position, or before it; returns it, on that branch.
+def fork(
+    handle: Handle, at: int | str | None, before: int | str | None, key: str | None
+) -> tuple[ConversationState, bool]:
+    """Make a branch with the items up to and including an item, or before it; returns it, on that branch.
 
     The second value says whether an earlier call with the same key had made it.
     """
@@ -26,14 +29,16 @@ def fork(handle: Handle, at: int | None, before: int | None, key: str | None) ->
     if is_before and at is not None:
         raise InvalidOption("cannot be given together with at.", argument="before")
     name, given = ("before", before) if is_before else ("at", at)
-    position = None if given is None else whole_number(name, given, MAX_POSITION)
-    key_ = IdempotencyKey.of(key, "fork", [ref.branch, position, *([name] if is_before else [])])
+    item = None if given is None else item_argument(name, given)
+    key_ = IdempotencyKey.of(key, "fork", [ref.branch, item, *([name] if is_before else [])])
 
     def write(connection: Connection) -> tuple[ConversationState, bool]:
         def opened(number: int) -> ConversationState:
             return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
 
-        now = datetime.now(UTC)
+        now, position = datetime.now(UTC), item
+        if isinstance(position, str):
+            position = position_of_id(connection, ref, get_lineage(connection, ref, get_row(connection, ref)), position)
         number = positions.fork(connection, ref, position, now, is_before=is_before)
         idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
         keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)

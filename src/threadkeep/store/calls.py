@@ -52,8 +52,12 @@ def next_step(handle: Handle) -> NextStep:
         last = _last_said(connection, ref, lineage)
         if last is None or last.seen is not None or not _is_input(last):
             return "user"
-        ended: int | None = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).scalar()
-        return "user" if ended is not None and ended > last.position else "model"  # what came had no items
+        ended = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).one_or_none()
+        if ended is None or ended.from_position <= last.position:
+            return "model"
+        has_items = ended.from_position <= ended.to_position
+        is_removed = has_items and not lineage.includes(ref.branch, ended.to_position, ref.branch)
+        return "model" if is_removed else "user"  # what came had no items
 
     return handle.transactions.read(read)
 

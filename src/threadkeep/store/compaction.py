@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection
@@ -16,7 +17,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.views import UNDONE, standing
 from threadkeep.store.handle import Handle
-from threadkeep.store.item_rows import encode_item, read_entries
+from threadkeep.store.item_rows import encode_item, read_branch, read_entries
 from threadkeep.store.items import AppendResult, NewItems
 from threadkeep.store.lineage import get_lineage, get_row
 from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
@@ -45,8 +46,9 @@ def _append(
     def write(connection: Connection) -> tuple[AppendResult, NewItems]:
         def decode(outcome: JsonObject) -> tuple[AppendResult, NewItems]:
             result = AppendResult.of_outcome(outcome)
-            (entry,) = read_entries(connection, ref, [(result.branch, result.first - 1, result.first)])
-            return result, NewItems([item_from_object(entry.item())], [encode_item(entry.item())])
+            found = read_entries(connection, ref, [(result.branch, result.first - 1, result.first)])
+            value = found[0].item() if found else item or {"type": UNDONE}  # it was removed since
+            return result, NewItems([item_from_object(value)], [encode_item(value)])
 
         now = datetime.now(UTC)
         reservation = reserve_once(connection, ref, check, now, Counts(items=1), key, decode)
@@ -76,7 +78,8 @@ def _compaction_item(summary: object, item: object) -> JsonObject:
 
 def _read_before(connection: Connection, ref: BranchRef, reservation: Reservation) -> list[Entry]:
     lineage = get_lineage(connection, ref, get_row(connection, ref))
-    return read_entries(connection, ref, lineage.ranges(ref.branch, -1, reservation.first - 1), is_latest=True)
+    before = replace(lineage, head=reservation.first - 1)
+    return read_branch(connection, ref, before, -1, is_latest=True)
 
 
 def _last_covered(entries: Sequence[Entry], upto: int | None) -> int:

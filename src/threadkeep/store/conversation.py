@@ -15,7 +15,7 @@ from threadkeep.domain.options import UpdateOptions
 from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
-from threadkeep.domain.running import NextStep, PendingCall
+from threadkeep.domain.running import NextStep, PendingCall, Siblings
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
@@ -29,10 +29,13 @@ from threadkeep.store import (
     importing,
     item_lookup,
     ledger,
+    redacting,
+    removal,
     rendering,
     responses,
     updates,
     usage,
+    variants,
 )
 from threadkeep.store import items as _items
 from threadkeep.store import states as _states
@@ -305,6 +308,45 @@ class Conversation(ConversationAttributes):
         """
         return compaction.undo_compaction(self._handle, options)
 
+    def pop(self, **options: Unpack[AppendOptions]) -> StoredItem | None:
+        """Remove the newest item of this branch and return it; None if the branch is empty.
+
+        Of several callers at the same time, each gets another item. Options and errors as for `user`, except that
+        `on_conflict` cannot be "branch". A repeated call with the same key returns the item without its content.
+        """
+        return removal.pop(self._handle, options)
+
+    def remove_item(
+        self, position_or_id: int | str, *, purge: bool = False, idempotency_key: str | None = None
+    ) -> None:
+        """Remove an item from this branch; other branches keep it.
+
+        It is neither listed nor rendered any more. If no other branch has it, a search does not find it and, with
+        `purge`, its row is deleted.
+
+        Raises:
+            NotFound: this branch has no such item.
+            ResponseInProgress, IdempotencyConflict: nothing was removed.
+        """
+        removal.remove_item(self._handle, position_or_id, purge, idempotency_key)
+
+    def clear(self, *, purge: bool = True, idempotency_key: str | None = None) -> None:
+        """Remove all items from this branch, as `remove_item` does. Options and tools stay."""
+        removal.clear(self._handle, purge, idempotency_key)
+
+    def redact_item(self, position_or_id: int | str, *, idempotency_key: str | None = None) -> None:
+        """Remove the content of an item for good, on all branches; the item stays, with its type, ids and names.
+
+        Its text becomes ``[redacted]``, and the arguments of a call ``{}``. Its media, its search document and the raw
+        body of the response that it came in are deleted. What repeats the call that stored it, with its idempotency
+        key, gets IdempotencyConflict.
+
+        Raises:
+            NotFound: the conversation has no such item.
+            ResponseInProgress, IdempotencyConflict: nothing was changed.
+        """
+        redacting.redact_item(self._handle, position_or_id, idempotency_key)
+
     def render(self, format: FormatName, **view: Unpack[ViewOptions]) -> Rendered:
         """Render the next request for a provider, with its losses and repairs. Only reads what is new.
 
@@ -478,16 +520,62 @@ class Conversation(ConversationAttributes):
         """
         return usage.usage_of_conversation(self._handle, by)
 
-    def fork(self, at: int | None = None, *, before: int | None = None, idempotency_key: str | None = None) -> Self:
-        """Create a branch with the items up to and including a position (default: all; -1: none), and return it.
+    def fork(
+        self, at: int | str | None = None, *, before: int | str | None = None, idempotency_key: str | None = None
+    ) -> Self:
+        """Create a branch with the items up to and including one (default: all; -1: none), and return it.
 
-        With `before`, the branch contains the items before that position of this branch.
+        The item is given by its position or id. With `before`, the branch contains the items before that item.
 
         Raises:
-            NotFound: this branch has no such position.
+            NotFound: this branch has no such item.
             InvalidOption: both `at` and `before` are given.
         """
         conversation, is_replayed = branches.fork(self._handle, at, before, idempotency_key)
+        return self._on(conversation, replayed=is_replayed)
+
+    def siblings(self, position: int | str) -> Siblings:
+        """Return the variants at the place of an item, given by its position or id: all items that follow the same one.
+
+        An item that came in a response, or in a message with others, stands for the first of these.
+
+        Raises:
+            NotFound: this branch has no such item.
+        """
+        return variants.siblings(self._handle, position)
+
+    def edit(
+        self,
+        position: int | str,
+        content: Content,
+        *,
+        author_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Self:
+        """Create a branch with another user message in the place of one, given by its position or id; return it.
+
+        It becomes the active branch. Nothing on this branch changes.
+
+        Raises:
+            NotFound: this branch has no such item.
+            InvalidOption: the item is not a message of the user.
+            InvalidItem, IdempotencyConflict, TooLarge: nothing was written.
+        """
+        conversation, is_replayed = variants.edit(self._handle, position, content, author_id, idempotency_key)
+        return self._on(conversation, replayed=is_replayed)
+
+    def regenerate(self, position: int | str | None = None, *, idempotency_key: str | None = None) -> Self:
+        """Create a branch that ends before the newest answer, and return it, ready to be rendered.
+
+        An answer is everything that follows a message of the user; `position` selects another one, by any of its items
+        or by the message that it answers. The branch becomes the active one.
+
+        Raises:
+            NotFound: this branch has no such item.
+            InvalidOption: there is no answer.
+            IdempotencyConflict: nothing was written.
+        """
+        conversation, is_replayed = variants.regenerate(self._handle, position, idempotency_key)
         return self._on(conversation, replayed=is_replayed)
 
     def on_branch(self, number: int) -> Self:

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from threadkeep.db import poolers
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
@@ -51,6 +52,7 @@ def engine_for(url: str | URL | Engine) -> Engine:
         _check_driver(url, is_async=False)
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
+        poolers.watch(url, is_owned=False)
         return url
     _check_folder(parsed_url(url))
     engine = _created(create_engine, url, is_async=False)
@@ -63,16 +65,24 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """Return the engine of an AsyncStore on PostgreSQL or MySQL; errors as for `engine_for`."""
     if isinstance(url, AsyncEngine):
         _check_driver(url.sync_engine, is_async=True)
+        poolers.watch(url.sync_engine, is_owned=False)
         return url
     return _created(create_async_engine, url, is_async=True)
 
 
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     target, extra = _resolved(url, is_async=is_async)
+    target, threshold = poolers.threshold_of(target)
+    options = _options(target)
+    if threshold:
+        options["connect_args"] = threshold
     try:
-        return create(target, hide_parameters=True, **_options(target))
+        engine = create(target, hide_parameters=True, **options)
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    if not threshold:
+        poolers.watch(getattr(engine, "sync_engine", engine), is_owned=True)
+    return engine
 
 
 def host_connection(host: object) -> Connection | OrmSession:

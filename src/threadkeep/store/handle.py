@@ -124,7 +124,11 @@ class HandleCache:
             conversation, format_cache = self.conversation, self._format_cache
             if self._histories is None:
                 self._entries, self.next_position, self._format_cache = [], 0, {}
-            elif self._histories.limit and (self.next_position != before or not self._size):
+            elif (
+                self._histories.limit
+                and not conversation.is_outdated
+                and (self.next_position != before or not self._size)
+            ):
                 history = CachedHistory(conversation.row.revision, entries, self.next_position, format_cache)
                 self._size = self._histories.keep(self._key, history, self._size, page.entries)
         return Snapshot(
@@ -137,6 +141,15 @@ class HandleCache:
         with LOCK:
             self.conversation = conversation
             self._format_cache = {}
+
+    def shorten(self, head: int, revision: int) -> None:
+        """Take over where the branch ends after something was removed, by a change that made this revision.
+
+        What was read before has another revision, so that it is read again.
+        """
+        with LOCK:
+            if self.conversation.row.revision != revision:
+                self.head = head
 
     def append(
         self, records: Sequence[ItemRecord], first: int, revision: int, turn: int | None = None, seen: int | None = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, or_, select
 
+from threadkeep.db.driver import Row
 from threadkeep.db.queries.items import history_after
 from threadkeep.db.tables import responses
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -16,12 +17,12 @@ from threadkeep.formats.canonical.snapshots import ServerState
 from threadkeep.formats.shared.streams import BROKEN_OFF
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversations import open_conversation
-from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, read_entries
+from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, read_spans
 from threadkeep.store.lineage import ConversationState, Lineage
 from threadkeep.store.refs import BranchRef
 
 SERVER_STATE: Final = ("previous_response_id", "conversation")
-_BROKEN_OFF: Final = dumps(BROKEN_OFF).decode()
+BROKEN_OFF_TEXT: Final = dumps(BROKEN_OFF).decode()
 
 
 @dataclass(slots=True)
@@ -48,19 +49,13 @@ def read_history(
 
     `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
     """
-    statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
-    rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))
-    if not rows:
-        raise ref.not_found()
-    revision, next_position = rows[0][ENTRY_WIDTH:]
-    if revision != conversation.row.revision:
-        conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
-        if since:  # a change may concern what was read before
-            return read_history(connection, ref, configs, conversation, 0, is_latest=is_latest)
-    entries = decode_entries(connection, ref, () if rows[0][0] is None else rows, is_latest=is_latest)
-    if not since and (parts := conversation.lineage.parts):  # what it shares with those that it was forked from
-        inherited = conversation.lineage.ranges(ref.branch, -1, parts[-1][1])
-        entries = [*read_entries(connection, ref, inherited, is_latest=is_latest), *entries]
+    rows = _read_rows(connection, ref, configs, conversation, since, is_latest=is_latest)
+    conversation, since = rows.conversation, rows.since
+    entries: Sequence[Entry] = decode_entries(connection, ref, rows.own, is_latest=is_latest)
+    if not since and conversation.lineage.parts:
+        keeps = conversation.lineage.keeps()
+        entries = [*rows.inherited, *(entry for entry in entries if keeps(entry.position))]
+    next_position = rows.next_position
     state = None
     if any(map(conversation.settings.get, SERVER_STATE)):
         lineage = Lineage(conversation.lineage.parts, next_position - 1)
@@ -68,12 +63,59 @@ def read_history(
     return HistoryPage(conversation, entries, since, next_position, state)
 
 
+class _Rows(NamedTuple):
+    """A conversation with the rows of a branch, from a position on, and the items that it shares with others."""
+
+    conversation: ConversationState
+    since: int
+    next_position: int
+    inherited: Sequence[Entry]
+    own: Sequence[Row]
+
+
+def _read_rows(
+    connection: Connection,
+    ref: BranchRef,
+    configs: ConfigCache,
+    conversation: ConversationState,
+    since: int,
+    *,
+    is_latest: bool,
+) -> _Rows:
+    """Read the rows of a branch until they belong to one revision of the conversation."""
+    statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
+    since = 0 if conversation.is_outdated else since
+    while True:
+        # first, so that the revision shows that nothing was removed of it meanwhile
+        inherited = [] if since else _read_inherited(connection, ref, conversation.lineage, is_latest=is_latest)
+        rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))
+        if not rows:
+            raise ref.not_found()
+        revision, next_position = rows[0][ENTRY_WIDTH:]
+        found = () if rows[0][0] is None else rows
+        if revision == conversation.row.revision and not conversation.is_outdated:
+            return _Rows(conversation, since, next_position, inherited, found)
+        conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+        is_current = ref.branch == 0 and conversation.row.revision == revision
+        if not since and (is_latest or is_current):
+            return _Rows(conversation, since, next_position, inherited, found)
+        since = 0  # a change may concern what was read before
+
+
+def _read_inherited(connection: Connection, ref: BranchRef, lineage: Lineage, *, is_latest: bool) -> list[Entry]:
+    """Read what a branch shares with those that it was forked from; what was removed from it is not in it."""
+    if not lineage.parts:
+        return []
+    shared = [span for span in lineage.spans(ref.branch, -1, lineage.parts[-1].last) if span.branch != ref.branch]
+    return read_spans(connection, ref, lineage, shared, is_latest=is_latest)
+
+
 def is_held(table: Any) -> list[ColumnElement[bool]]:
     """Return conditions for responses stored by a provider: not in progress, and not interrupted."""
     return [
         table.open_branch.is_(None),
         or_(table.status.is_(None), table.status != "cancelled"),
-        or_(table.incomplete_details.is_(None), table.incomplete_details != _BROKEN_OFF),
+        or_(table.incomplete_details.is_(None), table.incomplete_details != BROKEN_OFF_TEXT),
     ]
 
 
@@ -81,13 +123,14 @@ def read_server_state(connection: Connection, ref: BranchRef, lineage: Lineage, 
     """Return what the provider stores of a conversation in server state: its latest response on this branch."""
     table = responses.c
     statement = (
-        select(table.branch, table.from_position, table.to_position, table.provider_response_id)
+        select(table.number, table.branch, table.from_position, table.to_position, table.provider_response_id)
         .where(*ref.rows_of(table), table.format == "open_responses", *is_held(table))
         .order_by(table.number.desc())
     )
     previous, boundary = None, None
     for row in connection.execute(statement):
-        if not lineage.includes(ref.branch, max(row.from_position, row.to_position), row.branch):
+        end = max(row.from_position, row.to_position)
+        if not lineage.includes(ref.branch, end, row.branch) or lineage.knew_more(row.number, end):
             continue
         boundary = row.to_position if boundary is None else boundary
         previous = row.provider_response_id

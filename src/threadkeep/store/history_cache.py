@@ -99,3 +99,9 @@ class HistoryCache(BoundedCache[BranchKey, CachedHistory]):
         history.size = size + size_of(new)
         self.add(key, history, history.size)
         return history.size
+
+    def forget(self, tenant: int, conversation: int) -> None:
+        """Keep nothing of a conversation any more."""
+        with LOCK:
+            for key in [key for key in self._values if key[:2] == (tenant, conversation)]:
+                self._size -= self._values.pop(key)[1]

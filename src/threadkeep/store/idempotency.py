@@ -21,6 +21,7 @@ from threadkeep.store.transactions import LostRace, Replay
 from threadkeep.store.validation import identifier
 
 INSERT_APPEND: Final = insert_statement(appends)
+FORGOTTEN: Final = bytes(32)  # in place of the hash of content that was redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ def find_outcome(
     rows = append_of().fetch_all(connection, parameters)
     if not rows:
         return None
-    request_hash, text = rows[0]
-    if bytes(request_hash) != key.request_hash:
-        raise IdempotencyConflict(key.key)
+    request_hash, text = bytes(rows[0][0]), rows[0][1]
+    if request_hash != key.request_hash:
+        raise IdempotencyConflict(key.key, is_redacted=request_hash == FORGOTTEN)
     outcome: JsonObject = loads_stored(text, "appends", f"key {key.key!r}")
     return outcome
 

@@ -35,6 +35,11 @@ def position_of_id(
     return found
 
 
+def position_of(connection: Connection, ref: BranchRef, lineage: Lineage, item: int | str) -> int:
+    """The position of an item that is given by its position or id."""
+    return position_of_id(connection, ref, lineage, item) if isinstance(item, str) else item
+
+
 def find_position(
     connection: Connection, ref: BranchRef, lineage: Lineage, item_id: str, *, is_newest: bool = True
 ) -> int | None:

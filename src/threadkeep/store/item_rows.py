@@ -28,6 +28,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.store.changes.rows import append_row
+from threadkeep.store.lineage import Lineage, Span
 from threadkeep.store.positions import Reservation
 from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.validation import identifier
@@ -295,6 +296,25 @@ def read_entries(
         parameters = ref.parameters(branch=branch, after=after, upto=upto)
         entries += decode_entries(connection, ref, statement.fetch_all(connection, parameters), is_latest=is_latest)
     return entries
+
+
+def read_spans(
+    connection: Connection, ref: ConversationRef, lineage: Lineage, spans: Iterable[Span], *, is_latest: bool = False
+) -> list[Entry]:
+    """The items in spans of a branch, without those that were removed from it."""
+    entries = read_entries(connection, ref, [span[:3] for span in spans], is_latest=is_latest)
+    if not lineage.parts:
+        return entries
+    keeps = lineage.keeps()
+    return [entry for entry in entries if keeps(entry.position)]
+
+
+def read_branch(
+    connection: Connection, ref: BranchRef, lineage: Lineage, after: int, *, is_latest: bool = False
+) -> list[Entry]:
+    """The items of a branch after a position, up to where its lineage ends."""
+    spans = lineage.spans(ref.branch, after, lineage.head)
+    return read_spans(connection, ref, lineage, spans, is_latest=is_latest)
 
 
 def read_texts(connection: Connection, ref: ConversationRef, positions: Iterable[int]) -> dict[int, JsonObject]:

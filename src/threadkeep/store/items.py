@@ -193,9 +193,12 @@ def list_all_items(handle: Handle) -> list[StoredItem]:
     return handle.transactions.read(lambda connection: read_items(connection, handle.ref, ItemWindow(limit=None)))
 
 
-def read_item(connection: Connection, ref: ConversationRef, position: int) -> StoredItem | None:
-    """The item at a position, on whatever branch it is."""
-    rows = stored_item_of(connection.dialect.name).fetch_all(connection, ref.parameters(position=position))
+def read_item(
+    connection: Connection, ref: ConversationRef, position: int, *, is_latest: bool = False
+) -> StoredItem | None:
+    """The item at a position, on whatever branch it is; `is_latest` as in `read_history`."""
+    statement = stored_item_of(connection.dialect.name, latest=is_latest)
+    rows = statement.fetch_all(connection, ref.parameters(position=position))
     return next(iter(stored_items(connection, ref, rows)), None)
 
 
@@ -207,14 +210,16 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
     before = _position(connection, ref, lineage, window.before, is_newest=False)
     low = -1 if after is None else after
     high = lineage.head if before is None else min(lineage.head, before - 1)
-    ranges = lineage.ranges(ref.branch, low, high)
+    spans, keeps = lineage.spans(ref.branch, low, high), lineage.keeps()
     statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
     rows: list[Row] = []
-    for branch, after, upto in reversed(ranges) if window.is_descending else ranges:
+    for branch, after, upto, surplus in reversed(spans) if window.is_descending else spans:
         if len(rows) == window.limit:
             break
         limit = ALL if window.limit is None else window.limit - len(rows)
-        rows += statement.fetch_all(connection, ref.parameters(branch=branch, after=after, upto=upto, limit=limit))
+        parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=min(limit + surplus, ALL))
+        taken = statement.fetch_all(connection, parameters)
+        rows += [row for row in taken if keeps(row[0])][:limit] if surplus else taken
     found = stored_items(connection, ref, rows)
     return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found
 

@@ -2,36 +2,83 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries.conversations import CONVERSATION_READER, branch_of, conversation_by
 from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.jsontext import JsonObject, loads_stored
+from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.domain.rendering import ImportInfo
 from threadkeep.errors import NotFound
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
 
+REMOVED: Final = -1  # stands for the branch of a part whose positions were removed
+# Removed positions that a statement reads along, at most, so that scattered ones do not take a statement each
+READ_ALONG: Final = 1_000
+
+
+class Part(NamedTuple):
+    """A part of a lineage: the positions up to `last` are those of a branch, or were removed.
+
+    `known_to`: responses below this number may have been given when what was removed was still there.
+    """
+
+    branch: int
+    last: int
+    known_to: int = 0
+
+    @classmethod
+    def of(cls, value: Sequence[int]) -> Part:
+        """The part of its stored form."""
+        return cls(*value)
+
+    def stored(self) -> list[int]:
+        """Its stored form, JSON."""
+        return list(self if self.branch == REMOVED else self[:2])
+
+
+class Span(NamedTuple):
+    """Positions that are read together: those of one branch after one and up to another; `surplus` are removed."""
+
+    branch: int
+    after: int
+    upto: int
+    surplus: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What a branch is made of: (branch, last position) for each part before its own items, and where it ends."""
+    """What a branch is made of: the parts before its own items, and where it ends."""
 
-    parts: tuple[tuple[int, int], ...]
+    parts: tuple[Part, ...]
     head: int
 
     def ranges(self, branch: int, after: int, upto: int) -> list[tuple[int, int, int]]:
-        """The parts as (branch, after, up to), cut to the positions asked for."""
+        """The parts as (branch, after, up to), cut to the positions asked for; without what was removed."""
         ranges, start = [], -1
-        for number, end in (*self.parts, (branch, upto)):
+        for number, end, _ in (*self.parts, Part(branch, upto)):
             low, high = max(start, after), min(end, upto)
-            if low < high:
+            if low < high and number != REMOVED:
                 ranges.append((number, low, high))
             start = max(start, end)
         return ranges
+
+    def spans(self, branch: int, after: int, upto: int) -> list[Span]:
+        """The same in fewer pieces: what was removed in between is read along, and has to be left out with `keeps`."""
+        spans: list[Span] = []
+        for number, low, high in self.ranges(branch, after, upto):
+            last = spans[-1] if spans else Span(REMOVED, low, low)
+            surplus = last.surplus + low - last.upto
+            if last.branch == number and surplus <= READ_ALONG:
+                spans[-1] = Span(number, last.after, high, surplus)
+            else:
+                spans.append(Span(number, low, high))
+        return spans
 
     def includes(self, branch: int, position: int, item_branch: int) -> bool:
         """Whether the item at a position, stored on `item_branch`, belongs to this one."""
@@ -39,6 +86,51 @@ class Lineage:
             number == item_branch and after < position <= upto
             for number, after, upto in self.ranges(branch, -1, self.head)
         )
+
+    def keeps(self) -> Callable[[int], bool]:
+        """A function that says of positions in the spans whether they were not removed."""
+        ends = [part.last for part in self.parts]
+        removed = [part.branch == REMOVED for part in self.parts]
+        return lambda position: (index := bisect_left(ends, position)) == len(ends) or not removed[index]
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether something was removed."""
+        return any(part.branch == REMOVED for part in self.parts)
+
+    def knew_more(self, response: int, upto: int) -> bool:
+        """Whether a response may have been given when something was still there before or at a position."""
+        start = -1
+        for part in self.parts:
+            if part.branch == REMOVED and response < part.known_to and start < upto:
+                return True
+            start = part.last
+        return False
+
+    def upto(self, branch: int, position: int) -> tuple[Part, ...]:
+        """The parts of what a new branch shares, up to a position."""
+        parts: list[Part] = []
+        start = -1
+        for number, end, known_to in (*self.parts, Part(branch, position)):
+            if start < min(end, position):
+                parts.append(Part(number, min(end, position), known_to))
+            start = max(start, end)
+        return tuple(parts)
+
+    def without(self, branch: int, before: int, position: int, next_response: int) -> tuple[Part, ...]:
+        """The parts without the positions behind `before` and up to another."""
+        parts = list(self.upto(branch, before))
+        gap = Part(REMOVED, position, next_response)
+        for part in (gap, *(part for part in self.parts if part.last > position)):
+            if parts and part.branch == parts[-1].branch == REMOVED:
+                part = part._replace(known_to=max(part.known_to, parts.pop().known_to))  # noqa: PLW2901
+            parts.append(part)
+        return tuple(parts)
+
+
+def lineage_text(parts: Sequence[Part]) -> str:
+    """Parts as a row has them."""
+    return dumps([part.stored() for part in parts]).decode()
 
 
 @dataclass(slots=True)
@@ -52,6 +144,7 @@ class ConversationState:
     branch: int
     fork: Lineage | None = None  # of a branch that was forked off
     format_cache: dict[str, Any] = field(default_factory=dict)  # what formats remember of these options and tools
+    is_outdated: bool = False  # whether something may have been removed of what was read of its items
     hashes: ConfigHashes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +160,7 @@ class ConversationState:
     @property
     def lineage(self) -> Lineage:
         """What the branch is made of."""
-        return Lineage((), self.row.head_position) if self.fork is None else self.fork
+        return root_lineage(self.row) if self.fork is None else self.fork
 
     def ref(self) -> BranchRef:
         """Where it is."""
@@ -97,7 +190,7 @@ def get_row(connection: Connection, ref: ConversationRef, *, is_locked: bool = F
 def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow) -> Lineage:
     """The lineage of a branch of a conversation whose row was read; NotFound when it has no such branch."""
     if ref.branch == 0:
-        return Lineage((), row.head_position)
+        return root_lineage(row)
     branch = connection.execute(branch_of(), ref.parameters(number=ref.branch)).one_or_none()
     if branch is None:
         raise branch_not_found(ref)
@@ -107,7 +200,14 @@ def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow) -> Lineage
 def lineage_from(branch: Any) -> Lineage:
     """The lineage that the row of a branch holds."""
     parts = loads_stored(branch.lineage, "branches", f"number {branch.number}")
-    return Lineage(tuple((number, end) for number, end in parts), branch.head_position)
+    return Lineage(tuple(map(Part.of, parts)), branch.head_position)
+
+
+def root_lineage(row: LazyRow) -> Lineage:
+    """The lineage of branch 0, which the row of the conversation holds."""
+    text = row.lineage
+    parts = () if text is None else loads_stored(text, "conversations", f"id {row.id}")
+    return Lineage(tuple(map(Part.of, parts)), row.head_position)
 
 
 def branch_not_found(ref: BranchRef) -> NotFound:

@@ -12,15 +12,22 @@ from sqlalchemy import Connection, insert
 from threadkeep.db.dialects import returns_updates
 from threadkeep.db.queries.conversations import COUNTER_READER, branch_head, counters_of
 from threadkeep.db.queries.conversations import reservation as reservation_update
-from threadkeep.db.queries.items import last_position, position_of
+from threadkeep.db.queries.items import last_positions, position_of
 from threadkeep.db.queries.streams import open_response_of
 from threadkeep.db.tables import branches
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.changes.rows import record_change
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
-from threadkeep.store.lineage import Lineage, branch_not_found, get_lineage, get_row, position_not_found
+from threadkeep.store.lineage import (
+    Lineage,
+    branch_not_found,
+    get_lineage,
+    get_row,
+    lineage_text,
+    position_not_found,
+)
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.state_writes import NewState, new_states, write_states
 from threadkeep.store.transactions import StreamBlocksWrite
@@ -226,10 +233,13 @@ def _reserve_on_new_branch(
     reservation = _update(connection, ref, replace(counts, branches=1), now, is_elsewhere=True)
     if reservation is None:
         raise ref.not_found()
-    parts = [[branch, min(end, at)] for branch, _, end in lineage.ranges(ref.branch, -1, at)]
-    head, text = reservation.last if reservation.count else at, dumps(parts).decode()
+    text = lineage_text(lineage.upto(ref.branch, at))
+    head = reservation.last if reservation.count else at
     place = {"number": reservation.branch, "parent": ref.branch, "fork_position": at, "head_position": head}
-    connection.execute(insert(branches), ref.columns(**place, lineage=text, created_at=now))
+    row = ref.columns(**place, from_position=reservation.first, lineage=text, created_at=now)
+    connection.execute(insert(branches), row)
+    if counts == NOTHING:  # else it is told with what is appended
+        record_change(connection, ref, reservation.branch)
     return reservation
 
 
@@ -239,10 +249,16 @@ def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime, 
     position = lineage.head if at is None else at
     if is_before:
         _check_position(connection, ref, lineage, position)
-        position = _position_before(connection, ref, lineage, position)
-    number = _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
-    record_change(connection, ref, number)
-    return number
+        return branch_before(connection, ref, lineage, position, now, NOTHING).branch
+    return _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
+
+
+def branch_before(
+    connection: Connection, ref: BranchRef, lineage: Lineage, position: int, now: datetime, counts: Counts
+) -> Reservation:
+    """Make a branch that shares the items before one of the branch's positions, and reserve numbers on it."""
+    before = position_before(connection, ref, lineage, position)
+    return _reserve_on_new_branch(connection, ref, lineage, before, now, counts)
 
 
 def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> None:
@@ -257,13 +273,14 @@ def _check_position(connection: Connection, ref: BranchRef, lineage: Lineage, po
     raise position_not_found(ref, position, lineage.head)
 
 
-def _position_before(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> int:
+def position_before(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> int:
     """The position of the item before another one, -1 for none: positions are counted over all branches."""
     if position < 0:
         raise position_not_found(ref, position, lineage.head)
-    for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, position - 1)):
-        parameters = ref.parameters(branch=branch, after=after, upto=upto)
-        found: int | None = connection.execute(last_position(), parameters).scalar()
+    keeps, statement = lineage.keeps(), last_positions(connection.dialect.name)
+    for branch, after, upto, surplus in reversed(lineage.spans(ref.branch, -1, position - 1)):
+        parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=surplus + 1)
+        found: int | None = next(filter(keeps, connection.execute(statement, parameters).scalars()), None)
         if found is not None:
             return found
     return -1

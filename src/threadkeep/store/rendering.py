@@ -89,7 +89,7 @@ def _read_request(
         .where(*ref.rows_of(table), table.input_to == position, table.view.is_not(None))
         .order_by(table.number.desc())
     )
-    branches = {ref.branch, *(number for number, _ in conversation.lineage.parts)}
+    branches = {ref.branch, *(part.branch for part in conversation.lineage.parts)}
     row = next((row for row in connection.execute(statement) if row.branch in branches), None)
     if row is not None:
         then.settings = configs.settings(connection, ref.scope.tenant, row.config_hash)
@@ -150,8 +150,9 @@ def _renumber(item: JsonObject, positions: Sequence[int]) -> JsonObject:
     """Return an item for a copy, where positions begin at 0: compactions refer to other positions."""
     if item["type"] == "compaction" and isinstance(item.get("upto"), int):
         return {**item, "upto": bisect_right(positions, item["upto"]) - 1}
-    if item["type"] == UNDONE and item.get("compaction") in positions:
-        return {**item, "compaction": positions.index(item["compaction"])}
+    if item["type"] == UNDONE:
+        undone = item.get("compaction")
+        return {**item, "compaction": positions.index(undone) if undone in positions else -1}
     return item
 
 

@@ -27,11 +27,10 @@ def statistics(transactions: Transactions, scope: Scope, largest: int) -> Statis
 
 def _measure(connection: Connection, scope: Scope, largest: int) -> Statistics:
     table = conversations.c
-    counts = connection.execute(
-        select(table.status, func.count(), func.sum(table.next_position)).where(*_visible(scope)).group_by(table.status)
-    ).all()
+    counts = connection.execute(select(table.status, func.count()).where(*_visible(scope)).group_by(table.status)).all()
     by_status = {row[0]: row[1] for row in counts}
     sizes = _item_sizes(connection, scope)
+    items_stored, item_bytes = connection.execute(select(func.sum(sizes.c.count), func.sum(sizes.c.bytes))).one()
     ledger = select(func.count()).select_from(usage_records).where(usage_records.c.tenant_id == scope.tenant)
     if scope.user is not None:
         ledger = ledger.where(usage_records.c.user_id == scope.user)
@@ -43,8 +42,8 @@ def _measure(connection: Connection, scope: Scope, largest: int) -> Statistics:
         active=by_status.get(ACTIVE, 0),
         archived=by_status.get(ARCHIVED, 0),
         branches=_integer(connection, _owned(scope, branches, func.count())),
-        items=sum(int(row[2]) for row in counts),
-        item_bytes=_integer(connection, select(func.sum(sizes.c.bytes))),
+        items=int(items_stored or 0),
+        item_bytes=int(item_bytes or 0),
         responses=_integer(connection, _owned(scope, responses, func.count())),
         body_bytes=_integer(connection, _owned(scope, response_bodies, func.sum(func.length(response_bodies.c.body)))),
         media=media[0],

@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session as OrmSession
 
+from threadkeep.db import poolers
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
 from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
@@ -144,6 +145,7 @@ class Connections:
             if connection.in_transaction():
                 connection.rollback()
         except BaseException as error:
+            poolers.learn_from(connection, error)
             connection.close()
             hide_parameters(error)
             raise

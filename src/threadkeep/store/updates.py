@@ -145,10 +145,14 @@ def _write_change(
     if change.check is not None:
         change.check(connection)
     scope, tenant = ref.scope, ref.scope.tenant
-    row = update_row(connection, ref, {})
+    row = update_row(connection, ref, {}, is_change=False)
+    known = handle.cache.conversation
+    is_outdated = known.is_outdated or known.row.revision != row.revision - 1  # what the handle has read of the items
 
     def decode(outcome: JsonObject) -> tuple[ConversationState, Sequence[JsonObject]]:
-        return state_of(connection, scope, row, configs, ref.branch), outcome["removed_tools"]
+        state = state_of(connection, scope, row, configs, ref.branch)
+        state.is_outdated = True  # the revision of the row is taken back
+        return state, outcome["removed_tools"]
 
     idempotent(connection, ref, key, decode)
     values, removed = dict(change.values), list[JsonObject]()
@@ -173,13 +177,19 @@ def _write_change(
             connection.execute(insert(conversation_labels), rows)
     if values:
         row = update_row(connection, ref, values)
-        record_change(connection, ref)
     keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
-    return state_of(connection, scope, row, configs, ref.branch), removed
+    conversation = state_of(connection, scope, row, configs, ref.branch)
+    conversation.is_outdated = is_outdated
+    return conversation, removed
 
 
-def update_row(connection: Connection, ref: ConversationRef, values: Mapping[str, Any]) -> LazyRow:
-    """Change columns of a conversation's row; its revision grows. Returns the row as it is now."""
+def update_row(
+    connection: Connection, ref: ConversationRef, values: Mapping[str, Any], *, is_change: bool = True
+) -> LazyRow:
+    """Change columns of a conversation's row; its revision grows. Returns the row as it is now.
+
+    The change feed tells of it unless it is not a change yet, but only a lock.
+    """
     scope, has_returning = ref.scope, returns_updates(connection.dialect)
     statement = conversation_update(*sorted(values), scoped=scope.user is not None, returning=has_returning)
     parameters = scope.parameters(key=ref.key, **{f"new_{name}": value for name, value in values.items()})
@@ -196,4 +206,6 @@ def update_row(connection: Connection, ref: ConversationRef, values: Mapping[str
         raise
     if row is None:
         raise ref.not_found()
+    if is_change:
+        record_change(connection, ref)
     return row

@@ -104,6 +104,11 @@ def item_cursor(cursor: str | int | None, argument: str = "after") -> int | str 
     return cursor_position(cursor, argument)
 
 
+def item_argument(argument: str, item: object) -> int | str:
+    """An item, given by its position or id."""
+    return item if isinstance(item, str) else whole_number(argument, item, MAX_POSITION)
+
+
 def cursor_after(at: datetime, key: int) -> str:
     """The `next` of a page of conversations that ends with this one."""
     text = f"{at.astimezone(UTC).isoformat(timespec='microseconds')} {key}"

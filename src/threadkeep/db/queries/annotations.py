@@ -101,7 +101,7 @@ def annotated_items(dialect: str, *, labels: int, rating: bool, owner: bool, sco
     table = first.c
     of_it = (conversations.c.tenant_id == table.tenant_id) & (conversations.c.id == table.conversation_id)
     joined = first.join(items, _of_item(first)).join(conversations, of_it)
-    where = [*of_tenant(first), *visible(scoped=scoped)]
+    where = [*of_tenant(first), *visible(scoped=scoped), items.c.branch >= 0]
     if labels:
         where += [table.key == bindparam("key_0"), table.value == bindparam("value_0")]
         where += [_has_label(first, number) for number in range(1, labels)]
@@ -154,5 +154,5 @@ def _given_by(*, scoped: bool) -> list[ColumnElement[bool]]:
 
 
 def _at(table: Table) -> list[ColumnElement[bool]]:
-    keys, positions = (bindparam(name, expanding=True) for name in ("keys", "positions"))
-    return [*of_tenant(table), table.c.conversation_id.in_(keys), table.c.position.in_(positions)]
+    in_conversations = table.c.conversation_id.in_(bindparam("keys", expanding=True))
+    return [*of_tenant(table), in_conversations, table.c.position.in_(bindparam("positions", expanding=True))]

@@ -64,8 +64,8 @@ def locked_conversation(*, scoped: bool) -> Select[Any]:
     return select(conversations.c.id).where(*itself(scoped=scoped)).with_for_update()
 
 
-def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
-    """The newest answer in one format on these parts of a conversation, as (branch, after, up to), and its usage."""
+def newest_answers(ranges: Sequence[tuple[int, int, int]], count: int) -> Select[Any]:
+    """The newest answers in one format on these parts of a conversation, as (branch, after, up to), and their usage."""
     answer, used = responses.c, usage_records.c
     same_conversation = and_(used.tenant_id == answer.tenant_id, used.conversation_id == answer.conversation_id)
     joined = responses.join(usage_records, and_(same_conversation, used.response == answer.number))
@@ -74,5 +74,5 @@ def newest_answer(ranges: Sequence[tuple[int, int, int]]) -> Select[Any]:
         for branch, after, upto in ranges
     ]
     where = [*of_conversation(responses, format="format"), used.input_tokens.is_not(None), or_(false(), *here)]
-    found = select(answer.number, used.input_tokens, used.cached_tokens).select_from(joined).where(*where)
-    return found.order_by(answer.number.desc()).limit(1)
+    columns = (answer.number, used.input_tokens, used.cached_tokens, answer.to_position)
+    return select(*columns).select_from(joined).where(*where).order_by(answer.number.desc()).limit(count)

@@ -19,8 +19,8 @@ DELETED: Final = "deleted"
 # What a handle reads of its conversation.
 CONVERSATION_COLUMNS: Final = tuple(conversations.c[
     "id", "public_id", "external_id", "user_id", "title", "labels", "properties", "status", "config_hash",
-    "tool_set_hash", "active_branch", "next_position", "next_response", "next_branch", "head_position", "revision",
-    "created_at", "last_activity_at",
+    "tool_set_hash", "active_branch", "next_position", "next_response", "next_branch", "head_position", "lineage",
+    "revision", "created_at", "last_activity_at",
 ])  # fmt: skip
 
 # What an append needs to know of it after the reservation.

@@ -11,7 +11,7 @@ from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
-from threadkeep.db.tables import blobs, conversations, item_blobs, items
+from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
@@ -101,10 +101,10 @@ def stored_items_of(dialect: str, *, descending: bool) -> Statement:
 
 
 @cache
-def stored_item_of(dialect: str) -> Statement:
-    """One item by its position."""
-    chosen = select(*stored_columns(dialect))
-    return Statement(chosen.where(*of_conversation(items, position="position")), text_as_bytes=True)
+def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
+    """One item by its position; `latest`: see `_latest`."""
+    chosen = select(*stored_columns(dialect)).where(*of_conversation(items, position="position"))
+    return Statement(_latest(chosen, dialect) if latest else chosen, text_as_bytes=True)
 
 
 @cache
@@ -149,14 +149,15 @@ def entry_at(dialect: str) -> Statement:
 def places_of_id(*, descending: bool) -> Select[Any]:
     """Where a conversation has items with an id of their own, after one position and up to another."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"))
+    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"), items.c.branch >= 0)
     return chosen.order_by(order).limit(bindparam("limit"))
 
 
 @cache
 def place_at() -> Select[Any]:
     """The type and the branch of the item at a position."""
-    return select(items.c.type, items.c.branch).where(*of_conversation(items, position="position"))
+    where = [*of_conversation(items, position="position"), items.c.branch >= 0]
+    return select(items.c.type, items.c.branch).where(*where)
 
 
 @cache
@@ -166,7 +167,7 @@ def conversation_with_id(*, scoped: bool) -> Select[Any]:
         conversations,
         (conversations.c.tenant_id == items.c.tenant_id) & (conversations.c.id == items.c.conversation_id),
     )
-    where = [*of_tenant(items, item_hash="hash"), *visible(scoped=scoped)]
+    where = [*of_tenant(items, item_hash="hash"), items.c.branch >= 0, *visible(scoped=scoped)]
     return (
         select(items.c.conversation_id)
         .select_from(joined)
@@ -177,15 +178,59 @@ def conversation_with_id(*, scoped: bool) -> Select[Any]:
 
 
 @cache
+def facts_at() -> Select[Any]:
+    """Which item is at a position."""
+    table = items.c
+    columns = (table.branch, table.turn, table.type, table.role)
+    return select(*columns).where(*of_conversation(items, position="position"))
+
+
+@cache
+def last_question() -> Select[Any]:
+    """The last message of a user on a branch, in a range."""
+    table = items.c
+    where = [*_between(items, branch="branch"), table.type == "message", table.role == "user"]
+    return select(table.position).where(*where).order_by(table.position.desc()).limit(1)
+
+
+@cache
+def first_output(types: Collection[str], roles: Collection[str]) -> Select[Any]:
+    """The first item on a branch, in a range, that is not of these types and roles."""
+    table = items.c
+    where = [*_between(items, branch="branch"), table.type.not_in(types)]
+    where.append(or_(table.role.is_(None), table.role.not_in(roles)))
+    return select(table.position).where(*where).order_by(table.position).limit(1)
+
+
+@cache
+def first_position() -> Select[Any]:
+    """The first position of a branch itself between two positions (exclusive, inclusive)."""
+    where = _between(items, branch="branch")
+    return select(items.c.position).where(*where).order_by(items.c.position).limit(1)
+
+
+@cache
+def forks_at() -> Select[Any]:
+    """The branches that end what they share at a position, and have items of their own; with the first of these."""
+    own = items.c.branch == branches.c.number
+    first = select(items.c.position).where(*of_conversation(items), own, items.c.position >= branches.c.from_position)
+    first = first.order_by(items.c.position).limit(1)
+    where = [*of_conversation(branches, fork_position="position"), branches.c.head_position > branches.c.fork_position]
+    columns = (branches, first.correlate(branches).scalar_subquery().label("first"))
+    return select(*columns).where(*where).order_by(branches.c.number)
+
+
+@cache
 def position_of() -> Select[Any]:
     """An item of a branch itself at a position, if there is one."""
     return select(items.c.position).where(*of_conversation(items, branch="branch", position="position"))
 
 
 @cache
-def last_position() -> Select[Any]:
-    """The last position of a branch itself between two positions (exclusive, inclusive)."""
-    return select(func.max(items.c.position)).where(*_between(items, branch="branch"))
+def last_positions(dialect: str) -> Select[Any]:
+    """The last positions of a branch itself between two positions (exclusive, inclusive), from the last one on."""
+    found = select(items.c.position).where(*_between(items, branch="branch")).order_by(items.c.position.desc())
+    return _latest(found.limit(bindparam("limit")), dialect)
 
 
 @cache

@@ -64,9 +64,20 @@ INDEX_DOCUMENTS: Final = sa.text(
 UNINDEX_DOCUMENTS: Final = sa.text(
     f"INSERT INTO {INDEX} ({INDEX}, rowid, words) SELECT 'delete', id, coalesce(words, text) {_DOCUMENTS}"
 ).bindparams(_IDS)
+MERGE_INDEX: Final = sa.text(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('optimize')")  # noqa: S608 - a constant
 INDEX_ALL: Final = sa.text(
     f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) FROM {search_documents.name}"  # noqa: S608 - constants
 )
+
+
+def unindexing(where: Sequence[ColumnElement[bool]]) -> sa.Insert:
+    """Removes documents that meet some conditions from SQLite's index."""
+    documents = search_documents.c
+    words = func.coalesce(documents.words, documents.text)
+    index = sa.table(INDEX, sa.column(INDEX), sa.column("rowid", sa.BigInteger), sa.column("words"))
+    return sa.insert(index).from_select(
+        [INDEX, "rowid", "words"], select(sa.literal_column("'delete'"), documents.id, words).where(*where)
+    )
 
 
 def indexed_words(dialect: str, source: str) -> str | None:
@@ -265,6 +276,7 @@ def unindexed_items(*, current: bool) -> Select[Any]:
         select(rows.conversation_id, rows.position, rows.branch, rows.type, rows.role, rows.created_at, json)
         .select_from(joined)
         .where(*_among_keys(), rows.position >= talks.search_from, rows.position >= bindparam("lowest"))
+        .where(rows.branch >= 0)
         .order_by(talks.id, rows.position)
         .limit(bindparam("limit"))
     )

@@ -37,9 +37,10 @@ def open_response_of() -> Select[Any]:
 
 @cache
 def last_ended() -> Select[Any]:
-    """Where the newest response of a branch begins that has ended."""
+    """Where the newest response of a branch that has ended begins, and where it ends."""
     table = responses.c
-    ended = select(table.from_position).where(*of_conversation(responses, branch="branch"), table.open_branch.is_(None))
+    ended = select(table.from_position, table.to_position)
+    ended = ended.where(*of_conversation(responses, branch="branch"), table.open_branch.is_(None))
     return ended.order_by(table.number.desc()).limit(1)
 
 

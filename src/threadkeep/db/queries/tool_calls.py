@@ -57,7 +57,7 @@ def _calls(*, since: bool) -> Any:
     ahead: dict[str, Any] = {"order_by": columns.position, "rows": (1, None)}
     next_output = func.min(case((~is_call, output))).over(partition_by=same, **ahead)
     next_call = func.min(case((is_call, columns.position))).over(partition_by=[*same, columns.branch], **ahead)
-    where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None)]
+    where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None), columns.branch >= 0]
     where.append(columns.type.in_([*CALLS, *OUTPUTS]))
     if since:  # outputs come after their calls
         where.append(columns.created_at >= bindparam("since"))

@@ -113,6 +113,7 @@ branches: Final = table(
     key("number", Integer),
     column("parent", Integer),
     column("fork_position", BigInteger),
+    column("from_position", BigInteger),  # its own items begin there or later: the conversation's next when it was made
     column("head_position", BigInteger),
     # JSON [[branch, last position], …] of what comes before this branch's own items; branch -1 stands for what was
     # removed

@@ -62,9 +62,13 @@ class CacheDecision:
 
 def read_latest(connection: Connection, ref: BranchRef, page: HistoryPage, format: str) -> LatestAnswer:
     """Return the latest response of a history in a format."""
-    ranges = page.conversation.lineage.ranges(ref.branch, -1, page.next_position - 1)
-    row = connection.execute(caches.newest_answer(ranges), ref.parameters(format=format)).one_or_none()
-    return LatestAnswer() if row is None else LatestAnswer(*row)
+    lineage = page.conversation.lineage
+    spans, keeps = lineage.spans(ref.branch, -1, page.next_position - 1), lineage.keeps()
+    statement = caches.newest_answers([span[:3] for span in spans], 1 + sum(span.surplus for span in spans))
+    for *answer, position in connection.execute(statement, ref.parameters(format=format)):
+        if keeps(position):
+            return LatestAnswer(*answer)
+    return LatestAnswer()
 
 
 def find_longest_cache(

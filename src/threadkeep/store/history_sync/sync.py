@@ -16,8 +16,8 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.history import is_held
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
 from threadkeep.store.importing import Continuation, append_to_history, provider_json
-from threadkeep.store.item_rows import read_entries, read_texts
-from threadkeep.store.lineage import Lineage, get_row, lineage_from
+from threadkeep.store.item_rows import read_branch, read_texts
+from threadkeep.store.lineage import Lineage, get_row, lineage_from, root_lineage
 from threadkeep.store.positions import AppendOptions, idempotency_key
 from threadkeep.store.refs import BranchRef
 
@@ -72,7 +72,7 @@ def _compare(
         if number != ref.branch and lineage.ranges(number, -1, position) == shared
     }
     for number in _possible_branches(connection, ref, client, others, position, cut_off):
-        following = read_entries(connection, ref, others[number], is_latest=is_latest)
+        following = read_branch(connection, ref.on(number), lineages[number], position, is_latest=is_latest)
         other = client.compare([*kept, *following], cut_off)
         if other.is_all:
             return _continuation(ref.on(number), other)
@@ -94,7 +94,7 @@ def _read_lineages(connection: Connection, ref: BranchRef) -> dict[int, Lineage]
         .order_by(branches.c.number.desc())
     )
     lineages = {row.number: lineage_from(row) for row in connection.execute(statement)}
-    return {**lineages, 0: Lineage((), get_row(connection, ref).head_position)}
+    return {**lineages, 0: root_lineage(get_row(connection, ref))}
 
 
 def _possible_branches(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, insert
+from sqlalchemy import ColumnElement, Connection, Executable, Row, delete, insert
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_mysql
@@ -21,7 +21,7 @@ from threadkeep.domain.ids import new_key
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.searching import TITLE, TITLE_POSITION, bounded, text_in
 from threadkeep.errors import SchemaError
-from threadkeep.store.refs import Scope
+from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
 
 LOG: Final = logging.getLogger("threadkeep.search")
@@ -180,11 +180,29 @@ def _delete_documents(connection: Connection, tenant: int, ids: Sequence[int]) -
         return
     parameters = {"tenant": tenant, "ids": list(ids)}
     if connection.dialect.name == "sqlite":
-        try:
-            connection.execute(queries.UNINDEX_DOCUMENTS, parameters)
-        except SQLAlchemyError as error:
-            LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
+        _unindex(connection, queries.UNINDEX_DOCUMENTS, parameters)
     connection.execute(queries.documents_removal(), parameters)
+
+
+def forget_documents(connection: Connection, ref: ConversationRef, *where: ColumnElement[bool]) -> int:
+    """Remove the documents of a conversation that meet some conditions; returns how many."""
+    if connection.dialect.name == "sqlite":
+        _unindex(connection, queries.unindexing(where), ref.parameters())
+    return connection.execute(delete(search_documents).where(*where), ref.parameters()).rowcount
+
+
+def merge_index(connection: Connection) -> None:
+    """Rewrite SQLite's index, so that nothing is left in it of documents that were removed."""
+    if connection.dialect.name == "sqlite":
+        _unindex(connection, queries.MERGE_INDEX, {})
+
+
+def _unindex(connection: Connection, statement: Executable, parameters: Mapping[str, Any]) -> None:
+    """Run a statement on SQLite's index; where that is broken, it only has to be rebuilt."""
+    try:
+        connection.execute(statement, parameters)
+    except SQLAlchemyError as error:
+        LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
 
 
 def clear_index(connection: Connection, tenant: int) -> None:

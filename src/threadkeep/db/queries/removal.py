@@ -1,0 +1,129 @@
+"""Statements that remove items from a conversation, and what belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Delete, Select, Table, Update, and_, bindparam, delete, or_, select, update
+
+from threadkeep.db.queries.conversations import of_conversation, of_tenant
+from threadkeep.db.tables import appends, blobs, branches, item_blobs, items, response_bodies, responses
+from threadkeep.db.types import MYSQL
+
+# Items of a branch after a position and up to another
+Range = tuple[int, int, int]
+
+
+@cache
+def lineages_of(dialect: str) -> Select[Any]:
+    """The lineages of all forked branches as they are now, for work that holds the lock of the conversation."""
+    statement = select(branches.c.number, branches.c.lineage, branches.c.head_position).where(
+        *of_conversation(branches)
+    )
+    return statement.with_for_update(read=True) if dialect in MYSQL else statement
+
+
+@cache
+def lineage_change() -> Update:
+    """Changes what a forked branch is made of, and where it ends."""
+    values: dict[str, Any] = {"lineage": bindparam("new_lineage"), "head_position": bindparam("new_head")}
+    return update(branches).where(*of_conversation(branches, number="on_branch")).values(values)
+
+
+def within(table: Table, ranges: Sequence[Range]) -> list[ColumnElement[bool]]:
+    """Conditions for rows of a conversation that have the branches and positions of items in these ranges."""
+    column = table.c
+    found = [
+        and_(column.branch == branch, column.position > after, column.position <= upto)
+        for branch, after, upto in ranges
+    ]
+    return [*of_conversation(table), or_(sa.false(), *found)]
+
+
+def media_between(after: int, upto: int) -> Select[Any]:
+    """The hashes of the media of items after one position and up to another."""
+    position = item_blobs.c.position
+    where = [*of_conversation(item_blobs), position > after, position <= upto]
+    return select(item_blobs.c.hash).where(*where).distinct()
+
+
+def unused_media(hashes: Collection[bytes]) -> Delete:
+    """Removes those of some media that no item has any more."""
+    user = select(item_blobs.c.hash).where(
+        item_blobs.c.tenant_id == blobs.c.tenant_id, item_blobs.c.hash == blobs.c.hash
+    )
+    return delete(blobs).where(*of_tenant(blobs), blobs.c.hash.in_(hashes), ~user.exists())
+
+
+def media_links_removal() -> Delete:
+    """Removes the places of media in the text of an item."""
+    return delete(item_blobs).where(*of_conversation(item_blobs, position="position"))
+
+
+def _overlapping() -> list[ColumnElement[bool]]:
+    """Conditions for the responses that have items from one position up to another."""
+    table = responses.c
+    return [
+        *of_conversation(responses),
+        table.from_position <= table.to_position,
+        table.from_position <= bindparam("upto"),
+        table.to_position >= bindparam("first"),
+    ]
+
+
+def _without_items() -> ColumnElement[bool]:
+    table = items.c
+    is_between = table.position.between(responses.c.from_position, responses.c.to_position)
+    left = select(table.position).where(
+        table.tenant_id == responses.c.tenant_id, table.conversation_id == responses.c.conversation_id, is_between
+    )
+    return ~left.exists()
+
+
+@cache
+def lost_bodies_removal() -> Delete:
+    """Removes the raw bodies of responses between two positions of which no item is left."""
+    lost = select(responses.c.number).where(*_overlapping(), _without_items())
+    return delete(response_bodies).where(*of_conversation(response_bodies), response_bodies.c.number.in_(lost))
+
+
+@cache
+def lost_responses_change() -> Update:
+    """Removes what the rows of such responses have of their bodies."""
+    return update(responses).where(*_overlapping(), _without_items()).values(provider_data=None, error=None)
+
+
+@cache
+def response_at() -> Select[Any]:
+    """The response that an item came in."""
+    table = responses.c
+    columns = (table.number, table.error, table.incomplete_details)
+    return select(*columns).where(*_overlapping()).order_by(table.number.desc()).limit(1)
+
+
+@cache
+def body_removal() -> Delete:
+    """Removes the raw body of a response."""
+    return delete(response_bodies).where(*of_conversation(response_bodies, number="number"))
+
+
+@cache
+def outcomes_of() -> Select[Any]:
+    """What was done in a conversation under idempotency keys."""
+    return select(appends.c.key, appends.c.outcome).where(*of_tenant(appends, conversation_id="key"))
+
+
+@cache
+def creations_of() -> Select[Any]:
+    """The idempotency keys of a tenant under which a conversation was created, by the digits of its public id."""
+    has_id = appends.c.outcome.like(bindparam("pattern", type_=sa.String))
+    return select(appends.c.key).where(*of_tenant(appends, conversation_id="everywhere"), has_id)
+
+
+def hashes_removal(keys: Sequence[str]) -> Update:
+    """Forgets what was asked for under some idempotency keys."""
+    where = [*of_tenant(appends, conversation_id="conversation"), appends.c.key.in_(keys)]
+    return update(appends).where(*where).values(request_hash=bindparam("forgotten"))

@@ -1,0 +1,261 @@
+"""Removing items from a branch: the newest one, any one, or all of them.
+
+The lineage of the branch gets a gap. Rows that no other branch reads are deleted, or kept where no branch finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, delete, update
+
+from threadkeep.db.queries import removal as queries
+from threadkeep.db.queries.removal import Range
+from threadkeep.db.tables import items, search_documents
+from threadkeep.domain.items import item_from_object
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import mismatch
+from threadkeep.domain.placeholders import REMOVED as REMOVED_TEXT
+from threadkeep.domain.placeholders import without_content
+from threadkeep.domain.stored import StoredItem
+from threadkeep.errors import InvalidOption
+from threadkeep.store.handle import Handle
+from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
+from threadkeep.store.item_places import position_of_id
+from threadkeep.store.items import read_item
+from threadkeep.store.lineage import (
+    REMOVED,
+    Lineage,
+    get_row,
+    lineage_from,
+    lineage_text,
+    position_not_found,
+    root_lineage,
+)
+from threadkeep.store.positions import (
+    NO_CHECK,
+    NOTHING,
+    AppendOptions,
+    HeadCheck,
+    head_check,
+    idempotency_key,
+    position_before,
+    reserve_once,
+)
+from threadkeep.store.purging import collect_these_media
+from threadkeep.store.refs import BranchRef
+from threadkeep.store.search.index import forget_documents
+from threadkeep.store.updates import update_row
+from threadkeep.store.validation import MAX_POSITION, whole_number
+
+_RANGES: Final = 100  # of items in one statement
+
+
+class Shortened(NamedTuple):
+    """Where a branch ends after a removal, and the revision of the conversation then; -1: it was done before."""
+
+    head: int = -1
+    revision: int = -1
+    item: StoredItem | None = None
+
+
+def pop(handle: Handle, options: AppendOptions) -> StoredItem | None:
+    """Remove the newest item; see `Conversation.pop`."""
+    check, key = head_check(options), idempotency_key(options, "pop", None)
+    if check.on_conflict == "branch":
+        hint = "Fork the conversation, and remove the item from the fork."
+        raise InvalidOption("cannot be 'branch' for a removal.", argument="on_conflict", hint=hint)
+
+    def write(connection: Connection) -> Shortened:
+        branch = LockedBranch(connection, handle.ref, check, key)
+        position = branch.lineage.head
+        item = None if position < 0 else read_item(connection, handle.ref, position, is_latest=True)
+        if item is not None:
+            branch.remove(item, purge=True)
+        branch.keep_outcome(key, kind="popped", item=None if item is None else _place_of(item))
+        return Shortened(branch.lineage.head, branch.revision, item)
+
+    return _run(handle, key, write)
+
+
+def remove_item(handle: Handle, position_or_id: object, purge: object, key: str | None) -> None:
+    """Remove an item; see `Conversation.remove_item`."""
+    should_purge, place = is_chosen("purge", purge), place_given(position_or_id)
+    once = IdempotencyKey.of(key, "remove_item", [handle.ref.branch, place, should_purge])
+
+    def write(connection: Connection) -> Shortened:
+        branch = LockedBranch(connection, handle.ref, NO_CHECK, once)
+        position = position_at(connection, handle.ref, branch.lineage, place)
+        item = read_item(connection, handle.ref, position, is_latest=True)
+        if item is None or not branch.lineage.includes(handle.ref.branch, position, item.branch):
+            raise position_not_found(handle.ref, position, branch.lineage.head)
+        branch.remove(item, purge=should_purge)
+        branch.keep_outcome(once, kind="removed")
+        return Shortened(branch.lineage.head, branch.revision)
+
+    _run(handle, once, write)
+
+
+def clear(handle: Handle, purge: object, key: str | None) -> None:
+    """Remove all items; see `Conversation.clear`."""
+    should_purge = is_chosen("purge", purge)
+    once = IdempotencyKey.of(key, "clear", [handle.ref.branch, should_purge])
+
+    def write(connection: Connection) -> Shortened:
+        branch = LockedBranch(connection, handle.ref, NO_CHECK, once)
+        branch.clear(purge=should_purge)
+        branch.keep_outcome(once, kind="cleared")
+        return Shortened(branch.lineage.head, branch.revision)
+
+    _run(handle, once, write)
+
+
+def _run(handle: Handle, key: IdempotencyKey | None, write: Any) -> StoredItem | None:
+    result: Shortened = handle.transactions.write(write, is_repeatable=key is not None)
+    if result.revision >= 0:
+        handle.cache.shorten(result.head, result.revision)
+    handle.after_write()
+    return result.item
+
+
+def is_chosen(argument: str, value: object) -> bool:
+    """Return a value that is True or False."""
+    if not isinstance(value, bool):
+        raise mismatch(InvalidOption, "True or False", value, argument)
+    return value
+
+
+def place_given(position_or_id: object) -> int | str:
+    """Return the position or id that a caller gave of an item."""
+    if isinstance(position_or_id, str):
+        return position_or_id
+    return whole_number("position_or_id", position_or_id, MAX_POSITION)
+
+
+# Replays
+
+
+def _place_of(item: StoredItem) -> JsonObject:
+    """What is kept of an item that was removed: nothing of its content."""
+    value = without_content(item.item.to_object(), REMOVED_TEXT, call_id=getattr(item.item, "call_id", None))
+    return {"id": item.id, "position": item.position, "branch": item.branch, "turn": item.turn, "item": value}
+
+
+def _replayed(ref: BranchRef, outcome: JsonObject) -> Shortened:
+    kept = outcome.get("item")
+    if kept is None:
+        return Shortened()
+    item = item_from_object(kept["item"])
+    place = kept["id"], kept["position"], kept["branch"], kept["turn"]
+    return Shortened(item=StoredItem(*place, item, replayed=True, conversation_id=ref.public_id))
+
+
+# The branch
+
+
+class LockedBranch:
+    """A branch of a conversation that nobody else changes, with the lineages of all others."""
+
+    def __init__(self, connection: Connection, ref: BranchRef, check: HeadCheck, key: IdempotencyKey | None) -> None:
+        self._connection, self._ref, self._now = connection, ref, datetime.now(UTC)
+        reserve_once(connection, ref, check, self._now, NOTHING, key, lambda outcome: _replayed(ref, outcome))
+        row = get_row(connection, ref, is_locked=True)
+        self._next_position, self._next_response, self.revision = row.next_position, row.next_response, row.revision
+        self._lineages = {0: root_lineage(row)}
+        if row.next_branch > 1:
+            others = connection.execute(queries.lineages_of(connection.dialect.name), ref.parameters())
+            self._lineages |= {other.number: lineage_from(other) for other in others}
+
+    @property
+    def lineage(self) -> Lineage:
+        """What the branch is made of."""
+        return self._lineages[self._ref.branch]
+
+    def keep_outcome(self, key: IdempotencyKey | None, **outcome: Any) -> None:
+        """Keep what was done under an idempotency key."""
+        keep_outcome(self._connection, self._ref.scope.tenant, self._ref.key, key, self._now, **outcome)
+
+    def remove(self, item: StoredItem, *, purge: bool) -> None:
+        """Remove an item of the branch."""
+        position, head = item.position, self.lineage.head
+        before = position - 1
+        if position == head:
+            head = before = position_before(self._connection, self._ref, self.lineage, position)
+        self._shorten(before, position, head)
+        self._release([(item.branch, position - 1, position)], purge=purge, is_answer=item.turn is not None)
+
+    def clear(self, *, purge: bool) -> None:
+        """Remove all items of the branch."""
+        spans = self.lineage.spans(self._ref.branch, -1, self.lineage.head)
+        if not spans:
+            return
+        self._shorten(-1, self._next_position - 1, -1)
+        self._release([span[:3] for span in spans], purge=purge)
+
+    def _shorten(self, before: int, position: int, head: int) -> None:
+        """Write the lineage without the positions behind `before` and up to another, and the new head."""
+        parts = self.lineage.without(self._ref.branch, before, position, self._next_response)
+        self._lineages[self._ref.branch] = Lineage(parts, head)
+        values = {"lineage": lineage_text(parts), "head_position": head}
+        if self._ref.branch:
+            parameters = self._ref.parameters(on_branch=self._ref.branch, new_lineage=values["lineage"], new_head=head)
+            self._connection.execute(queries.lineage_change(), parameters)
+            values = {}
+        self.revision = update_row(self._connection, self._ref, values).revision
+
+    def _release(self, ranges: Sequence[Range], *, purge: bool, is_answer: bool = True) -> None:
+        """Delete the items in these ranges that no branch reads any more; without `purge`, hide their rows.
+
+        `is_answer`: some of them may have come in responses.
+        """
+        unread = list(_outside(ranges, self._read_ranges()))
+        for start in range(0, len(unread), _RANGES):
+            batch = unread[start : start + _RANGES]
+            forget_documents(self._connection, self._ref, *queries.within(search_documents, batch))
+            are_unread = queries.within(items, batch)
+            if purge:
+                first, last = min(one[1] for one in batch) + 1, max(one[2] for one in batch)
+                self._purge(are_unread, first, last)
+                if is_answer:
+                    parameters = self._ref.parameters(first=first, upto=last)
+                    self._connection.execute(queries.lost_bodies_removal(), parameters)
+                    self._connection.execute(queries.lost_responses_change(), parameters)
+            else:
+                statement = update(items).where(*are_unread).values(branch=REMOVED)
+                self._connection.execute(statement, self._ref.parameters())
+
+    def _purge(self, are_unread: Sequence[Any], first: int, last: int) -> None:
+        connection, parameters = self._connection, self._ref.parameters()
+        hashes = list(connection.execute(queries.media_between(first - 1, last), parameters).scalars())
+        connection.execute(delete(items).where(*are_unread), parameters)
+        if hashes:
+            collect_these_media(connection, self._ref.scope.tenant, hashes)
+
+    def _read_ranges(self) -> dict[int, list[tuple[int, int]]]:
+        """What all branches read, by the branch that items are stored on."""
+        read: dict[int, list[tuple[int, int]]] = {}
+        for number, lineage in self._lineages.items():
+            for branch, after, upto in lineage.ranges(number, -1, lineage.head):
+                read.setdefault(branch, []).append((after, upto))
+        return {branch: sorted(some) for branch, some in read.items()}
+
+
+def _outside(ranges: Iterable[Range], read: dict[int, list[tuple[int, int]]]) -> Iterator[Range]:
+    """What is left of ranges without others, which are sorted, by branch."""
+    for branch, after, upto in ranges:
+        start = after
+        for low, high in read.get(branch, ()):
+            if low >= upto:
+                break
+            if low > start:
+                yield branch, start, low
+            start = max(start, high)
+        if start < upto:
+            yield branch, start, upto
+
+
+def position_at(connection: Connection, ref: BranchRef, lineage: Lineage, place: int | str) -> int:
+    """The position of an item of a branch that was given by its position or id."""
+    return position_of_id(connection, ref, lineage, place) if isinstance(place, str) else place

@@ -1,0 +1,167 @@
+"""Branches as people see them: which variants there are of a message, and how another one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_at, last_question
+from threadkeep.domain.items import message_of
+from threadkeep.domain.running import Siblings, Variant
+from threadkeep.errors import InvalidOption
+from threadkeep.formats.shared.views import UNDONE
+from threadkeep.store.conversations import open_conversation
+from threadkeep.store.handle import Handle
+from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
+from threadkeep.store.item_places import position_of
+from threadkeep.store.item_rows import encode_item
+from threadkeep.store.items import NewItems
+from threadkeep.store.lineage import ConversationState, Lineage, get_lineage, get_row, lineage_from, position_not_found
+from threadkeep.store.positions import NOTHING, Counts, branch_before, position_before
+from threadkeep.store.refs import BranchRef
+from threadkeep.store.updates import update_row
+from threadkeep.store.validation import item_argument, optional_identifier
+
+_ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are no part of an answer …
+_ASKING: Final = frozenset({"user", "system", "developer"})  # … and roles of messages that are none
+
+# Writes a branch, from a connection, the lineage of the old one, and the time; returns its number
+Write = Callable[[Connection, Lineage, datetime], int]
+
+
+# Looking
+
+
+def siblings(handle: Handle, item: int | str) -> Siblings:
+    """The variants at the place of an item; see `Conversation.siblings`."""
+    ref, wanted = handle.ref, item_argument("position", item)
+
+    def read(connection: Connection) -> Siblings:
+        row = get_row(connection, ref)
+        lineage = get_lineage(connection, ref, row)
+        position, facts = _get_item(connection, ref, lineage, wanted)
+        start = position
+        if facts.turn is not None and lineage.includes(ref.branch, facts.turn, facts.branch):
+            start = facts.turn
+        before = position_before(connection, ref, lineage, start)
+        variants = {start: Variant(facts.branch, start)}
+        for branch in connection.execute(forks_at(), ref.parameters(position=before)):
+            first, own = branch.first, lineage_from(branch)
+            if first is None or not own.includes(branch.number, first, branch.number):
+                first = _first_after(connection, ref.on(branch.number), own, before)
+            if first is not None:
+                variants[first] = Variant(branch.number, first)
+        trunk = _branch_of(lineage, ref, before)
+        if trunk != facts.branch:
+            on_trunk = ref.on(trunk)
+            first = _first_after(connection, on_trunk, get_lineage(connection, on_trunk, row), before)
+            if first is not None:
+                variants[first] = Variant(trunk, first)
+        ordered = sorted(variants)
+        return Siblings([variants[first] for first in ordered], ordered.index(start))
+
+    return handle.transactions.read(read)
+
+
+def _get_item(connection: Connection, ref: BranchRef, lineage: Lineage, item: int | str) -> tuple[int, Any]:
+    """The position of an item of a branch, and what is known of it without reading it."""
+    position = position_of(connection, ref, lineage, item)
+    facts = connection.execute(facts_at(), ref.parameters(position=position)).one_or_none()
+    if facts is None or not lineage.includes(ref.branch, position, facts.branch):
+        raise position_not_found(ref, position, lineage.head)
+    return position, facts
+
+
+def _branch_of(lineage: Lineage, ref: BranchRef, position: int) -> int:
+    """The branch on which a position of a lineage is stored; 0 for the beginning."""
+    ranges = lineage.ranges(ref.branch, -1, lineage.head)
+    return next((branch for branch, after, upto in ranges if after < position <= upto), 0)
+
+
+def _first_after(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> int | None:
+    """The position of the item that follows another one on a branch."""
+    for branch, after, upto in lineage.ranges(ref.branch, position, lineage.head):
+        parameters = ref.parameters(branch=branch, after=after, upto=upto)
+        found: int | None = connection.execute(first_position(), parameters).scalar()
+        if found is not None:
+            return found
+    return None
+
+
+# Making
+
+
+def edit(
+    handle: Handle, item: int | str, content: Any, author_id: str | None, key: str | None
+) -> tuple[ConversationState, bool]:
+    """A branch with another message in the place of a user's; see `Conversation.edit`."""
+    ref, wanted, author = handle.ref, item_argument("position", item), optional_identifier("author_id", author_id)
+    message = message_of("user", content)
+    new = NewItems([message], [encode_item(message.to_object(), author_id=author)])
+    once = IdempotencyKey.of(key, "edit", [ref.branch, wanted, message.to_object(), author])
+
+    def write(connection: Connection, lineage: Lineage, now: datetime) -> int:
+        position, facts = _get_item(connection, ref, lineage, wanted)
+        if facts.type != "message" or facts.role != "user":
+            problem = f"is not a message of the user, but {facts.role or facts.type}."
+            hint = "fork(before=...) makes a branch before any item."
+            raise InvalidOption(problem, argument="position", hint=hint)
+        reservation = branch_before(connection, ref, lineage, position, now, Counts(items=1))
+        new.insert(connection, ref, reservation, once, now)
+        return reservation.branch
+
+    return _branched(handle, once, write)
+
+
+def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple[ConversationState, bool]:
+    """A branch without an answer; see `Conversation.regenerate`."""
+    ref, wanted = handle.ref, None if item is None else item_argument("position", item)
+    once = IdempotencyKey.of(key, "regenerate", [ref.branch, wanted])
+
+    def write(connection: Connection, lineage: Lineage, now: datetime) -> int:
+        position = lineage.head if wanted is None else _get_item(connection, ref, lineage, wanted)[0]
+        answer = _answer_at(connection, ref, lineage, position)
+        number = branch_before(connection, ref, lineage, answer, now, NOTHING).branch
+        keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="regenerate", branch=number)
+        return number
+
+    return _branched(handle, once, write)
+
+
+def _answer_at(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> int:
+    """Where the answer begins that a position belongs to: behind the last message of the user up to there."""
+    question = -1
+    for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, position)):
+        parameters = ref.parameters(branch=branch, after=after, upto=upto)
+        found: int | None = connection.execute(last_question(), parameters).scalar()
+        if found is not None:
+            question = found
+            break
+    for branch, after, upto in lineage.ranges(ref.branch, question, lineage.head):
+        parameters = ref.parameters(branch=branch, after=after, upto=upto)
+        first: int | None = connection.execute(first_output(_ASIDE, _ASKING), parameters).scalar()
+        if first is not None:
+            return first
+    raise InvalidOption("There is no answer to generate again.", hint="Render the conversation, and ask the model.")
+
+
+def _branched(handle: Handle, key: IdempotencyKey | None, write: Write) -> tuple[ConversationState, bool]:
+    """The conversation on a branch that is made by `write`, and is the active one from then on."""
+    ref, configs = handle.ref, handle.resources.configs
+
+    def run(connection: Connection) -> tuple[ConversationState, bool]:
+        def opened(number: int) -> ConversationState:
+            return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
+
+        idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), True))
+        lineage = get_lineage(connection, ref, get_row(connection, ref))
+        number = write(connection, lineage, datetime.now(UTC))
+        update_row(connection, ref, {"active_branch": number})
+        return opened(number), False
+
+    result = handle.transactions.write(run, is_repeatable=key is not None)
+    handle.after_write()
+    return result
