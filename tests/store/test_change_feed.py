@@ -108,6 +108,17 @@ def test_conversations_come_and_go(store: Any, now: str) -> None:
     assert found.changes[0].to_dict()["conversation_id"] == first.id
 
 
+def test_what_is_imported_is_told(store: Any, conversation: Any) -> None:
+    conversation.user("Hi")
+    lines = list(store.export())
+    store.delete_conversation(conversation.id)
+    now = store.changes("now").cursor
+    store.import_export(lines)
+    assert read(store, now) == [("appended", 0, 0, 0)]
+    store.import_export(lines)
+    assert len(store.changes(now)) == 1
+
+
 def test_many_new_conversations_are_told_in_order(store: Any, now: str) -> None:
     ids = store.save_many([Session(model="m", input=str(number)) for number in range(60)])
     assert [change.conversation_id for change in store.changes(now)] == ids

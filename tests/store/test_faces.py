@@ -25,8 +25,8 @@ PAIRS = [
     (Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder),
     (ChangeWatcher, AsyncChangeWatcher),
 ]  # fmt: skip
-# Methods that only make another face of the same store, a recorder or a watcher: they do not ask the database.
-PLAIN = {"within", "for_user", "stream_response", "set_states", "watch"}
+# Methods that only make another face of the same store, a recorder, a watcher or an iterator.
+PLAIN = {"within", "for_user", "stream_response", "set_states", "export", "watch"}
 
 
 def public(kind: type) -> dict[str, Any]:

@@ -16,12 +16,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.orm import Session as OrmSession
 
 from threadkeep.db import poolers
 from threadkeep.db.dialects import PSYCOPG, is_transient
@@ -32,6 +31,9 @@ from threadkeep.store.connections import give_up, hide_parameters, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session as OrmSession
 
 T = TypeVar("T")
 
@@ -308,7 +310,7 @@ class HostTransactions:
         """It is the caller's, too, to say when it is over."""
 
     def _connection(self) -> Connection:
-        if isinstance(self._host, OrmSession):
+        if not isinstance(self._host, Connection):
             return self._host.connection()
         if self._host.closed:
             hint = "Open the conversation again from the store."
