@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import LazyRow, insert_statement
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, conversation_page
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, DELETED, conversation_page
 from threadkeep.db.tables import conversation_labels, conversations
-from threadkeep.domain.ids import new_key, new_public_id, public_id_text
+from threadkeep.domain.ids import CONVERSATION_PREFIX, new_key, new_public_id, public_id_text
+from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import AmbiguousId, InvalidOption, shown
 from threadkeep.store import validation
 from threadkeep.store.config_cache import ConfigCache, Text, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, insert_item_rows, turn_offsets
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
 from threadkeep.store.transactions import Replay, Transactions
 
@@ -32,6 +35,8 @@ INSERT_CONVERSATION: Final = insert_statement(conversations)
 CONFIG_HASH = CONVERSATION_READER.index("config_hash")
 TOOL_SET_HASH = CONVERSATION_READER.index("tool_set_hash")
 ACTIVE_BRANCH = CONVERSATION_READER.index("active_branch")
+_BEGINNING: Final = re.compile(rf"(?:{CONVERSATION_PREFIX})?([0-9a-fA-F]{{1,32}})")
+_SHOWN_IDS: Final = 5  # of those that begin alike
 
 
 class ConversationInfo(TypedDict, total=False):
@@ -84,7 +89,7 @@ def new_conversation(
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
     content = None if key is None else [session.to_dict(), owner, external_id, title, labels, properties]
-    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in session.items]
+    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in session.items]
     return NewConversation(
         settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
         properties, IdempotencyKey.of(key, method, content),
@@ -104,7 +109,7 @@ def create_conversation(
         (public_id,) = insert_conversations(connection, scope, [new])
         return open_conversation(connection, scope, "public_id", public_id, configs), False
 
-    return transactions.write(write, is_repeatable=new.key is not None)
+    return write_items(transactions, scope, new.records, write, is_repeatable=new.key is not None)
 
 
 def create_conversations(
@@ -120,7 +125,8 @@ def create_conversations(
         keep_outcome(connection, scope.tenant, TENANT_WIDE, key, datetime.now(UTC), kind="conversations", ids=ids)
         return ids
 
-    return transactions.write(write, is_repeatable=key is not None)
+    records = [record for new in batch for record in new.records]
+    return write_items(transactions, scope, records, write, is_repeatable=key is not None)
 
 
 def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[NewConversation]) -> list[bytes]:
@@ -239,6 +245,29 @@ def state_of(
     if number:
         conversation.fork = get_lineage(connection, conversation.ref(), row)
     return conversation
+
+
+def complete_id(connection: Connection, scope: Scope, beginning: object) -> str:
+    """The only id that begins like this; see `Store.complete_id`."""
+    match = _BEGINNING.fullmatch(beginning) if isinstance(beginning, str) else None
+    if match is None:
+        raise InvalidOption(
+            f"must be the beginning of an id, such as conv_019a: hexadecimal digits, not {shown(beginning)}.",
+            argument="beginning",
+        )
+    digits = match[1].lower()
+    lowest, highest = (bytes.fromhex(digits.ljust(32, digit)) for digit in "0f")
+    row = conversations.c
+    conditions = [row.tenant_id == scope.tenant, row.status != DELETED, row.public_id.between(lowest, highest)]
+    if scope.user is not None:
+        conditions.append(row.user_id == scope.user)
+    statement = select(row.public_id).where(*conditions).order_by(row.public_id.desc()).limit(_SHOWN_IDS + 1)
+    ids = [public_id_text(bytes(found)) for found in connection.execute(statement).scalars()]
+    if not ids:
+        raise conversation_not_found(f"{beginning}…")
+    if len(ids) > 1:
+        raise AmbiguousId(str(beginning), ids[:_SHOWN_IDS], has_more=len(ids) > _SHOWN_IDS)
+    return ids[0]
 
 
 # Listing

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
+from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.orm import scoped_session
 
 from threadkeep.db import schema
 from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.media import Media, media_hash
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import ImportOptions, NewOptions
 from threadkeep.domain.reports import (
     ReconciliationReport,
@@ -37,6 +38,12 @@ from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.media.rows import get_media
+from threadkeep.store.media.stores import BlobStore, blob_store
+from threadkeep.store.moving import copying, exporting, restoring
+from threadkeep.store.moving.backup import backup
+from threadkeep.store.moving.copying import CopyReport
+from threadkeep.store.moving.restoring import Existing, ImportReport
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import Scope
 from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
@@ -45,6 +52,10 @@ from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
 from threadkeep.store.validation import MAX_POSITION, identifier, other_user, whole_number
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session as OrmSession
+    from sqlalchemy.orm import scoped_session
 
 
 class StoreRoot:
@@ -90,6 +101,7 @@ class Store:
         prices: your own prices; the first one that matches a response applies. They take precedence over genai-prices
             (the extra `prices`), but not over costs that the provider reports itself.
         search: if False, new text is not indexed for search. A store opened later with search can still find it.
+        blobs: where media are kept outside of the database, such as ``FolderBlobs("media")``; see `threadkeep.blobs`.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
@@ -105,9 +117,11 @@ class Store:
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
+        blobs: BlobStore | None = None,
     ) -> None:
         is_owned = not isinstance(url, Engine)
-        self._connect(engine_for(url), tenants, memory_bytes, prices, is_owned=is_owned, search=search)
+        engine = engine_for(url)
+        self._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search, blobs=blobs)
         try:
             self._root.open()
         except BaseException:
@@ -116,7 +130,7 @@ class Store:
 
     def _connect(
         self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
-        search: bool,
+        search: bool, blobs: BlobStore | None,
     ) -> None:  # fmt: skip
         """Prepare the store without running a statement. An AsyncStore opens it later."""
         book = PriceBook(prices)
@@ -124,7 +138,7 @@ class Store:
         self._transactions: Transactions = EngineTransactions(engine, is_owned=is_owned, end_stream=self._recovery.end)
         self._resources = StoreResources(
             ConfigCache(), HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-            IndexTrigger() if search else None,
+            IndexTrigger() if search else None, blob_store(blobs),
         )  # fmt: skip
         shown_url = command_url(engine) if is_owned else None
         self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
@@ -218,15 +232,25 @@ class Store:
         found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
 
-    def get_item(self, id: str) -> StoredItem:
+    def complete_id(self, beginning: str) -> str:
+        """Return the id of the only conversation whose id begins like this; ``conv_`` can be left out.
+
+        Raises:
+            NotFound: no id begins like this.
+            AmbiguousId: several do; the error lists some of them.
+        """
+        place = self._scope, beginning
+        return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
+
+    def get_item(self, id: str, *, media: Literal["inline", "reference"] = "inline") -> StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
-        Items of the active branch come before those of other branches.
+        Items of the active branch come before those of other branches. `media` as for `Conversation.items`.
 
         Raises:
             NotFound: this store has no item with that id.
         """
-        return item_lookup.find_item(self._transactions, self._scope, id)
+        return item_lookup.find_item(self._transactions, self._scope, id, media)
 
     def list_items(
         self,
@@ -268,6 +292,16 @@ class Store:
         page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
 
+    def media(self, hash: str) -> Media:
+        """Return media of 8 KiB or more by hash, or by the reference that an item contains with `media="reference"`.
+
+        Raises:
+            InvalidOption: `hash` is neither.
+            NotFound: no conversation of this store has such media.
+            DamagedRow: their object in the blob store is missing or has changed.
+        """
+        return get_media(self._transactions, self._scope, media_hash(hash))
+
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
@@ -289,7 +323,11 @@ class Store:
         retention.delete_conversation(self._transactions, self._scope, self._resources, id, idempotency_key)
 
     def purge_deleted(self) -> int:
-        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to."""
+        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to.
+
+        Also removes from the blob store what no row names and is older than a day: what was left by writers that were
+        killed, and by transactions of callers that were rolled back.
+        """
         return retention.purge_deleted(self._transactions, self._scope, self._resources)
 
     def erase_user(self, user_id: str, *, progress: Progress | None = None) -> ErasureReport:
@@ -325,6 +363,56 @@ class Store:
         """
         ages = {"raw_bodies": raw_bodies, "content": content}
         return retention.retain(self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run)
+
+    def export(self, *, conversation_ids: Iterable[str] | None = None) -> Iterator[str]:
+        """Return the lines of an export: all conversations of this store, or some, and their rows in the ledger.
+
+        It contains everything that is stored about them and comes back with `import_export`, except for caches at
+        providers, the change feed and the search index, which is made again. Memory does not depend on how much it is.
+
+        Raises:
+            NotFound: there is no conversation with one of these ids.
+        """
+        return exporting.export(exporting.Source(self._transactions, self._scope), conversation_ids)
+
+    def import_export(self, lines: Iterable[str | bytes], *, existing: Existing = "skip") -> ImportReport:
+        """Read the lines of an export; ids are kept.
+
+        Each conversation is checked and then written in one transaction, so that a call that failed can be repeated.
+        A conversation that is there already is left as it is ("skip"), or Conflict is raised ("refuse").
+
+        Raises:
+            CannotParse: a line is damaged or missing; the error has its number.
+            Conflict: another conversation has an id of the export, or its external_id.
+            InvalidOption, TooLarge: an argument cannot be used, or a row exceeds a limit.
+        """
+        return restoring.import_export(self._transactions, self._new_scope, lines, existing)
+
+    def copy_to(self, other: Store, *, progress: Progress | None = None) -> CopyReport:
+        """Copy what this store has and another one does not have, and then compare both, row by row.
+
+        Both are of a tenant or user each, or of all tenants; the databases can be of different kinds. A repeated call
+        continues an interrupted one. What is in both and differs is reported, and left as it is.
+
+        Raises:
+            InvalidOption: `other` is not a store, or has another scope.
+        """
+        if not isinstance(other, Store):
+            raise mismatch(InvalidOption, "a Store", other, "other")
+        if self._has_tenants and other._has_tenants:
+            self._root.open()
+            other._root.open()
+            return copying.copy_tenants(self._transactions, other._transactions, progress)
+        source = exporting.Source(self._transactions, self._scope)
+        return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
+
+    def backup(self, file: str | PathLike[str], *, progress: Progress | None = None) -> int:
+        """Copy the SQLite database, with all tenants, into a new file while it is in use; return its size in bytes.
+
+        Raises:
+            InvalidOption: it is another database, or the file exists already or cannot be written.
+        """
+        return backup(self._transactions, file, progress)
 
     def search(
         self,
@@ -511,7 +599,7 @@ class Store:
         tenant = self._tenant
         if tenant is None:
             tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user)
+        return Scope(tenant, self._user, self._resources.blobs)
 
     @property
     def _searched_scope(self) -> Scope:

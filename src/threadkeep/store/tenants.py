@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -13,8 +13,9 @@ from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.ids import new_key
 from threadkeep.errors import Conflict, InvalidOption, NotFound
 from threadkeep.store.handle import StoreResources
+from threadkeep.store.media.orphans import remove_orphans
 from threadkeep.store.refs import Scope
-from threadkeep.store.retention import purge_deleted
+from threadkeep.store.retention import check_blobs, purge_deleted
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
 
@@ -34,12 +35,26 @@ def find_default_tenant(transactions: Transactions) -> int:
     return transactions.read(lambda connection: _find_tenant(connection, DEFAULT_TENANT)) or NO_TENANT
 
 
+def list_tenants(transactions: Transactions) -> list[str]:
+    """The names of all tenants, in order."""
+    statement = select(tables.tenants.c.name)
+    return sorted(transactions.read(lambda connection: connection.execute(statement).scalars().all()))
+
+
+def get_or_create_tenant(transactions: Transactions, name: str) -> int:
+    """The id of a tenant, which is created if there is none."""
+    tenant = transactions.read(lambda connection: _find_tenant(connection, name))
+    if tenant is not None:
+        return tenant
+    try:
+        return transactions.write(lambda connection: _insert_tenant(connection, name), is_repeatable=True)
+    except InvalidOption:  # another process was faster
+        return get_tenant(transactions, name)
+
+
 def create_default_tenant(transactions: Transactions) -> int:
     """Create the only tenant of a store without tenants, unless another process is faster; return its id."""
-    try:
-        return transactions.write(lambda connection: _insert_tenant(connection, DEFAULT_TENANT), is_repeatable=True)
-    except InvalidOption:
-        return get_tenant(transactions, DEFAULT_TENANT)
+    return get_or_create_tenant(transactions, DEFAULT_TENANT)
 
 
 def get_tenant(transactions: Transactions, name: str) -> int:
@@ -61,6 +76,7 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
     """Delete a tenant with all its data; start again if conversations are created meanwhile."""
     hide = update(tables.conversations).where(tables.conversations.c.tenant_id == tenant)
     hide = hide.values(status=DELETED, external_id=None)
+    check_blobs(transactions, tenant, resources)
     for _ in range(ROUNDS):
         transactions.write(lambda connection: connection.execute(hide), is_repeatable=True)
         purge_deleted(transactions, Scope(tenant), resources)
@@ -68,6 +84,8 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
             transactions.write(lambda connection: _delete_rows(connection, tenant), is_repeatable=True)
         except IntegrityError:  # a conversation needs its options
             continue
+        if resources.blobs is not None:  # what no row named, and what could not be removed before
+            remove_orphans(transactions, tenant, resources.blobs, datetime.now(UTC) + timedelta(days=1))
         return
     hint = "Delete it again when nothing uses it any more."
     raise Conflict("Conversations are still being created for this tenant.", hint=hint)

@@ -13,7 +13,7 @@ from typer import Option
 from threadkeep.cli.file_io import open_input
 from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
 from threadkeep.cli.output import note, print_json
-from threadkeep.cli.target import Target
+from threadkeep.cli.target import Target, open_conversation
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import InvalidOption
 
@@ -43,6 +43,9 @@ Account = Annotated[
 Dialect = Annotated[
     Text, Option("--dialect", metavar="NAME", help="The vendor, if it uses its own version of the format.")
 ]
+MediaUrl = Annotated[
+    Text, Option("--media-url", metavar="URL", help="Send URLs in place of media: https://files.example/{hash}.")
+]
 ServerState = Annotated[
     Literal["auto", "none"],
     Option("--server-state", help="none: send the whole history, even if the provider stores it."),
@@ -67,6 +70,7 @@ def render(
     cache: Cache = None,
     account: Account = None,
     dialect: Dialect = None,
+    media_url: MediaUrl = None,
     server_state: ServerState = "auto",
     strict: Strict = False,
     body: AsBody = False,
@@ -83,10 +87,10 @@ def render(
     view: dict[str, Any] = {
         "strict": strict, "upto": upto, "server_state": server_state, "vision": not no_vision,
         "reasoning": not no_reasoning, "window": _window_of(window, step), "cache": cache, "account": account or "",
-        "dialect": dialect, **_dynamic_context_of(dynamic_context, dynamic_context_at),
+        "dialect": dialect, "media_url": media_url, **_dynamic_context_of(dynamic_context, dynamic_context_at),
     }  # fmt: skip
     with target.store(user=user) as store:
-        rendered = store.get_conversation(id, branch=branch).render(format_name(format), **view)
+        rendered = open_conversation(store, id, branch).render(format_name(format), **view)
     if target.is_json and not body:
         print_json(record_of(rendered, format))
         return
