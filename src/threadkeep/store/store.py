@@ -14,6 +14,7 @@ from sqlalchemy import URL, Connection, Engine
 from threadkeep.db import schema
 from threadkeep.domain.changes import ChangePage
 from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.media import Media, media_hash
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import ImportOptions, NewOptions
 from threadkeep.domain.reports import (
@@ -43,6 +44,8 @@ from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.media.rows import get_media
+from threadkeep.store.media.stores import BlobStore, blob_store
 from threadkeep.store.moving import copying, exporting, restoring
 from threadkeep.store.moving.backup import backup
 from threadkeep.store.moving.copying import CopyReport
@@ -105,6 +108,7 @@ class Store:
             (the extra `prices`), but not over costs that the provider reports itself.
         search: if False, new text is not indexed for search. A store opened later with search can still find it.
         notify: on PostgreSQL, tell watchers of commits, and let the watchers of this store listen; others only poll.
+        blobs: where media are kept outside of the database, such as ``FolderBlobs("media")``; see `threadkeep.blobs`.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
@@ -121,9 +125,13 @@ class Store:
         prices: Iterable[Price] | None = None,
         search: bool = True,
         notify: bool = False,
+        blobs: BlobStore | None = None,
     ) -> None:
         is_owned = not isinstance(url, Engine)
-        self._connect(engine_for(url), tenants, memory_bytes, prices, is_owned=is_owned, search=search, notify=notify)
+        self._connect(
+            engine_for(url), tenants, memory_bytes, prices,
+            is_owned=is_owned, search=search, notify=notify, blobs=blobs,
+        )  # fmt: skip
         try:
             self._root.open()
         except BaseException:
@@ -132,7 +140,7 @@ class Store:
 
     def _connect(
         self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
-        search: bool, notify: bool,
+        search: bool, notify: bool, blobs: BlobStore | None,
     ) -> None:  # fmt: skip
         """Prepare the store without running a statement. An AsyncStore opens it later."""
         book = PriceBook(prices)
@@ -143,7 +151,7 @@ class Store:
         )  # fmt: skip
         self._resources = StoreResources(
             ConfigCache(), HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-            IndexTrigger() if search else None,
+            IndexTrigger() if search else None, blob_store(blobs),
         )  # fmt: skip
         shown_url = command_url(engine) if is_owned else None
         self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
@@ -247,15 +255,15 @@ class Store:
         place = self._scope, beginning
         return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
 
-    def get_item(self, id: str) -> StoredItem:
+    def get_item(self, id: str, *, media: Literal["inline", "reference"] = "inline") -> StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
-        Items of the active branch come before those of other branches.
+        Items of the active branch come before those of other branches. `media` as for `Conversation.items`.
 
         Raises:
             NotFound: this store has no item with that id.
         """
-        return item_lookup.find_item(self._transactions, self._scope, id)
+        return item_lookup.find_item(self._transactions, self._scope, id, media)
 
     def list_items(
         self,
@@ -296,6 +304,16 @@ class Store:
         wanted = {"user_id": user_id, "labels": labels, "status": status, "after": after, "limit": limit}
         page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
+
+    def media(self, hash: str) -> Media:
+        """Return media of 8 KiB or more by hash, or by the reference that an item contains with `media="reference"`.
+
+        Raises:
+            InvalidOption: `hash` is neither.
+            NotFound: no conversation of this store has such media.
+            DamagedRow: their object in the blob store is missing or has changed.
+        """
+        return get_media(self._transactions, self._scope, media_hash(hash))
 
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
@@ -340,7 +358,11 @@ class Store:
         return ChangeWatcher(Feed(self._transactions, read, poll), after)
 
     def purge_deleted(self) -> int:
-        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to."""
+        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to.
+
+        Also removes from the blob store what no row names and is older than a day: what was left by writers that were
+        killed, and by transactions of callers that were rolled back.
+        """
         return retention.purge_deleted(self._transactions, self._scope, self._resources)
 
     def erase_user(self, user_id: str, *, progress: Progress | None = None) -> ErasureReport:
@@ -614,7 +636,7 @@ class Store:
         tenant = self._tenant
         if tenant is None:
             tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user)
+        return Scope(tenant, self._user, self._resources.blobs)
 
     @property
     def _searched_scope(self) -> Scope:
