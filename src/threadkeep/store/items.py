@@ -105,6 +105,9 @@ class NewItems(NamedTuple):
         return [item if turn is None else replace(item, turn=first + turn) for item, turn in pairs]
 
 
+NO_ITEMS: Final = NewItems((), ())
+
+
 # Appending
 
 
