@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
-    CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict, InvalidItem,
-    InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound, ParsedJsonError,
-    PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew,
-    StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
+    AmbiguousId, CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict,
+    InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound,
+    ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate,
+    SchemaTooNew, StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
+    from threadkeep.store.moving.copying import CopyReport, Difference
+    from threadkeep.store.moving.restoring import ImportReport
     from threadkeep.store.positions import AppendOptions, OnConflict
     from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
     from threadkeep.store.store import Store
@@ -53,22 +55,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AppendOptions", "Approval", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool",
-    "CachePlan", "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
-    "ConversationInfo", "DamagedRow", "ErasureReport", "Feedback", "FormatError", "FormatName", "FunctionCall",
-    "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "InputFile",
-    "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item",
-    "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError",
-    "Message", "MissingExtra", "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText",
-    "Page", "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError",
-    "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal",
-    "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing",
-    "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "Siblings", "State",
-    "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText",
-    "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns",
-    "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow",
-    "UsageSum", "Variant", "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool",
-    "reset_default_registry", "schema",
+    "AmbiguousId", "AppendOptions", "Approval", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch",
+    "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache",
+    "Conversation", "ConversationInfo", "CopyReport", "DamagedRow", "Difference", "ErasureReport", "Feedback",
+    "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
+    "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
+    "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
+    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra", "NewOptions",
+    "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
+    "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
+    "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
+    "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
+    "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
+    "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
+    "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
+    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
+    "schema",
 ]
 # fmt: on
 # isort: on
@@ -101,6 +104,8 @@ _NAMES: Final = {
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
+    "store.moving.copying": "CopyReport Difference",
+    "store.moving.restoring": "ImportReport",
     "store.positions": "AppendOptions OnConflict",
     "store.retention": "ErasureReport Progress RetentionReport",
     "store.store": "Store",

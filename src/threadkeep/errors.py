@@ -73,6 +73,18 @@ class InvalidOption(ThreadkeepError, ValueError):
     """An argument or setting cannot be used."""
 
 
+class AmbiguousId(InvalidOption):
+    """Several conversations have an id that begins like this; `ids` are some of them."""
+
+    def __init__(self, beginning: str, ids: Sequence[str], *, has_more: bool = False) -> None:
+        self.ids = list(ids)
+        more = " and more" if has_more else ""
+        super().__init__(
+            f"{shown(beginning)} is the beginning of more than one id: {', '.join(ids)}{more}.",
+            hint="Give more of it.",
+        )
+
+
 class InvalidItem(ThreadkeepError, ValueError):
     """An item or content part cannot be stored."""
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.cli.runs import Cli
 from tests.factories import a_call, a_message, an_answer, an_output
-from threadkeep.cli.output import printable, printable_json
+from threadkeep.domain.printing import printable, printable_json
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")  # the command line's own
 EMOJI = "👩🏽‍👩‍👧‍👦 ❤️ 🏳️‍🌈 1️⃣ ©️"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from threadkeep.cli.transcript import ITEMS, PARTS, lines_of, preview_lines, title_of
 from threadkeep.domain import content, items
+from threadkeep.domain.transcripts import ITEMS, PARTS, lines_of, preview_lines, title_of
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 

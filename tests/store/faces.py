@@ -37,7 +37,13 @@ class Blocking:
     ) -> None:
         self.close()
 
+    def _iterate(self, elements: Any) -> Any:
+        while (element := self._runner.run(anext(elements, ...))) is not ...:
+            yield element
+
     def _shown(self, value: Any) -> Any:
+        if inspect.isasyncgen(value):
+            return self._iterate(value)
         if inspect.iscoroutine(value):
             return self._shown(self._runner.run(value))
         if isinstance(value, AsyncStore | AsyncConversation):

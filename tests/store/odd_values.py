@@ -311,6 +311,9 @@ def valid(name: str, world: World, wire: str) -> Any:
         "effort": lambda: "low",
         "title": lambda: "T",
         "host": lambda: None,
+        "beginning": lambda: world.conversation.id[:9],
+        "lines": list,
+        "other": lambda: world.store,
     }
     return made[name]()
 

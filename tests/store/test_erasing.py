@@ -62,6 +62,7 @@ def plant(store: Any, user: str, word: str) -> Any:
     conversation.add_response({**body, "status": "failed", "error": {"code": "x", "message": f"{word} end"}}, FORMAT)
     choice = {**a_completion()["choices"][0], "finish_reason": f"{word} reason"}
     conversation.add_response({**a_completion(), "choices": [choice]}, "chat_completion")
+    conversation.add_item({"role": "user", "content": [{"type": "input_image", "url": f"https://x.example/{word}"}]})
     conversation.set_state(f"{word} state", {word: f"{word} value"})
     conversation.label_item(0, {f"{word} label": f"{word} label"})
     conversation.set_feedback(0, comment=f"{word} comment", user_id=user)
@@ -146,11 +147,12 @@ def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching
     shared.user("hello", author_id=USER)
     shared.set_feedback(0, comment=CANARY, user_id=USER)
     shared.add_item(a_call("shared"))
+    shared.add_item({"role": "user", "content": "hello", "author_id": USER})
     shared.approve("shared", decided_by=USER)
     sums = store.usage()
     assert CANARY in dump(watching)
     found = store.erase_user(USER)
-    assert (found.conversations, found.items) == (2, 1)
+    assert (found.conversations, found.items) == (2, 2)
     assert found.attempts >= 3
     left = dump(watching)
     assert CANARY not in left

@@ -30,7 +30,7 @@ from threadkeep import (
 from threadkeep.formats import NAMES
 
 EXAMPLES = 500 if is_set("THREADKEEP_LONG") else 12
-UNTOUCHED = {"close"}  # a closed store can be asked nothing else
+UNTOUCHED = {"close", "backup"}  # a closed store can be asked nothing else; a backup makes files of any name
 TENANTS = {"for_tenant", "create_tenant", "delete_tenant"}
 STRUCTURES = {"payload", "body", "turns", "content", "item", "items", "input", "tools", "schema", "extra", "metadata"}
 COUNTED = (ProviderError, HeadConflict, ResponseInProgress)  # their ledger row is written before they are raised

@@ -14,8 +14,8 @@ from threadkeep.store.aio import AsyncRecorder
 from threadkeep.store.streaming.recorder import Recorder
 
 PAIRS = [(Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder)]
-# Methods that only make another face of the same store, or a recorder: they do not ask the database.
-PLAIN = {"within", "for_user", "stream_response", "set_states"}
+# Methods that only make another face of the same store, a recorder or an iterator.
+PLAIN = {"within", "for_user", "stream_response", "set_states", "export"}
 
 
 def public(kind: type) -> dict[str, Any]:

@@ -158,4 +158,4 @@ def test_what_was_appended_says_when(store: Any, elsewhere: Any, name: str) -> N
 
 def test_a_tool_of_a_bad_schema_is_refused() -> None:
     with pytest.raises((InvalidOption, InvalidItem)):
-        register_tool("t", parameters=3)  # type: ignore[arg-type]
+        register_tool("t", parameters=3)  # type: ignore[call-overload]

@@ -17,7 +17,9 @@ from threadkeep.cli.commands import (
     append,
     conversations,
     demo,
+    editing,
     import_sessions,
+    moving,
     render,
     search,
     tree,
@@ -25,8 +27,8 @@ from threadkeep.cli.commands import (
 )
 from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
 from threadkeep.cli.options import AsJson, Tenant
-from threadkeep.cli.output import printable
 from threadkeep.cli.target import DEFAULT_URL, URL_VARIABLE, Target
+from threadkeep.domain.printing import printable
 from threadkeep.errors import ThreadkeepError
 
 # Since 0.20, Typer has its own copy of Click; its parser raises the base classes of BadParameter.
@@ -113,7 +115,10 @@ COMMANDS: Final = {
     "render": render.render,
     "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
     "reindex": search.reindex, "usage": usage.usage, "tools": usage.tools, "stats": administration.stats,
-    "retain": administration.retain, "erase-user": administration.erase_user, "demo": demo.demo,
+    "title": editing.title, "label": editing.label, "fork": editing.fork, "archive": editing.archive,
+    "unarchive": editing.unarchive, "delete": editing.delete, "export": moving.export, "restore": moving.restore,
+    "copy": moving.copy, "backup": moving.backup, "retain": administration.retain,
+    "erase-user": administration.erase_user, "demo": demo.demo,
 }  # fmt: skip
 
 app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)

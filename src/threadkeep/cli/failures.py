@@ -45,6 +45,7 @@ _SAME_NAME: Final = (
 # Python argument -> the option or argument of the command line that it comes from
 OPTIONS: Final = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME},
+    "beginning": "ID",
     "conversation_id": "--conversation",
     "id": "ID",
     "idempotency_key": "--key",

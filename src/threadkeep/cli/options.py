@@ -23,7 +23,9 @@ Url = Annotated[Text, Option("--url", metavar="URL", help="Database URL, as for 
 Tenant = Annotated[Text, Option("--tenant", metavar="NAME", help="Tenant, in a database shared by several.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 
-ConversationId = Annotated[str, Argument(metavar="ID", help="Id of the conversation (conv_…).", show_default=False)]
+ConversationId = Annotated[
+    str, Argument(metavar="ID", help="Id of the conversation (conv_…), or its beginning.", show_default=False)
+]
 Owner = Annotated[Text, Option("--user", metavar="ID", help="Only if the conversation belongs to this user.")]
 Branch = Annotated[int | None, Option("--branch", metavar="N", help="Branch number; default: the active branch.")]
 WireFormat = Annotated[

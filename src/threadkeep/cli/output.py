@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,30 +16,12 @@ import typer
 
 from threadkeep.cli.formatting import UNKNOWN
 from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.printing import printable, printable_json
 
 PIPE_WIDTH: Final = 200  # of aligned tables where there is no terminal
 GAP: Final = 3  # between the columns of an aligned table
 WRAPPED: Final = 16  # the least width of cells that may be broken into lines
 WITHOUT_STYLES: Final = frozenset({"dumb", "unknown"})  # values of TERM
-
-# Stored texts come from anywhere. Of the characters that a terminal would obey, or that nobody sees, those are printed
-# that a text needs: between emoji and behind them, and in the words of scripts whose letters join.
-_EMOJI: Final = (
-    r"\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-)
-_JOINING: Final = r"\u0620-\u0dff\u1000-\u109f\u1780-\u18af\ua840-\ua87f\ua8e0-\ua8ff\ua980-\ua9df\U00011000-\U000114df"
-_IDEOGRAPHS: Final = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_NEEDED: Final = (
-    rf"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])|(?<=[{_EMOJI}])[\ufe0e\ufe0f]|(?<=[#*0-9])\ufe0f(?=\u20e3)"
-    rf"|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])|(?<=[\u1820-\u18aa])[\u180b-\u180f]"
-    rf"|(?<=[{_IDEOGRAPHS}])[\U000e0100-\U000e01ef]"
-)
-_CONTROLS: Final = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-_UNPRINTABLE: Final = re.compile(rf"{_NEEDED}|([{_CONTROLS}])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +44,6 @@ class Column:
 def is_terminal() -> bool:
     """Return whether a person reads the output."""
     return sys.stdout.isatty()
-
-
-def printable(text: str) -> str:
-    """A text with control characters, except line breaks and tabs, and invisible ones written as escapes."""
-    return _UNPRINTABLE.sub(lambda match: _escape(match[1]) if match[1] else match[0], text)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004
-
-
-def printable_json(text: str) -> str:
-    """The JSON text of the same value, with the same characters written as escapes of JSON."""
-    return _UNPRINTABLE.sub(lambda match: _json_escape(match[1]) if match[1] else match[0], text)
-
-
-def _json_escape(character: str) -> str:
-    return re.sub("....", r"\\u\g<0>", character.encode("utf-16-be").hex())
 
 
 def styled(text: str, *, is_bold: bool = False, is_dim: bool = False, colour: str | None = None) -> str:
@@ -231,3 +193,14 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], N
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
         task = bars.add_task(title, total=total)
         yield lambda done: bars.advance(task, done)
+
+
+def progress_callback(advance: Callable[[int], None]) -> Callable[[str, int], None]:
+    """Return a callback for the library, which reports totals by kind, for a progress bar that counts increments."""
+    counts: dict[str, int] = {}
+
+    def update(kind: str, count: int) -> None:
+        advance(count - counts.get(kind, 0))
+        counts[kind] = count
+
+    return update

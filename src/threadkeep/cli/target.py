@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from threadkeep import Page, Store
+    from threadkeep import Conversation, Page, Store
     from threadkeep.cli.output import Column
 
 DEFAULT_URL: Final = "sqlite:///threadkeep.db"
 URL_VARIABLE: Final = "THREADKEEP_URL"
 PAGE_SIZE: Final = 500  # rows read at once
+_ID: Final = re.compile(r"conv_[0-9a-f]{32}")
+_BEGINNING: Final = re.compile(r"(?:conv_)?[0-9a-fA-F]{1,32}")
 T = TypeVar("T")
 
 
@@ -106,7 +109,8 @@ class Target:
         try:
             yield
         except SQLAlchemyError as error:
-            error.add_note(self.shown_url)
+            if not getattr(error, "__notes__", None):  # of the database inside
+                error.add_note(self.shown_url)
             raise
 
     @contextmanager
@@ -149,6 +153,12 @@ class Target:
             note(f"threadkeep: {empty} in {self.shown_url}")
         elif beside.get("next") is not None:
             note(f"threadkeep: there are more: --after {beside['next']}")
+
+
+def open_conversation(store: Store, id: str, branch: int | None = None) -> Conversation:
+    """Open a conversation by its id, or by the beginning of its id if no other one begins like it."""
+    is_beginning = _BEGINNING.fullmatch(id) is not None and _ID.fullmatch(id) is None
+    return store.get_conversation(store.complete_id(id) if is_beginning else id, branch=branch)
 
 
 def iterate(list_page: Callable[..., Page[T]]) -> Iterator[T]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.cli.formatting import NANO, key_text, milliseconds, short
-from threadkeep.cli.output import printable
 from threadkeep.cli.usage_table import COST, decimals_of, figure_texts, figures_of, measure_of
+from threadkeep.domain.printing import printable
 from threadkeep.errors import InvalidOption, MissingExtra
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.cli import formatting, output
-from threadkeep.cli.output import Column, is_terminal, printable
+from threadkeep.cli.output import Column, is_terminal
+from threadkeep.domain.printing import printable
 from threadkeep.errors import MissingExtra
 
 if TYPE_CHECKING:

@@ -22,6 +22,9 @@ MAX_VALUE: Final = 256 * 1024 * 1024  # bytes of one row, on every database
 
 # PostgreSQL: serialization_failure, deadlock_detected, lock_not_available
 _TRANSIENT_STATES: Final = frozenset({"40001", "40P01", "55P03"})
+# PostgreSQL: invalid_sql_statement_name, duplicate_prepared_statement; protocol_violation may be something else, too
+_STALE_STATES: Final = frozenset({"26000", "42P05"})
+_VIOLATION: Final = "08P01"
 # MySQL/MariaDB: lock wait timeout, deadlock, record changed since last read
 _TRANSIENT_NUMBERS: Final = frozenset({1205, 1213, 1020})
 # SQLite: SQLITE_BUSY, SQLITE_LOCKED (the low byte of extended codes)
@@ -45,10 +48,16 @@ def returns_updates(dialect: Dialect) -> bool:
     return dialect.name not in MYSQL
 
 
+def is_stale(error: DBAPIError) -> bool:
+    """Whether a prepared statement was not there, or was another client's: PostgreSQL behind a pooler."""
+    state = getattr(error.orig, "sqlstate", None)
+    return state in _STALE_STATES or (state == _VIOLATION and "prepared statement" in str(error.orig))
+
+
 def is_transient(error: DBAPIError) -> bool:
     """Whether the server rolled the transaction back for a reason that will not recur when it is repeated."""
     cause: Any = error.orig
-    if getattr(cause, "sqlstate", None) in _TRANSIENT_STATES:
+    if getattr(cause, "sqlstate", None) in _TRANSIENT_STATES or is_stale(error):
         return True
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:

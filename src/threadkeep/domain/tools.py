@@ -316,21 +316,22 @@ class ToolRegistry:
             InvalidToolArguments: the arguments are not JSON, or do not match the signature of a registered function.
                 The text of the error is meant to be sent back to the model.
         """
+        tool: Any = name
         if not isinstance(name, str):
-            name, arguments = getattr(name, "name", name), getattr(name, "arguments", None)
-        handler = self._handlers.get(name) if isinstance(name, str) else None
+            tool, arguments = getattr(name, "name", name), getattr(name, "arguments", None)
+        handler = self._handlers.get(tool) if isinstance(tool, str) else None
         if handler is None:
             known = ", ".join(self._handlers) or "none"
-            raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")
+            raise ToolNotFound(f"There is no handler for the tool {shown(tool)}. Tools with handlers: {known}.")
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
             try:
-                values = parsed_arguments(arguments, f"for the tool {name!r}")
+                values = parsed_arguments(arguments, f"for the tool {tool!r}")
             except InvalidItem as error:
-                raise InvalidToolArguments(name, [("", error.message)]) from error
-        if name in self._signatures:
-            return handler(**self._signatures[name].bind(values))
-        by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[name].parameters or {})
+                raise InvalidToolArguments(tool, [("", error.message)]) from error
+        if tool in self._signatures:
+            return handler(**self._signatures[tool].bind(values))
+        by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})
         return handler(**values) if by_name else handler(values)
 
     async def ainvoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial, wraps
+from itertools import islice
 from threading import Event
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.util import greenlet_spawn
 
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
@@ -29,6 +31,8 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_cache import DEFAULT_BYTES
+from threadkeep.store.moving.copying import CopyReport
+from threadkeep.store.retention import Progress
 from threadkeep.store.store import Store
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
 from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
@@ -38,6 +42,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 Method: TypeAlias = Callable[Concatenate[Any, P], T]
+TAKEN: Final = 100  # elements of an iterator, with one switch to the worker thread or greenlet
 AsyncMethod: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
@@ -70,7 +75,7 @@ def like(method: Callable[..., Any]) -> Callable[[C], C]:
 
     def decorate(call: C) -> C:
         signature: Any = inspect.signature(method)
-        result = re.sub(r"\b(Store|Conversation|Recorder)\b", r"Async\1", signature.return_annotation)
+        result = re.sub(r"\b(Store|Conversation|Recorder|Iterator)\b", r"Async\1", signature.return_annotation)
         wrapper: Any = wraps(method)(call)
         wrapper.__qualname__ = f"Async{method.__qualname__}"
         wrapper.__signature__ = signature.replace(return_annotation=result)
@@ -114,6 +119,23 @@ def recording(method: Method[P, Recorder]) -> Callable[Concatenate[Any, P], Asyn
         return AsyncRecorder(method(self._sync, *args, **kwargs)._writer, self._call)
 
     return make
+
+
+def iterated(method: Method[P, Iterator[T]]) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
+    """Like `awaited`, for methods that return an iterator: an async one, which takes some elements at a time."""
+
+    @like(method)
+    async def iterate(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        elements = await self._call(method, self._sync, *args, **kwargs)
+        while some := await self._run(_take, elements):
+            for element in some:
+                yield element
+
+    return iterate
+
+
+def _take(elements: Iterator[T]) -> list[T]:
+    return list(islice(elements, TAKEN))
 
 
 class AsyncStore:
@@ -167,6 +189,10 @@ class AsyncStore:
     list_items = awaited(Store.list_items)
     list_conversations = awaited_face(Store.list_conversations)
     copy_conversation = awaited_face(Store.copy_conversation)
+    complete_id = awaited(Store.complete_id)
+    export = iterated(Store.export)
+    import_export = awaited(Store.import_export)
+    backup = awaited(Store.backup)
     delete_conversation = awaited(Store.delete_conversation)
     purge_deleted = awaited(Store.purge_deleted)
     erase_user = awaited(Store.erase_user)
@@ -186,6 +212,17 @@ class AsyncStore:
     async def find_conversation(self, *, external_id: str) -> AsyncConversation | None:  # noqa: D102 - Store.find_conversation's
         conversation = await self._call(self._sync.find_conversation, external_id=external_id)
         return None if conversation is None else AsyncConversation(conversation, self._run)
+
+    @like(Store.copy_to)
+    async def copy_to(self, other: AsyncStore, *, progress: Progress | None = None) -> CopyReport:  # noqa: D102 - Store.copy_to's
+        if not isinstance(other, AsyncStore):
+            raise mismatch(InvalidOption, "an AsyncStore", other, "other")
+        if not other._sync._root.is_open:
+            await other._open()
+        both = run_in_greenlet if run_in_greenlet in {self._run, other._run} else run_in_thread
+        if not self._sync._root.is_open:
+            await self._open()
+        return await both(self._sync.copy_to, other._sync, progress=progress)
 
     def for_user(self, user_id: str) -> AsyncStore:
         """Return this store, limited to the conversations of one user. Does not query the database."""
@@ -270,6 +307,7 @@ class AsyncConversation(ConversationAttributes):
     set_feedback = awaited(Conversation.set_feedback)
     feedback = awaited(Conversation.feedback)
     transcript = awaited(Conversation.transcript)
+    to_markdown = awaited(Conversation.to_markdown)
     responses = awaited(Conversation.responses)
     response_body = awaited(Conversation.response_body)
     fork = awaited_face(Conversation.fork)

@@ -45,6 +45,7 @@ from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_sync import sync
 from threadkeep.store.ledger import CallInfo
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.moving import transcripts
 from threadkeep.store.positions import AppendOptions, OnConflict
 from threadkeep.store.rendering import render_options
 from threadkeep.store.streaming import cancelling
@@ -525,6 +526,10 @@ class Conversation(ConversationAttributes):
     def transcript(self) -> list[StoredItem]:
         """Return all items of this branch, in order."""
         return _items.list_all_items(self._handle)
+
+    def to_markdown(self) -> str:
+        """Return this branch as readable Markdown, in which no text can pretend to be anything else."""
+        return transcripts.to_markdown(self._handle)
 
     def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
         """Return a page of the responses on all branches, oldest first."""

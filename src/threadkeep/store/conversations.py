@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import LazyRow, insert_statement
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, conversation_page
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, DELETED, conversation_page
 from threadkeep.db.tables import conversation_labels, conversations
-from threadkeep.domain.ids import new_key, new_public_id, public_id_text
+from threadkeep.domain.ids import CONVERSATION_PREFIX, new_key, new_public_id, public_id_text
+from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import AmbiguousId, InvalidOption, shown
 from threadkeep.store import validation
 from threadkeep.store.config_cache import ConfigCache, Text, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
@@ -32,6 +34,8 @@ INSERT_CONVERSATION: Final = insert_statement(conversations)
 CONFIG_HASH = CONVERSATION_READER.index("config_hash")
 TOOL_SET_HASH = CONVERSATION_READER.index("tool_set_hash")
 ACTIVE_BRANCH = CONVERSATION_READER.index("active_branch")
+_BEGINNING: Final = re.compile(rf"(?:{CONVERSATION_PREFIX})?([0-9a-fA-F]{{1,32}})")
+_SHOWN_IDS: Final = 5  # of those that begin alike
 
 
 class ConversationInfo(TypedDict, total=False):
@@ -84,7 +88,7 @@ def new_conversation(
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
     content = None if key is None else [session.to_dict(), owner, external_id, title, labels, properties]
-    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in session.items]
+    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in session.items]
     return NewConversation(
         settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
         properties, IdempotencyKey.of(key, method, content),
@@ -239,6 +243,29 @@ def state_of(
     if number:
         conversation.fork = get_lineage(connection, conversation.ref(), row)
     return conversation
+
+
+def complete_id(connection: Connection, scope: Scope, beginning: object) -> str:
+    """The only id that begins like this; see `Store.complete_id`."""
+    match = _BEGINNING.fullmatch(beginning) if isinstance(beginning, str) else None
+    if match is None:
+        raise InvalidOption(
+            f"must be the beginning of an id, such as conv_019a: hexadecimal digits, not {shown(beginning)}.",
+            argument="beginning",
+        )
+    digits = match[1].lower()
+    lowest, highest = (bytes.fromhex(digits.ljust(32, digit)) for digit in "0f")
+    row = conversations.c
+    conditions = [row.tenant_id == scope.tenant, row.status != DELETED, row.public_id.between(lowest, highest)]
+    if scope.user is not None:
+        conditions.append(row.user_id == scope.user)
+    statement = select(row.public_id).where(*conditions).order_by(row.public_id.desc()).limit(_SHOWN_IDS + 1)
+    ids = [public_id_text(bytes(found)) for found in connection.execute(statement).scalars()]
+    if not ids:
+        raise conversation_not_found(f"{beginning}…")
+    if len(ids) > 1:
+        raise AmbiguousId(str(beginning), ids[:_SHOWN_IDS], has_more=len(ids) > _SHOWN_IDS)
+    return ids[0]
 
 
 # Listing

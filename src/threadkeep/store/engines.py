@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import OperationalError
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session, create_async_engine
-from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.orm import scoped_session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from threadkeep.db import poolers
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
 
-E = TypeVar("E", Engine, AsyncEngine)
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.orm import Session as OrmSession
+
+E = TypeVar("E", bound="Engine | AsyncEngine")
 
 BUSY_SECONDS: Final = 60
 
@@ -42,15 +45,26 @@ _NAME: Final = re.compile(r"[\w./ -]{,80}")  # has no password in it
 _READY: Final = "threadkeep_ready"
 
 
+class _Unknown:
+    """Stands for a class that nobody has loaded: nothing is an instance of it."""
+
+
+def _class(module: str, name: str) -> type[Any]:
+    """A class of SQLAlchemy's asyncio or ORM, which take long to import: whoever has an instance has loaded it."""
+    found: type[Any] = getattr(sys.modules.get(f"sqlalchemy.{module}"), name, _Unknown)
+    return found
+
+
 def engine_for(url: str | URL | Engine) -> Engine:
     """Return the engine of a Store; raise MissingExtra if its driver is not installed."""
-    if isinstance(url, AsyncEngine):
+    if isinstance(url, _class("ext.asyncio", "AsyncEngine")):
         hint = "Open an AsyncStore, or pass a URL or an Engine."
         raise InvalidOption("is an AsyncEngine, which is for an AsyncStore.", argument="url", hint=hint)
     if isinstance(url, Engine):
         _check_driver(url, is_async=False)
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
+        poolers.watch(url, is_owned=False)
         return url
     _check_folder(parsed_url(url))
     engine = _created(create_engine, url, is_async=False)
@@ -61,36 +75,51 @@ def engine_for(url: str | URL | Engine) -> Engine:
 
 def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     """Return the engine of an AsyncStore on PostgreSQL or MySQL; errors as for `engine_for`."""
-    if isinstance(url, AsyncEngine):
-        _check_driver(url.sync_engine, is_async=True)
-        return url
-    return _created(create_async_engine, url, is_async=True)
+    given: Any = url
+    if isinstance(given, _class("ext.asyncio", "AsyncEngine")):
+        engine: AsyncEngine = given
+        _check_driver(engine.sync_engine, is_async=True)
+        poolers.watch(engine.sync_engine, is_owned=False)
+        return engine
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - not needed by a Store
+
+    return _created(create_async_engine, given, is_async=True)
 
 
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     target, extra = _resolved(url, is_async=is_async)
+    target, threshold = poolers.threshold_of(target)
+    options = _options(target)
+    if threshold:
+        options["connect_args"] = threshold
     try:
-        return create(target, hide_parameters=True, **_options(target))
+        engine = create(target, hide_parameters=True, **options)
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    if not threshold:
+        poolers.watch(engine, is_owned=True)
+    return engine
 
 
 def host_connection(host: object) -> Connection | OrmSession:
     """Return the connection or session whose transaction a store uses."""
-    target = host() if isinstance(host, scoped_session) else host
-    if isinstance(target, Connection | OrmSession):
-        return target
+    target: Any = host() if isinstance(host, _class("orm", "scoped_session")) else host
+    if isinstance(target, (Connection, _class("orm", "Session"))):
+        found: Connection | OrmSession = target
+        return found
     raise mismatch(InvalidOption, "the Connection or Session whose transaction is used", host, "host")
 
 
 def async_host_connection(host: object) -> Connection | OrmSession:
     """The blocking connection or session inside that of an application that uses asyncio; errors as above."""
-    target = host() if isinstance(host, async_scoped_session) else host
-    if isinstance(target, AsyncSession):
-        return target.sync_session
-    if isinstance(target, AsyncConnection):
-        if target.sync_connection is not None:
-            return target.sync_connection
+    target: Any = host() if isinstance(host, _class("ext.asyncio", "async_scoped_session")) else host
+    if isinstance(target, _class("ext.asyncio", "AsyncSession")):
+        session: OrmSession = target.sync_session
+        return session
+    if isinstance(target, _class("ext.asyncio", "AsyncConnection")):
+        connection: Connection | None = target.sync_connection
+        if connection is not None:
+            return connection
         raise InvalidOption("is not open: it is closed, or was not awaited.", argument="host", hint="Open it first.")
     raise mismatch(InvalidOption, "the AsyncConnection or AsyncSession whose transaction is used", host, "host")
 
@@ -112,7 +141,7 @@ def is_sqlite(url: str | URL | Engine | AsyncEngine) -> TypeGuard[str | URL | En
     """Return whether an AsyncStore for it runs in worker threads."""
     if isinstance(url, Engine):
         return url.dialect.name == "sqlite"
-    return not isinstance(url, AsyncEngine) and parsed_url(url).get_backend_name() == "sqlite"
+    return not isinstance(url, _class("ext.asyncio", "AsyncEngine")) and parsed_url(url).get_backend_name() == "sqlite"
 
 
 def parsed_url(url: Any) -> URL:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.domain.formats import OpenCall, get_format
-from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, item_from_object
+from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, given_of, item_from_object, with_given_of
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
 from threadkeep.domain.objects import body_object, dumped, shown
 from threadkeep.domain.session import Session
@@ -115,7 +115,7 @@ def copied_conversation(
 
 def new_items(items: Sequence[Item], turns: Sequence[int | None]) -> NewItems:
     """Items that are going to be appended, with the numbers of the turns that they came in."""
-    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in items]
+    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in items]
     return NewItems(items, records, turn_offsets(turns))
 
 
@@ -261,7 +261,9 @@ def resolve_calls(
     call_ids = {id(output): call_id for output, call_id in zip(unknown, open_ids, strict=True)}
     return [
         [
-            item_from_object({**item.to_object(), "call_id": call_ids[id(item)]}) if id(item) in call_ids else item
+            with_given_of(item, item_from_object({**item.to_object(), "call_id": call_ids[id(item)]}))
+            if id(item) in call_ids
+            else item
             for item in turn
         ]
         for turn in turns

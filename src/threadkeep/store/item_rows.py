@@ -27,6 +27,8 @@ from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.given import given_text
+from threadkeep.formats.canonical.views import ItemViews
 from threadkeep.store.lineage import Lineage, Span
 from threadkeep.store.positions import Reservation
 from threadkeep.store.refs import BranchRef, ConversationRef
@@ -85,9 +87,22 @@ class ItemRecord:
             None if payload is None else payload.encode(), None if rest is None else rest.encode(), row["codec"],
         )  # fmt: skip
 
+    def canonical(self, item_id: str) -> Any:
+        """The item as OpenAI's clients validate it."""
+        return self._views().canonical(item_id)
 
-def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> ItemRecord:
-    """The record of an item object; InvalidItem for what cannot be stored."""
+    def given(self) -> Any:
+        """The item as it was given."""
+        return self._views().given()
+
+    def _views(self) -> ItemViews:
+        return ItemViews(self.entry(-1, None, None), self.columns["given"])
+
+
+def encode_item(
+    item: JsonObject, *, author_id: str | None = None, model: str | None = None, given: bytes | None = None
+) -> ItemRecord:
+    """The record of an item object; InvalidItem for what cannot be stored. `given`: the JSON it was read from."""
     if isinstance(item.get("author_id"), str):  # a column of its own: it is never sent to a provider
         author_id = author_id or item["author_id"]
         item = {name: value for name, value in item.items() if name != "author_id"}
@@ -113,7 +128,7 @@ def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | 
         "model": fitting(model),
         "payload": payload and payload.decode(),
         "rest": rest and rest.decode(),
-        "given": None,
+        "given": given_text(given, entry),
         "codec": entry.codec,
     }
     if not media:
@@ -255,7 +270,7 @@ def insert_item_rows(
     beside: TableRows = (),
 ) -> None:
     """Rows of items and their media; blobs first, in hash order, so that two writers cannot wait for each other."""
-    check_sizes(connection, rows, "an item", ("payload", "rest"))
+    check_sizes(connection, rows, "an item", ("payload", "rest", "given"))
     contents: dict[bytes, dict[str, Any]] = {}
     links: list[dict[str, Any]] = []
     for row, record in zip(rows, records, strict=True):

@@ -13,11 +13,12 @@ from sqlalchemy import Connection
 from threadkeep.db.driver import Row
 from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
 from threadkeep.domain.item_ids import derived_id
-from threadkeep.domain.items import Item, call_output, item_from, item_from_object, items_from, message_of
+from threadkeep.domain.items import Item, call_output, given_item, given_items, given_of, item_from_object, message_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.views import ItemViews
 from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
@@ -95,7 +96,7 @@ class NewItems(NamedTuple):
         stored = [
             StoredItem(
                 record.columns["item_id"] or derived_id(item.type, public_id, position),
-                position, branch, None, item, is_replayed, result.at, author_id, public_id,
+                position, branch, None, item, is_replayed, result.at, author_id, public_id, _views=record,
             )
             for position, item, record in zip(count(first), self.items, self.records, strict=False)
         ]  # fmt: skip
@@ -120,14 +121,14 @@ def append_message(
 
 def append_item(handle: Handle, item: Any, options: AppendOptions, author_id: str | None = None) -> StoredItem:
     """Append an item of any type; see `Conversation.add_item`."""
-    return _append(handle, "add_item", [item_from(item)], options, author_id)[0]
+    return _append(handle, "add_item", [given_item(item)], options, author_id)[0]
 
 
 def append_items(
     handle: Handle, items: Iterable[Any], options: AppendOptions, author_id: str | None = None
 ) -> list[StoredItem]:
     """Append several items, all or none; see `Conversation.add_items`."""
-    return _append(handle, "add_items", items_from(items), options, author_id)
+    return _append(handle, "add_items", given_items(items), options, author_id)
 
 
 def append_call_output(
@@ -146,7 +147,8 @@ def _append(
     objects = [item.to_object() for item in items]
     key = idempotency_key(options, method, {"items": objects, "author_id": author})
     pairs = zip(items, objects, strict=True)
-    new = NewItems(items, [encode_item(value, author_id=author or author_of(item)) for item, value in pairs])
+    records = [encode_item(value, author_id=author or author_of(item), given=given_of(item)) for item, value in pairs]
+    new = NewItems(items, records)
     counts = Counts(items=len(items))
 
     def write(connection: Connection) -> AppendResult:
@@ -256,6 +258,7 @@ def stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Ro
             author_id=record.author_id,
             created_at=record.created_at,
             conversation_id=ref.public_id,
+            _views=ItemViews(entry, record.given),
         )
         for record, entry in zip(records, entries, strict=True)
     ]

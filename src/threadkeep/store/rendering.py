@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from threadkeep.db.tables import items, responses
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.items import item_from_object
+from threadkeep.domain.items import item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
+from threadkeep.formats.canonical.given import given_item
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches.planning import render_with_cache
 from threadkeep.store.conversations import open_conversation
@@ -119,12 +120,16 @@ def _read_session(connection: Connection, handle: Handle) -> Session:
     if (imported := conversation.imported) is not None:
         count = sum(entry.position < imported.count for entry in page.entries)
         session.imported = replace(imported, count=count)
-    authors, positions = _read_authors(connection, ref), [entry.position for entry in page.entries]
+    beside, positions = _read_beside(connection, ref), [entry.position for entry in page.entries]
     for entry in page.entries:
         item = _renumber(entry.item(), positions)
-        if entry.position in authors:
-            item["author_id"] = authors[entry.position]
-        session.add_item(item_from_object(item), turn=entry.turn)
+        author_id, given = beside.get(entry.position, (None, None))
+        if author_id is not None:
+            item["author_id"] = author_id
+        typed = item_from_object(item)
+        if given is not None:
+            typed = with_given(typed, given_item(entry, given))
+        session.add_item(typed, turn=entry.turn)
     if page.server_state is not None:
         boundary = sum(entry.position <= page.server_state.boundary for entry in page.entries)
         previous = page.server_state.previous_response_id
@@ -166,7 +171,10 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
     return session, boundary
 
 
-def _read_authors(connection: Connection, ref: BranchRef) -> dict[int, str]:
+def _read_beside(connection: Connection, ref: BranchRef) -> dict[int, tuple[str | None, str | None]]:
+    """Read the author of each item, and what is stored of how it was given, where there is either."""
     table = items.c
-    statement = select(table.position, table.author_id).where(*ref.rows_of(table), table.author_id.is_not(None))
-    return {row.position: row.author_id for row in connection.execute(statement)}
+    statement = select(table.position, table.author_id, table.given).where(
+        *ref.rows_of(table), or_(table.author_id.is_not(None), table.given.is_not(None))
+    )
+    return {row.position: (row.author_id, row.given) for row in connection.execute(statement)}

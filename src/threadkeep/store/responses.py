@@ -14,6 +14,7 @@ from threadkeep import errors
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.tables import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.domain.formats import get_format
+from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads, loads_stored
 from threadkeep.domain.objects import dumped, mismatch
 from threadkeep.domain.rendering import Rendered
@@ -124,7 +125,9 @@ class NewResponse:
     @classmethod
     def of(cls, response: Response, body: bytes | None, attempt: Attempt, key: IdempotencyKey | None) -> NewResponse:
         """Return a response with its items; raise InvalidItem if one of them cannot be stored."""
-        records = [encode_item(item.to_object(), model=response.model) for item in response.output]
+        records = [
+            encode_item(item.to_object(), model=response.model, given=given_of(item)) for item in response.output
+        ]
         return cls(records, body, attempt, response_columns(response, attempt.format), key)
 
 

@@ -77,7 +77,7 @@ def _item_sizes(connection: Connection, scope: Scope) -> Any:
         is_sqlite = connection.dialect.name == "sqlite"  # where length() of a text counts characters
         return func.coalesce(func.length(cast(column, LargeBinary)) if is_sqlite else func.octet_length(column), 0)
 
-    total = func.sum(size(items.c.payload) + size(items.c.rest)).label("bytes")
+    total = func.sum(size(items.c.payload) + size(items.c.rest) + size(items.c.given)).label("bytes")
     statement = _owned(scope, items, items.c.conversation_id, func.count().label("count"), total)
     return statement.group_by(items.c.conversation_id).subquery("sizes")
 

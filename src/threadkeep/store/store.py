@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
+from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.orm import scoped_session
 
 from threadkeep.db import schema
 from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import ImportOptions, NewOptions
 from threadkeep.domain.reports import (
     ReconciliationReport,
@@ -37,6 +37,10 @@ from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.moving import copying, exporting, restoring
+from threadkeep.store.moving.backup import backup
+from threadkeep.store.moving.copying import CopyReport
+from threadkeep.store.moving.restoring import Existing, ImportReport
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import Scope
 from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
@@ -45,6 +49,10 @@ from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
 from threadkeep.store.validation import MAX_POSITION, identifier, other_user, whole_number
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session as OrmSession
+    from sqlalchemy.orm import scoped_session
 
 
 class StoreRoot:
@@ -218,6 +226,16 @@ class Store:
         found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
 
+    def complete_id(self, beginning: str) -> str:
+        """Return the id of the only conversation whose id begins like this; ``conv_`` can be left out.
+
+        Raises:
+            NotFound: no id begins like this.
+            AmbiguousId: several do; the error lists some of them.
+        """
+        place = self._scope, beginning
+        return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
+
     def get_item(self, id: str) -> StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
@@ -325,6 +343,56 @@ class Store:
         """
         ages = {"raw_bodies": raw_bodies, "content": content}
         return retention.retain(self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run)
+
+    def export(self, *, conversation_ids: Iterable[str] | None = None) -> Iterator[str]:
+        """Return the lines of an export: all conversations of this store, or some, and their rows in the ledger.
+
+        It contains everything that is stored about them and comes back with `import_export`, except for caches at
+        providers, the change feed and the search index, which is made again. Memory does not depend on how much it is.
+
+        Raises:
+            NotFound: there is no conversation with one of these ids.
+        """
+        return exporting.export(exporting.Source(self._transactions, self._scope), conversation_ids)
+
+    def import_export(self, lines: Iterable[str | bytes], *, existing: Existing = "skip") -> ImportReport:
+        """Read the lines of an export; ids are kept.
+
+        Each conversation is checked and then written in one transaction, so that a call that failed can be repeated.
+        A conversation that is there already is left as it is ("skip"), or Conflict is raised ("refuse").
+
+        Raises:
+            CannotParse: a line is damaged or missing; the error has its number.
+            Conflict: another conversation has an id of the export, or its external_id.
+            InvalidOption, TooLarge: an argument cannot be used, or a row exceeds a limit.
+        """
+        return restoring.import_export(self._transactions, self._new_scope, lines, existing)
+
+    def copy_to(self, other: Store, *, progress: Progress | None = None) -> CopyReport:
+        """Copy what this store has and another one does not have, and then compare both, row by row.
+
+        Both are of a tenant or user each, or of all tenants; the databases can be of different kinds. A repeated call
+        continues an interrupted one. What is in both and differs is reported, and left as it is.
+
+        Raises:
+            InvalidOption: `other` is not a store, or has another scope.
+        """
+        if not isinstance(other, Store):
+            raise mismatch(InvalidOption, "a Store", other, "other")
+        if self._has_tenants and other._has_tenants:
+            self._root.open()
+            other._root.open()
+            return copying.copy_tenants(self._transactions, other._transactions, progress)
+        source = exporting.Source(self._transactions, self._scope)
+        return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
+
+    def backup(self, file: str | PathLike[str], *, progress: Progress | None = None) -> int:
+        """Copy the SQLite database, with all tenants, into a new file while it is in use; return its size in bytes.
+
+        Raises:
+            InvalidOption: it is another database, or the file exists already or cannot be written.
+        """
+        return backup(self._transactions, file, progress)
 
     def search(
         self,

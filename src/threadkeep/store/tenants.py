@@ -34,12 +34,26 @@ def find_default_tenant(transactions: Transactions) -> int:
     return transactions.read(lambda connection: _find_tenant(connection, DEFAULT_TENANT)) or NO_TENANT
 
 
+def list_tenants(transactions: Transactions) -> list[str]:
+    """The names of all tenants, in order."""
+    statement = select(tables.tenants.c.name)
+    return sorted(transactions.read(lambda connection: connection.execute(statement).scalars().all()))
+
+
+def get_or_create_tenant(transactions: Transactions, name: str) -> int:
+    """The id of a tenant, which is created if there is none."""
+    tenant = transactions.read(lambda connection: _find_tenant(connection, name))
+    if tenant is not None:
+        return tenant
+    try:
+        return transactions.write(lambda connection: _insert_tenant(connection, name), is_repeatable=True)
+    except InvalidOption:  # another process was faster
+        return get_tenant(transactions, name)
+
+
 def create_default_tenant(transactions: Transactions) -> int:
     """Create the only tenant of a store without tenants, unless another process is faster; return its id."""
-    try:
-        return transactions.write(lambda connection: _insert_tenant(connection, DEFAULT_TENANT), is_repeatable=True)
-    except InvalidOption:
-        return get_tenant(transactions, DEFAULT_TENANT)
+    return get_or_create_tenant(transactions, DEFAULT_TENANT)
 
 
 def get_tenant(transactions: Transactions, name: str) -> int:

@@ -16,13 +16,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.orm import Session as OrmSession
 
+from threadkeep.db import poolers
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
 from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
@@ -30,6 +30,9 @@ from threadkeep.store.connections import give_up, hide_parameters, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.refs import BranchRef
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session as OrmSession
 
 T = TypeVar("T")
 
@@ -143,6 +146,7 @@ class Connections:
             if connection.in_transaction():
                 connection.rollback()
         except BaseException as error:
+            poolers.learn_from(connection, error)
             connection.close()
             hide_parameters(error)
             raise
@@ -297,7 +301,7 @@ class HostTransactions:
         """It is the caller's, too, to say when it is over."""
 
     def _connection(self) -> Connection:
-        if isinstance(self._host, OrmSession):
+        if not isinstance(self._host, Connection):
             return self._host.connection()
         if self._host.closed:
             hint = "Open the conversation again from the store."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any, Final
@@ -12,7 +11,17 @@ from typer import Argument, Option
 
 from threadkeep.cli.formatting import number_of, size
 from threadkeep.cli.options import MAX_PAGE, OnlyUser, Text, Yes, duration_of, on_target
-from threadkeep.cli.output import Column, cell_text, is_terminal, print_json, print_table, print_text, progress, record
+from threadkeep.cli.output import (
+    Column,
+    cell_text,
+    is_terminal,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+    progress_callback,
+    record,
+)
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption
 
@@ -220,7 +229,7 @@ def retain(
         raise InvalidOption("Use --raw-bodies TIME or --content TIME to say how long to keep something.")
     with target.store() as store, progress("removed") as advance:
         report = store.retain(
-            raw_bodies=bodies_for, content=content_for, dry_run=dry_run, progress=_progress_callback(advance)
+            raw_bodies=bodies_for, content=content_for, dry_run=dry_run, progress=progress_callback(advance)
         )
     bodies = number_of(report.raw_bodies, "raw body", "raw bodies")
     target.report(
@@ -240,7 +249,7 @@ def erase_user(
     if not yes:
         raise InvalidOption(f"This removes all content of the user {user!r} for good. Use --yes to confirm.")
     with target.store() as store, progress("erased") as advance:
-        report = store.erase_user(user, progress=_progress_callback(advance))
+        report = store.erase_user(user, progress=progress_callback(advance))
     rows, items = number_of(report.attempts, "row"), number_of(report.items, "item")
     target.report(
         record(report, "conversations", "attempts", "items", "is_scrubbed"),
@@ -257,14 +266,3 @@ def _checked_duration(option: str, text: str | None) -> timedelta | None:
         return None if text is None else duration_of(text)
     except (ValueError, OverflowError) as error:
         raise InvalidOption(f"{option} must be a duration such as 30d, 2w or 12h, not {text!r}.") from error
-
-
-def _progress_callback(advance: Callable[[int], None]) -> Callable[[str, int], None]:
-    """Return a callback for the library, which reports totals by kind, for a progress bar that counts increments."""
-    counts: dict[str, int] = {}
-
-    def update(kind: str, count: int) -> None:
-        advance(count - counts.get(kind, 0))
-        counts[kind] = count
-
-    return update

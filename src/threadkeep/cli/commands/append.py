@@ -9,7 +9,7 @@ from typer import Argument, Option
 from threadkeep.cli.file_io import open_input
 from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
 from threadkeep.cli.output import Column, note, print_json, print_table, record
-from threadkeep.cli.target import Target
+from threadkeep.cli.target import Target, open_conversation
 from threadkeep.domain.jsontext import loads
 from threadkeep.domain.objects import event_text
 from threadkeep.errors import CannotParse, ProviderError
@@ -67,12 +67,12 @@ def append(
         "latency_ms": latency_ms,
     }  # fmt: skip
     with open_input(file) as source, target.store(user=user) as store:
-        conversation = store.get_conversation(id, branch=branch)
+        conversation = open_conversation(store, id, branch)
         response = (_append_stream if stream else _append_body)(conversation, source, format, options)
     if target.is_json:
-        print_json({"id": id, "replayed": response.replayed, "response": response.to_dict()})
+        print_json({"id": conversation.id, "replayed": response.replayed, "response": response.to_dict()})
     else:
-        print_table(COLUMNS, [_record_of(id, response)])
+        print_table(COLUMNS, [_record_of(conversation.id, response)])
     if stream:
         _report_end_of_stream(response, format)
 

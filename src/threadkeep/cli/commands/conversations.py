@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Option
@@ -10,8 +15,8 @@ from threadkeep.cli import options
 from threadkeep.cli.commands.administration import tenants_of
 from threadkeep.cli.options import ConversationId, Owner, Text, on_target
 from threadkeep.cli.output import Column, clock, note, print_json, print_text, record
-from threadkeep.cli.target import Target, iterate
-from threadkeep.cli.transcript import lines_of, title_of
+from threadkeep.cli.target import Target, iterate, open_conversation
+from threadkeep.domain.transcripts import lines_of, title_of
 
 if TYPE_CHECKING:
     from threadkeep import Conversation, StoredItem, StoredResponse
@@ -26,6 +31,9 @@ BRANCHES: Final = (
     Column("active"),
     Column("created_at", is_time=True, no_wrap=True, drop_order=1),
 )
+Last = Annotated[int | None, Option("--last", metavar="N", min=0, help="Only the last N items.")]
+Follow = Annotated[bool, Option("--follow", help="Go on printing what is appended, until interrupted.")]
+Interval = Annotated[float, Option("--interval", metavar="SECONDS", min=0.1, help="With --follow: how often to look.")]
 SHOWN: Final = 3  # names of other tenants
 # title of an item (its first word) -> colour
 COLOURS: Final = {"user": "green", "assistant": "cyan", "call": "yellow", "output": "yellow", "reasoning": "magenta"}
@@ -78,24 +86,52 @@ def record_of(conversation: Conversation) -> dict[str, Any]:
 
 
 @on_target()
-def show(target: Target, *, id: ConversationId, branch: options.Branch = None, user: Owner = None) -> None:
+def show(
+    target: Target, *, id: ConversationId, branch: options.Branch = None, user: Owner = None, last: Last = None,
+    follow: Follow = False, interval: Interval = 1.0,
+) -> None:  # fmt: skip
     """Print a conversation as readable text.
 
     Shows messages, calls with their arguments, outputs, reasoning, and a note for each image or file.
     """
     with target.store(user=user) as store:
-        conversation = store.get_conversation(id, branch=branch)
+        conversation = open_conversation(store, id, branch)
+        items = list(_last_items(conversation, last))
         if target.is_json:
-            items = [
-                record(stored, "position", "branch", "turn", "id", "author_id", "created_at")
-                | {"item": stored.item.to_dict()}
-                for stored in iterate(conversation.items)
-            ]
+            shown = [_item_record(stored) for stored in items]
             settings = record(conversation, "branch", "settings", "tools")
-            print_json(record_of(conversation) | settings | {"items": items})
+            print_json(record_of(conversation) | settings | {"items": shown})
         else:
             _print_head(conversation)
-            print_items(conversation)
+            print_items(conversation, items, has_responses=last is None)
+        if follow:
+            after = items[-1].position if items else -1
+            _follow(conversation, after, interval, is_json=target.is_json)
+
+
+def _item_record(stored: StoredItem) -> dict[str, Any]:
+    about = record(stored, "position", "branch", "turn", "id", "author_id", "created_at")
+    return about | {"item": stored.item.to_dict()}
+
+
+def _last_items(conversation: Conversation, last: int | None) -> Iterable[StoredItem]:
+    """The newest items of a branch in order, read from its end; None: all of them."""
+    if last is None:
+        return iterate(conversation.items)
+    return reversed(list(islice(iterate(partial(conversation.items, order="desc")), last)))
+
+
+def _follow(conversation: Conversation, after: int, interval: float, *, is_json: bool) -> None:
+    """Print what is appended, until the command is interrupted."""
+    while True:
+        sys.stdout.flush()
+        time.sleep(interval)
+        for stored in iterate(partial(conversation.items, after=after)):
+            if is_json:
+                print_json(_item_record(stored))
+            else:
+                print_item(stored)
+            after = stored.position
 
 
 def _print_head(conversation: Conversation) -> None:
@@ -117,14 +153,14 @@ def _print_head(conversation: Conversation) -> None:
             print_text("  " + "\n      ".join(f"{name}: {value}".splitlines()), is_dim=True)
 
 
-def print_items(conversation: Conversation) -> None:
-    """Print the items of a conversation, and with the first item of each response, information about the response."""
+def print_items(conversation: Conversation, items: Iterable[StoredItem], *, has_responses: bool = True) -> None:
+    """Print items of a conversation, and with the first item of each response, information about the response."""
     responses = {
         response.from_position: response
-        for response in iterate(conversation.responses)
+        for response in (iterate(conversation.responses) if has_responses else ())
         if response.to_position >= response.from_position
     }
-    for stored in iterate(conversation.items):
+    for stored in items:
         print_item(stored, responses.get(stored.position))
 
 
@@ -152,10 +188,11 @@ def branches(target: Target, *, id: ConversationId, user: Owner = None) -> None:
     Includes the last position that a branch shares with its parent, and the position of its last item; -1 means none.
     """
     with target.store(user=user) as store:
-        branches = list(iterate(store.get_conversation(id).branches))
+        conversation = open_conversation(store, id)
+        branches = list(iterate(conversation.branches))
     records = [
         record(branch, "number", "parent", "fork_position", "created_at")
         | {"head": branch.head_position, "active": branch.is_active}
         for branch in branches
     ]
-    target.report_list("branches", records, BRANCHES, id=id)
+    target.report_list("branches", records, BRANCHES, id=conversation.id)

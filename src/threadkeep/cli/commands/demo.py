@@ -25,9 +25,9 @@ from threadkeep.cli.commands.usage import record_of
 from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import is_terminal, note, print_json, print_text
 from threadkeep.cli.target import Target
-from threadkeep.cli.transcript import preview_lines
 from threadkeep.cli.usage_table import print_usage
 from threadkeep.domain.jsontext import dumps, loads
+from threadkeep.domain.transcripts import preview_lines
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _run_first_half(file: Path, *, is_json: bool) -> str:
         if not is_json:
             print_text("The providers' responses are recordings; nothing is sent anywhere.")
             _print_headline(f"Process {os.getpid()} stores {conversation.id}, “{conversation.title}”, turn by turn")
-            print_items(conversation)
+            print_items(conversation, conversation.transcript())
     return conversation.id
 
 

@@ -13,7 +13,7 @@ from typer import Option
 from threadkeep.cli.file_io import open_input
 from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
 from threadkeep.cli.output import note, print_json
-from threadkeep.cli.target import Target
+from threadkeep.cli.target import Target, open_conversation
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import InvalidOption
 
@@ -86,7 +86,7 @@ def render(
         "dialect": dialect, **_dynamic_context_of(dynamic_context, dynamic_context_at),
     }  # fmt: skip
     with target.store(user=user) as store:
-        rendered = store.get_conversation(id, branch=branch).render(format_name(format), **view)
+        rendered = open_conversation(store, id, branch).render(format_name(format), **view)
     if target.is_json and not body:
         print_json(record_of(rendered, format))
         return

@@ -13,8 +13,9 @@ from typer import Argument, Option
 from threadkeep.cli import options
 from threadkeep.cli.formatting import number_of
 from threadkeep.cli.options import Text, on_target
-from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, print_text, printable, styled
+from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, print_text, styled
 from threadkeep.cli.target import Target
+from threadkeep.domain.printing import printable
 
 COLUMNS: Final = (
     Column("conversation", "conversation_id"), Column("position"), Column("branch"), Column("type"), Column("role"),

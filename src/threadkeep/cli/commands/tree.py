@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from threadkeep.cli.options import ConversationId, Owner, on_target
 from threadkeep.cli.output import print_json, print_text, record
-from threadkeep.cli.target import Target, iterate
+from threadkeep.cli.target import Target, iterate, open_conversation
 
 if TYPE_CHECKING:
     from threadkeep import Branch, Conversation, StoredItem
@@ -30,7 +30,7 @@ def tree(target: Target, *, id: ConversationId, user: Owner = None) -> None:
     Each with the positions of its own items, the position behind which it begins, and its first words.
     """
     with target.store(user=user) as store:
-        conversation = store.get_conversation(id)
+        conversation = open_conversation(store, id)
         lines = list(lines_of(list(iterate(conversation.branches))))
         records = [record_of(conversation, line.branch) for line in lines]
     if target.is_json:

@@ -154,5 +154,5 @@ def _given_by(*, scoped: bool) -> list[ColumnElement[bool]]:
 
 
 def _at(table: Table) -> list[ColumnElement[bool]]:
-    keys, positions = (bindparam(name, expanding=True) for name in ("keys", "positions"))
-    return [*of_tenant(table), table.c.conversation_id.in_(keys), table.c.position.in_(positions)]
+    in_conversations = table.c.conversation_id.in_(bindparam("keys", expanding=True))
+    return [*of_tenant(table), in_conversations, table.c.position.in_(bindparam("positions", expanding=True))]

@@ -22,7 +22,7 @@ _IDS: Final = frozenset({"call_id", "item_id"})
 _PLAIN: Final = frozenset({"type", "role", "origin"})
 
 # What a StoredItem has beside the item itself.
-_STORED: Final = ("branch", "item_id", "author_id", "created_at")
+_STORED: Final = ("branch", "item_id", "author_id", "created_at", "given")
 STORED_READER: Final = RowReader([items.c[name] for name in _STORED])
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.domain.items import Item, Message
+from threadkeep.domain.items import Item, Message, given_of
 from threadkeep.domain.jsontext import bytes_as_text, dumps, shallow, storable
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
@@ -73,7 +73,7 @@ class Ending:
         problems = list(assembler.problems)
         for item in response.output:
             try:
-                record = encode_item(item.to_object(), model=response.model)
+                record = encode_item(item.to_object(), model=response.model, given=given_of(item))
             except (InvalidItem, InvalidOption) as problem:
                 item = _note(item, problem)  # noqa: PLW2901
                 record = encode_item(item.to_object(), model=response.model)
@@ -95,8 +95,9 @@ class Ending:
         new, output, problems = self.new, list(self.response.output), []
         records = list(new.records)
         for index, record in enumerate(records):
-            rows = [record.columns, *({"payload": piece.content, "rest": None} for piece in record.media)]
-            if (problem := _misfit(connection, rows, "payload", "rest")) is not None:
+            pieces = ({"payload": piece.content, "rest": None, "given": None} for piece in record.media)
+            rows = [record.columns, *pieces]
+            if (problem := _misfit(connection, rows, "payload", "rest", "given")) is not None:
                 output[index] = _note(output[index], problem)
                 records[index] = encode_item(output[index].to_object(), model=self.response.model)
                 problems.append(str(problem))

@@ -1,0 +1,1 @@
+"""Moving what is stored: exports, copies to another database, backups, and readable transcripts."""

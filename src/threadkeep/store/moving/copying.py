@@ -1,0 +1,206 @@
+"""Copies: conversations and the ledger of a scope, from one database to another, compared at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from threadkeep.db import tables
+from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.objects import mismatch
+from threadkeep.domain.usage import FIGURES
+from threadkeep.errors import CannotParse, Conflict, InvalidOption
+from threadkeep.store import tenants
+from threadkeep.store.moving.contents import begin_snapshot, fingerprint
+from threadkeep.store.moving.exporting import Source
+from threadkeep.store.moving.reading import Lines
+from threadkeep.store.moving.records import Digest, Row, encode_row
+from threadkeep.store.moving.restoring import Target
+from threadkeep.store.refs import Scope
+from threadkeep.store.retention import Progress
+from threadkeep.store.transactions import Transactions
+
+MAX_DIFFERENCES: Final = 1000  # that are listed; all are counted
+_SUMMED: Final = (*FIGURES, "cost_nano")  # columns of the ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is not the same in both databases.
+
+    Attributes:
+        conversation_id: the conversation; None for the ledger.
+        tables: the tables with rows that differ, or that one of the databases does not have.
+        reason: why it could not be copied; None if it was, or was there already.
+    """
+
+    conversation_id: str | None
+    tables: tuple[str, ...]
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """What `copy_to` wrote, and what it found when it compared both databases afterwards.
+
+    Attributes:
+        conversations: how many conversations were copied.
+        skipped: how many were there already.
+        attempts: how many rows of the ledger were copied.
+        compared: how many conversations were compared, row by row.
+        figures: the sums of the ledger that were found in both databases, by figure; None where they differ.
+        different: how many conversations, and pages of the ledger, are not the same in both.
+        differences: what these are; at most 1,000 of them.
+    """
+
+    conversations: int = 0
+    skipped: int = 0
+    attempts: int = 0
+    compared: int = 0
+    figures: dict[str, int | None] = field(default_factory=dict)
+    different: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the target has everything, as the source has it."""
+        return not self.different
+
+    def add(self, other: CopyReport) -> None:
+        """Add what was copied for another tenant."""
+        for name in ("conversations", "skipped", "attempts", "compared", "different"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.differences = [*self.differences, *other.differences][:MAX_DIFFERENCES]
+        names = {**self.figures, **other.figures}
+        self.figures = {name: _sum(self.figures.get(name, 0), other.figures.get(name, 0)) for name in names}
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def copy(source: Source, target: Target, progress: Progress | None) -> CopyReport:
+    """Copy what the target does not have, and compare; see `Store.copy_to`."""
+    if not (progress is None or callable(progress)):
+        raise mismatch(InvalidOption, "a function", progress, "progress")
+    if target.scope.user not in {None, source.scope.user}:
+        problem = f"is for the user {target.scope.user!r} only, and this store is not."
+        raise InvalidOption(problem, argument="other", hint="Copy from the same user's store, or to one for all users.")
+    run = _Copy(source, target, progress or (lambda _what, _count: None))
+    run.copy_conversations()
+    run.copy_beside()
+    run.compare()
+    return run.report
+
+
+def copy_tenants(ours: Transactions, theirs: Transactions, progress: Progress | None) -> CopyReport:
+    """Copy all tenants; those that are missing in the target are created."""
+    report = CopyReport()
+    for name in tenants.list_tenants(ours):
+        source = Source(ours, Scope(tenants.get_tenant(ours, name)))
+        target = Target(theirs, Scope(tenants.get_or_create_tenant(theirs, name)))
+        report.add(copy(source, target, progress))
+    return report
+
+
+class _Copy:
+    def __init__(self, source: Source, target: Target, progress: Progress) -> None:
+        self._source, self._target, self._progress = source, target, progress
+        self._reasons: dict[str, str] = {}  # why conversations could not be copied
+        self.report = CopyReport()
+
+    def copy_conversations(self) -> None:
+        """Copy those that are missing, each in a transaction of its own."""
+        for page in self._source.conversations():
+            there = self._target.transactions.read(partial(self._existing, page=page))
+            for key, public_id in page:
+                if public_id_bytes(public_id) in there:
+                    self.report.skipped += 1
+                    continue
+                try:
+                    self._copy_conversation(key, public_id)
+                except (CannotParse, Conflict) as error:  # the others can be copied
+                    self._reasons[public_id] = error.message
+                self._progress("conversations", self.report.conversations)
+
+    def _copy_conversation(self, key: int, public_id: str) -> None:
+        block = self._source.block(key, public_id)
+        if block is None:  # deleted meanwhile
+            return
+        with block.file:
+            lines = Lines(block.lines())
+            begin = lines.next()
+            is_new = begin is not None and self._target.write_block(lines, begin[1])[1]
+        if is_new:
+            self.report.conversations += 1
+        else:
+            self.report.skipped += 1
+
+    def _existing(self, connection: Connection, page: Iterable[tuple[int, str]]) -> set[bytes]:
+        row = tables.conversations.c
+        ids = [public_id_bytes(public_id) for _, public_id in page]
+        statement = select(row.public_id).where(row.tenant_id == self._target.scope.tenant, row.public_id.in_(ids))
+        return {bytes(found) for found in connection.execute(statement).scalars()}
+
+    def copy_beside(self) -> None:
+        """Copy the tenant's idempotency keys and the ledger, a page in a transaction."""
+        for page in self._source.tenant_keys():
+            self._write(self._target.insert_keys, page)
+        for page in self._source.attempts():
+            self.report.attempts += self._write(self._target.insert_attempts, page)
+            self._progress("attempts", self.report.attempts)
+
+    def _write(self, insert: Callable[..., int], page: list[Row]) -> int:
+        rows = [row | {"tenant_id": self._target.scope.tenant} for row in page]
+        return self._target.transactions.write(partial(insert, rows=rows), is_repeatable=True)
+
+    def compare(self) -> None:
+        """Read everything again, in both databases."""
+        for page in self._source.conversations():
+            for key, public_id in page:
+                ours, theirs = self._fingerprint(self._source, key), self._fingerprint(self._target, key)
+                if ours:
+                    self.report.compared += 1
+                    names = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+                    self._note(public_id, names, self._reasons.get(public_id))
+                    self._progress("compared", self.report.compared)
+        sums, found_sums = dict.fromkeys(_SUMMED, 0), dict.fromkeys(_SUMMED, 0)
+        for rows in self._source.attempts():
+            found = self._target.transactions.read(partial(self._attempts, keys=[row["id"] for row in rows]))
+            sums, found_sums = _added(sums, rows), _added(found_sums, found)
+            if _checksum(rows) != _checksum(found):
+                self._note(None, ["usage_records"])
+        self.report.figures = {name: sums[name] if sums[name] == found_sums[name] else None for name in sums}
+
+    def _fingerprint(self, side: Source | Target, key: int) -> dict[str, tuple[int, str]]:
+        def read(connection: Connection) -> dict[str, tuple[int, str]]:
+            begin_snapshot(connection, side.transactions)
+            return fingerprint(connection, side.scope.tenant, key)
+
+        return side.transactions.read(read)
+
+    def _attempts(self, connection: Connection, keys: list[int]) -> list[Row]:
+        row = tables.usage_records.c
+        statement = select(tables.usage_records).where(row.tenant_id == self._target.scope.tenant, row.id.in_(keys))
+        return [dict(found) for found in connection.execute(statement).mappings()]
+
+    def _note(self, public_id: str | None, names: list[str], reason: str | None = None) -> None:
+        if names:
+            self.report.different += 1
+            if len(self.report.differences) < MAX_DIFFERENCES:
+                self.report.differences.append(Difference(public_id, tuple(names), reason))
+
+
+def _added(sums: dict[str, int], rows: Iterable[Row]) -> dict[str, int]:
+    return {name: total + sum(row[name] or 0 for row in rows) for name, total in sums.items()}
+
+
+def _checksum(rows: Iterable[Row]) -> str:
+    digest = Digest()
+    for row in rows:
+        digest.add("usage_records", encode_row(tables.usage_records, row))
+    return digest.hex()

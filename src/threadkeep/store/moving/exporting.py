@@ -1,0 +1,185 @@
+"""Exports: conversations and the ledger as lines of JSON.
+
+The first line says what it is. Then come blocks: a line that begins one, a line for each row, and a line that ends it
+with the number and a checksum of its rows. Each conversation is a block that needs no other; it is read in one snapshot
+and kept in a temporary file until its lines have been taken, so that no connection is held meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, select
+
+from threadkeep.db import tables
+from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.schema import HEAD
+from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import InvalidOption
+from threadkeep.store.lineage import find_row
+from threadkeep.store.moving.contents import add_to, begin_snapshot, record_of, rows_of, short_name
+from threadkeep.store.moving.records import Digest, Row, encode_row
+from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
+from threadkeep.store.transactions import Transactions
+
+VERSION: Final = 1
+PAGE: Final = 500  # conversations, or rows of the ledger, read at once
+IN_MEMORY: Final = 4 * 1024 * 1024  # bytes of a conversation; more go to a temporary file
+CONVERSATION, LEDGER, KEYS = "conversation", "ledger", "keys"  # kinds of blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The lines of a conversation, or of some rows beside the conversations, in a temporary file."""
+
+    file: IO[bytes]
+    count: int  # of its rows
+
+    def lines(self) -> Iterator[bytes]:
+        """Its lines, from the beginning."""
+        self.file.seek(0)
+        return iter(self.file)
+
+
+class BlockWriter:
+    """Writes a block: rows, with its first and its last line."""
+
+    def __init__(self, kind: str, **about: Any) -> None:
+        self._file: IO[bytes] = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the reader of the block closes it
+        self._kind, self._digest = kind, Digest()
+        self._write({"begin": kind, **about})
+
+    def add(self, table: Table, record: JsonObject) -> None:
+        """Write a row."""
+        add_to(self._digest, table, record)
+        self._write({"table": short_name(table), "row": record})
+
+    def end(self) -> Block:
+        """Write the last line."""
+        self._write({"end": self._kind, "rows": self._digest.count, "checksum": self._digest.hex()})
+        return Block(self._file, self._digest.count)
+
+    def _write(self, line: JsonObject) -> None:
+        self._file.write(dumps(line) + b"\n")
+
+
+class Source:
+    """Reads what a scope has, a page or a conversation at a time."""
+
+    def __init__(self, transactions: Transactions, scope: Scope) -> None:
+        self.transactions, self.scope = transactions, scope
+
+    def conversations(self) -> Iterator[list[tuple[int, str]]]:
+        """The keys and ids of all conversations that are not deleted, in pages."""
+        row = tables.conversations.c
+        conditions = [row.tenant_id == self.scope.tenant, row.status != DELETED]
+        if self.scope.user is not None:
+            conditions.append(row.user_id == self.scope.user)
+        for page in self._pages(select(row.id, row.public_id).where(*conditions), row.id):
+            yield [(found["id"], public_id_text(bytes(found["public_id"]))) for found in page]
+
+    def named(self, ids: Iterable[str]) -> list[tuple[int, str]]:
+        """The keys of conversations by their ids; NotFound where there is none."""
+        if isinstance(ids, str | bytes | dict) or not isinstance(ids, Iterable):
+            raise mismatch(InvalidOption, "a list of ids", ids, "conversation_ids")
+        unique = {public_id_bytes(text): text for text in ids}
+        return [(self.transactions.read(partial(self._find_key, id=raw)), text) for raw, text in unique.items()]
+
+    def block(self, key: int, id: str) -> Block | None:
+        """All rows of a conversation as they are now; None if it was deleted meanwhile."""
+
+        def read(connection: Connection) -> Block | None:
+            begin_snapshot(connection, self.transactions)
+            writer, is_empty = BlockWriter(CONVERSATION, id=id), True
+            for table, row in rows_of(connection, self.scope.tenant, key):
+                writer.add(table, record_of(table, row))
+                is_empty = False
+            return None if is_empty else writer.end()
+
+        return self.transactions.read(read)
+
+    def attempts(self, keys: Iterable[int] | None = None) -> Iterator[list[Row]]:
+        """The rows of the ledger, or those of some conversations, in pages."""
+        row = tables.usage_records.c
+        conditions: list[ColumnElement[bool]] = [row.tenant_id == self.scope.tenant]
+        if self.scope.user is not None:
+            conditions.append(row.user_id == self.scope.user)
+        for one in [()] if keys is None else [(row.conversation_id == key,) for key in keys]:
+            yield from self._pages(select(tables.usage_records).where(*conditions, *one), row.id)
+
+    def tenant_keys(self) -> Iterator[list[Row]]:
+        """The idempotency keys of the tenant, in pages; those of conversations are parts of these."""
+        row = tables.appends.c
+        statement = select(tables.appends).where(row.tenant_id == self.scope.tenant, row.conversation_id == TENANT_WIDE)
+        return iter(()) if self.scope.user is not None else self._pages(statement, row.key)
+
+    def _find_key(self, connection: Connection, id: bytes) -> int:
+        row = find_row(connection, self.scope, "public_id", id)
+        if row is None:
+            raise conversation_not_found(public_id_text(id))
+        key: int = row.id
+        return key
+
+    def _pages(self, statement: Select[Any], order: ColumnElement[Any]) -> Iterator[list[Row]]:
+        statement, last = statement.order_by(order).limit(PAGE), None
+        while last is None or len(last) == PAGE:
+            page = statement if last is None else statement.where(order > last[-1][str(order.key)])
+            last = self.transactions.read(partial(_read_page, statement=page))
+            if last:
+                yield last
+
+
+def _read_page(connection: Connection, statement: Select[Any]) -> list[Row]:
+    return [dict(row) for row in connection.execute(statement).mappings()]
+
+
+def export(source: Source, conversation_ids: Iterable[str] | None) -> Iterator[str]:
+    """The lines of an export; see `Store.export`."""
+    chosen = None if conversation_ids is None else source.named(conversation_ids)
+    return _lines(source, chosen)
+
+
+def _lines(source: Source, chosen: list[tuple[int, str]] | None) -> Iterator[str]:
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    yield _text({"threadkeep_export": VERSION, "schema": HEAD, "exported_at": now})
+    conversations = rows = 0
+    for page in source.conversations() if chosen is None else [chosen]:
+        for key, public_id in page:
+            block = source.block(key, public_id)
+            if block is not None:
+                conversations, rows = conversations + 1, rows + block.count
+                yield from _texts(block)
+    keys = None if chosen is None else [key for key, _ in chosen]
+    for kind, table, pages in (
+        (LEDGER, tables.usage_records, source.attempts(keys)),
+        (KEYS, tables.appends, source.tenant_keys() if chosen is None else ()),
+    ):
+        for some in pages:
+            rows += len(some)
+            yield from _texts(block_of(kind, table, some))
+    yield _text({"complete": True, "conversations": conversations, "rows": rows})
+
+
+def block_of(kind: str, table: Table, rows: Iterable[Row]) -> Block:
+    """Rows beside the conversations as a block."""
+    writer = BlockWriter(kind)
+    for row in rows:
+        writer.add(table, encode_row(table, row))
+    return writer.end()
+
+
+def _texts(block: Block) -> Iterator[str]:
+    with block.file:
+        for line in block.lines():
+            yield line.decode()
+
+
+def _text(line: JsonObject) -> str:
+    return dumps(line).decode() + "\n"

@@ -1,0 +1,225 @@
+"""Reading exports back: each block is checked as a whole, and then written in one transaction.
+
+What is read may come from anywhere: a row can say nothing about another tenant, and what conversations share is stored
+only under the hash of what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from secrets import token_bytes
+from tempfile import SpooledTemporaryFile
+from typing import IO, Final, Literal
+
+from sqlalchemy import Connection, LargeBinary, Table, Text, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from threadkeep.db import tables
+from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.types import EscapedText
+from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.errors import CannotParse, Conflict, NotFound, shown
+from threadkeep.store.moving.contents import SHARED, short_name
+from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
+from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
+from threadkeep.store.moving.records import Row, decode_row
+from threadkeep.store.refs import TENANT_WIDE, Scope
+from threadkeep.store.rollups import invalidate
+from threadkeep.store.transactions import Replay, Transactions
+from threadkeep.store.validation import one_of
+
+Existing = Literal["skip", "refuse"]
+"""What happens when a conversation of an export is there already."""
+BATCH_ROWS: Final = 500  # written with one call
+BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What `import_export` wrote.
+
+    Attributes:
+        conversations: how many conversations were created.
+        skipped: how many were there already, and were left as they are.
+        attempts: how many rows of the ledger were added.
+    """
+
+    conversations: int = 0
+    skipped: int = 0
+    attempts: int = 0
+
+
+class Target:
+    """Writes blocks into the tenant of a scope."""
+
+    def __init__(self, transactions: Transactions, scope: Scope) -> None:
+        self.transactions, self.scope = transactions, scope
+
+    def write_block(self, lines: Lines, begin: JsonObject) -> tuple[str, int]:
+        """Check a block, and write it; returns its kind, and how many conversations or rows were written."""
+        kind = begin.get("begin")
+        if kind == CONVERSATION:
+            return kind, self._write_conversation(lines, begin)
+        if kind in (LEDGER, KEYS):
+            table = tables.usage_records if kind == LEDGER else tables.appends
+            decode = partial(self._row_beside, lines, table)
+            return kind, self._write_rows(kind, [row for _, _, row in rows_until_end(lines, kind, decode)])
+        raise lines.error(f"a block of the unknown kind {shown(kind)} begins")
+
+    def _write_conversation(self, lines: Lines, begin: JsonObject) -> int:
+        try:
+            public_id = public_id_bytes(begin.get("id"))
+        except NotFound as error:
+            raise lines.error(f"{shown(begin.get('id'))} is not the id of a conversation") from error
+        checks = Checks(lines, self.scope, public_id)
+        with SpooledTemporaryFile(max_size=IN_MEMORY) as file:
+            for line, table, row in rows_until_end(lines, CONVERSATION, checks.row):
+                checks.add(table, row)
+                file.write(line.rstrip(b"\r\n") + b"\n")
+            own = checks.end()
+            write = partial(self._insert_conversation, own=own, file=file)
+            try:
+                return self.transactions.write(write, is_repeatable=True)
+            except IntegrityError as error:
+                raise lines.error(f"the rows of {public_id_text(public_id)} do not fit together") from error
+
+    def _insert_conversation(self, connection: Connection, own: Row, file: IO[bytes]) -> int:
+        if self._exists(connection, own):
+            raise Replay(0)
+        file.seek(0)
+        batch: list[Row] = []
+        last: Table | None = None
+        size = 0
+        for line in file:
+            table, row = decode_line(loads(line), self.scope.tenant, own["id"])
+            if table is tables.conversations:
+                row["search_from"] = 0 if own["next_position"] or own["title"] is not None else None
+            elif table is tables.responses and row["open_branch"] is not None:
+                row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
+            if batch and (table is not last or len(batch) == BATCH_ROWS or size > BATCH_BYTES):
+                self._insert(connection, last, batch)
+                batch, size = [], 0
+            batch.append(row)
+            last, size = table, size + len(line)
+        self._insert(connection, last, batch)
+        return 1
+
+    def _exists(self, connection: Connection, own: Row) -> bool:
+        """Whether the conversation is there; Conflict where something else has its place."""
+        row = tables.conversations.c
+        named = public_id_text(own["public_id"])
+        statement = select(row.public_id, row.external_id, row.status, row.user_id).where(
+            row.tenant_id == self.scope.tenant
+        )
+        found = connection.execute(statement.where(row.public_id == own["public_id"])).one_or_none()
+        if found is not None:
+            if found.status == DELETED:
+                raise Conflict(f"The conversation {named} is being deleted.", hint="Call purge_deleted() first.")
+            if self.scope.user not in {None, found.user_id}:
+                raise Conflict(f"The id {named} is taken.")
+            return True
+        if connection.execute(statement.where(row.id == own["id"])).first() is not None:
+            raise Conflict(f"Another conversation has the internal key of {named}.")
+        if own["external_id"] is not None:
+            taken = connection.execute(statement.where(row.external_id == own["external_id"])).first()
+            if taken is not None:
+                problem = f"Another conversation has the external_id {own['external_id']!r} of {named}."
+                raise Conflict(problem, hint="Change or delete one of them.")
+        return False
+
+    def _row_beside(self, lines: Lines, table: Table, value: JsonObject) -> tuple[Table, Row]:
+        record = value.get("row")
+        if value.get("table") != short_name(table) or not isinstance(record, dict):
+            raise lines.error(f"it is not a row of {short_name(table)}")
+        row = decode_row(table, record, {"tenant_id": self.scope.tenant})
+        if table is tables.appends and row["conversation_id"] != TENANT_WIDE:
+            raise lines.error("the key is that of a conversation")
+        if table is tables.usage_records and self.scope.user not in {None, row["user_id"]}:
+            raise lines.error(f"it is not about the user {self.scope.user!r}, for whom this store is")
+        return table, row
+
+    def _write_rows(self, kind: str, rows: list[Row]) -> int:
+        insert_rows = self.insert_attempts if kind == LEDGER else self.insert_keys
+        return self.transactions.write(partial(insert_rows, rows=rows), is_repeatable=True)
+
+    def insert_attempts(self, connection: Connection, rows: list[Row]) -> int:
+        """Add rows to the ledger that are not there yet; returns how many."""
+        if not rows:
+            return 0
+        record, conversation = tables.usage_records.c, tables.conversations.c
+        tenant = self.scope.tenant
+        there = set(connection.execute(
+            select(record.id).where(record.tenant_id == tenant, record.id.in_([row["id"] for row in rows]))
+        ).scalars())  # fmt: skip
+        new = [row for row in rows if row["id"] not in there]
+        if self.scope.user is not None:
+            named = {row["conversation_id"] for row in new}
+            foreign = select(conversation.id).where(
+                conversation.tenant_id == tenant, conversation.id.in_(named),
+                conversation.user_id.is_distinct_from(self.scope.user),
+            )  # fmt: skip
+            if connection.execute(foreign.limit(1)).first() is not None:
+                raise Conflict("The ledger of the export names conversations of another user.")
+        for day in sorted({row["day"] for row in new}):
+            if day != datetime.now(UTC).date():
+                invalidate(connection, tenant, day)
+        if new:
+            connection.execute(insert(tables.usage_records), new)
+        return len(new)
+
+    def insert_keys(self, connection: Connection, rows: list[Row]) -> int:
+        """Add idempotency keys of the tenant; those that are there stay. In the store of a user: none."""
+        if self.scope.user is None and rows:
+            connection.execute(insert_missing(connection, tables.appends), rows)
+        return 0
+
+    def _insert(self, connection: Connection, table: Table | None, rows: list[Row]) -> None:
+        if table is None or not rows:
+            return
+        columns = [column.name for column in table.columns if isinstance(column.type, Text | LargeBinary | EscapedText)]
+        check_sizes(connection, rows, f"threadkeep_{short_name(table)}", columns)
+        connection.execute(insert_missing(connection, table) if table in SHARED else insert(table), rows)
+
+
+def import_export(
+    transactions: Transactions, scope: Scope, lines: Iterable[str | bytes], existing: Existing
+) -> ImportReport:
+    """Read an export; see `Store.import_export`."""
+    one_of("existing", existing, ("skip", "refuse"))
+    read, target, report = Lines(lines), Target(transactions, scope), ImportReport()
+    _check_header(read)
+    while (line := read.next()) is not None:
+        value = line[1]
+        if value.get("complete") is True:
+            if value.get("conversations") != report.conversations + report.skipped:
+                raise read.error("conversations are missing before it")
+            return report
+        kind, count = target.write_block(read, value)
+        if kind == LEDGER:
+            report.attempts += count
+        elif kind == CONVERSATION and count:
+            report.conversations += 1
+        elif kind == CONVERSATION:
+            if existing == "refuse":
+                raise Conflict(
+                    f"The conversation before line {read.number} is there already.",
+                    hint='Pass existing="skip" to leave it as it is and go on.',
+                )
+            report.skipped += 1
+    raise read.cut_off()
+
+
+def _check_header(lines: Lines) -> None:
+    first = lines.next()
+    if first is None:
+        raise CannotParse("The export is empty: it has no lines.")
+    version = first[1].get("threadkeep_export")
+    if version is None:
+        raise lines.error("it is not the beginning of an export")
+    if version != VERSION:
+        raise lines.error(f"the export has the version {shown(version)}, this release reads version {VERSION}")

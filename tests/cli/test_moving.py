@@ -1,0 +1,175 @@
+"""export, restore, copy and backup; title, label, fork, archive and delete."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.bodies import ANSWER, SESSION
+from tests.cli.runs import PROGRAM, Cli
+from tests.factories import a_message
+from threadkeep import Session
+
+
+def test_an_export_is_restored(cli: Cli, stored: str, tmp_path: Path) -> None:
+    cli("append", stored, "-", "-f", "open_responses", input=json.dumps(ANSWER))
+    file, other = str(tmp_path / "chat.jsonl"), Cli(f"sqlite:///{tmp_path / 'other.db'}")
+    assert cli("export", "--output", file, "--json").json == {"file": file, "bytes": Path(file).stat().st_size}
+    assert Path(file).read_text() != ""
+    assert "1 conversation and 1 row of the ledger imported" in other("restore", file).out
+    assert other("restore", "-", "--json", input=Path(file).read_bytes()).json == {
+        "conversations": 0, "skipped": 1, "attempts": 0,
+    }  # fmt: skip
+    assert other("show", stored, "--json").json == cli("show", stored, "--json").json
+    other("restore", file, "--refuse", code=4)
+    assert other("restore", file, "--user", "bob", code=5).err.startswith(
+        "threadkeep: The export cannot be read: line "
+    )
+    assert "it exists already" in cli("export", "--output", file, code=2).err
+
+
+def test_an_export_that_fails_leaves_no_file(cli: Cli, stored: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    cli("export", "conv_" + "0" * 32, "--output", str(file), code=3)
+    assert not file.exists()
+
+
+def test_an_export_of_some_as_markdown(cli: Cli, stored: str) -> None:
+    with cli.store() as store:
+        store.save(Session.from_dict(SESSION), user_id="bob", title="Another")
+    text = cli("export", stored, "--markdown").out
+    assert text.startswith("# Capitals\n")
+    assert "> What is the capital of France?" in text
+    assert cli("export", "--markdown").out.count("\n---\n") == 1
+    assert "Capitals" not in cli("export", "--markdown", "--user", "bob").out
+
+
+def test_a_copy_is_compared(cli: Cli, stored: str, tmp_path: Path) -> None:
+    to = f"sqlite:///{tmp_path / 'copy.db'}"
+    assert "1 compared and equal" in cli("copy", "--to", to).out
+    cli("title", stored, "Changed")
+    done = cli("copy", "--to", to, "--json", code=4)
+    assert done.json["differences"] == [{"conversation_id": stored, "tables": "conversations", "reason": None}]
+    assert done.json["is_equal"] is False
+    assert f"different: {stored}: conversations" in cli("copy", "--to", to, code=4).err
+    assert "1 conversation and" in cli("copy", "--to", to, "--to-tenant", "acme").out
+    assert Cli(to)("ls", "--tenant", "acme").rows[0]["title"] == "Changed"
+    assert cli("copy", "--to", to, "--to-tenant", "ben", "--user", "bob", "--json").json["compared"] == 0
+
+
+def test_a_backup_is_a_database(cli: Cli, stored: str, tmp_path: Path) -> None:
+    file = tmp_path / "backup.db"
+    assert cli("backup", str(file), "--json").json == {"file": str(file), "bytes": file.stat().st_size}
+    assert Cli(f"sqlite:///{file}")("ls").rows[0]["id"] == stored
+    cli("backup", str(file), code=2)
+
+
+def test_titles_and_labels(cli: Cli, stored: str) -> None:
+    assert cli("title", stored).out == "Capitals\n"
+    assert cli("title", stored, "New").out == "New\n"
+    assert cli("title", stored, "--remove", "--json").json == {"id": stored, "title": None}
+    cli("title", stored, "x", "--remove", code=2)
+    assert cli("label", stored, "a=b c", "d=").out == "a=b c\napp=quiz\nd=\n"
+    assert cli("label", stored, "--remove", "a", "--remove", "d", "--json").json["labels"] == {"app": "quiz"}
+    assert cli("label", stored).out == "app=quiz\n"
+    cli("label", stored, "nothing", code=2)
+    cli("title", stored, "Theirs", "--user", "bob", code=3)
+
+
+def test_a_fork(cli: Cli, stored: str) -> None:
+    assert cli("fork", stored).out == "1\n"
+    assert cli("fork", stored, "--at", "-1", "--activate", "--json").json == {"id": stored, "branch": 2, "active": True}
+    assert [row["active"] for row in cli("branches", stored).rows] == ["no", "no", "yes"]
+    assert cli("fork", stored, "--branch", "1").out == "3\n"
+    cli("fork", stored, "--at", "9", code=3)
+
+
+def test_archiving(cli: Cli, stored: str) -> None:
+    assert cli("archive", stored, stored).out == "1 conversation archived.\n"
+    assert cli("ls").rows == []
+    assert cli("unarchive", stored, "--json").json == {"unarchived": [stored]}
+    assert len(cli("ls").rows) == 1
+    cli("archive", stored, "--user", "bob", code=3)
+
+
+def test_a_deletion_is_confirmed(cli: Cli, stored: str) -> None:
+    with cli.store() as store:
+        second = store.save(Session.from_dict(SESSION)).id
+    assert "--yes" in cli("delete", stored, second, code=2).err
+    cli("delete", stored, "conv_" + "0" * 32, "--yes", code=3)
+    cli("delete", stored, "--yes", "--user", "bob", code=3)
+    assert len(cli("ls").rows) == 2
+    assert cli("delete", stored, second, "--yes").out == "2 conversations deleted.\n"
+    assert cli("ls").rows == []
+
+
+def test_beginnings_of_ids(cli: Cli, stored: str) -> None:
+    with cli.store() as store:
+        others = [store.save(Session.from_dict(SESSION), user_id="bob").id for _ in range(7)]
+    for beginning in (stored, stored[:-1], stored.removeprefix("conv_")[:-1], stored[5:].upper()):
+        assert cli("title", beginning).out == "Capitals\n"
+        assert cli("show", beginning, "--json").json["id"] == stored
+    error = cli("show", "conv_0", code=2).err
+    assert "'conv_0' is the beginning of more than one id: " in error
+    assert error.count("conv_01") == 5
+    assert "and more" in error
+    assert cli("show", "0", "--user", "ada", "--json").json["id"] == stored  # the only one of this user
+    assert "There is no conversation" in cli("show", "conv_f", code=3).err
+    assert others[0] not in cli("show", "not-an-id", code=3).err
+
+
+def test_the_last_items(cli: Cli, stored: str) -> None:
+    with cli.store() as store:
+        store.get_conversation(stored).add_items([a_message(f"no. {number}") for number in range(1200)])
+    shown = cli("show", stored, "--last", "700", "--json").json["items"]
+    assert [item["position"] for item in shown] == list(range(501, 1201))
+    lines = cli("show", stored, "--last", "2").out
+    assert "no. 1198" in lines
+    assert "no. 1197" not in lines
+    assert cli("show", stored, "--last", "0", "--json").json["items"] == []
+
+
+@pytest.mark.parametrize("last", [[], ["--last", "1"]])
+def test_following(cli: Cli, stored: str, last: list[str]) -> None:
+    arguments = [*PROGRAM, "show", stored, "--follow", "--interval", "0.1", *last]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=cli.environment(), text=True) as process:
+        assert process.stdout is not None
+        read = iter(process.stdout.readline, "")
+        next(line for line in read if "capital of France" in line)
+        with cli.store() as store:
+            store.get_conversation(stored).user("and of Italy?")
+        next(line for line in read if "and of Italy?" in line)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+
+LOOKS = ["ls", "show", "branches", "title", "label", "search"]
+# Packages that take long to import, and that nobody needs who only looks
+HEAVY = {"alembic", "boto3", "genai_prices", "numpy", "rich", "sqlalchemy.orm", "sqlalchemy.ext.asyncio"}
+RUN = """
+import sys
+from threadkeep.cli import app
+try:
+    app()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_a_command_that_looks_imports_little(cli: Cli, stored: str, command: str) -> None:
+    """What takes the time of a start: the number of modules, and those that are large."""
+    arguments = {"ls": [], "search": ["France"]}.get(command, [stored])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, command, *arguments],
+        env=cli.environment() | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    modules = set(done.stderr.split())
+    assert modules & HEAVY == set()
+    assert len(modules) < 900

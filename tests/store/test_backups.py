@@ -1,0 +1,89 @@
+"""Backups of SQLite files in use, and copies of whole databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.databases import Database
+from tests.store.test_exports import bodies, full
+from threadkeep import InvalidOption, NotFound, Store
+from threadkeep.store.tenants import list_tenants
+
+
+def test_backup_is_for_sqlite(database: Database, store: Any, tmp_path: Path) -> None:
+    conversation, file = full(store), tmp_path / "backup.db"
+    if database.kind != "sqlite":
+        with pytest.raises(InvalidOption, match="Only SQLite"):
+            store.backup(file)
+        assert not file.exists()
+        return
+    seen: list[int] = []
+    assert store.backup(file, progress=lambda _, count: seen.append(count)) == file.stat().st_size
+    assert seen == sorted(seen)
+    with Store(f"sqlite:///{file}", tenants=True) as opened:
+        name = next(name for name in tenants_of(opened) if has(opened.for_tenant(name), conversation.id))
+        assert bodies(opened.for_tenant(name).get_conversation(conversation.id)) == bodies(conversation)
+    before = file.read_bytes()
+    for wrong in (file, tmp_path, tmp_path / "none" / "x.db", "", "a\x00b", None, 1, b"x"):
+        with pytest.raises(InvalidOption):
+            store.backup(wrong)
+    assert file.read_bytes() == before
+
+
+def tenants_of(store: Store) -> list[str]:
+    return list_tenants(store._transactions)
+
+
+def has(store: Any, id: str) -> bool:
+    try:
+        store.get_conversation(id)
+    except NotFound:
+        return False
+    return True
+
+
+def test_a_backup_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path / 'a.db'}") as store, Store(f"sqlite:///{tmp_path / 'a.db'}") as writer:
+        conversation = store.create_conversation(model="m", input="x" * 5_000_000)
+        elsewhere = writer.get_conversation(conversation.id)
+
+        def write(what: str, count: int) -> None:
+            elsewhere.user(f"meanwhile {what} {count}")
+
+        store.backup(tmp_path / "b.db", progress=write)
+        assert len(conversation.transcript()) > 1
+    with Store(f"sqlite:///{tmp_path / 'b.db'}") as opened:
+        assert len(opened.get_conversation(conversation.id).transcript()) == 1
+
+
+def test_a_backup_within_a_transaction_is_refused(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        store.create_conversation()
+        engine: Any = store._transactions.engine  # type: ignore[union-attr]
+        with engine.connect() as host, pytest.raises(InvalidOption, match="within a transaction"):
+            store.within(host).backup(tmp_path / "b.db")
+
+
+@pytest.mark.parametrize("wrong", [None, 1, "sqlite:///x.db", object()])
+def test_only_stores_are_copied_to(store: Any, wrong: Any) -> None:
+    with pytest.raises(InvalidOption, match="other must be"):
+        store.copy_to(wrong)
+
+
+def test_all_tenants(tmp_path: Path) -> None:
+    with (
+        Store(f"sqlite:///{tmp_path / 'a.db'}", tenants=True) as source,
+        Store(f"sqlite:///{tmp_path / 'b.db'}", tenants=True) as target,
+    ):
+        for name in ("one", "two"):
+            full(source.create_tenant(name))
+        target.create_tenant("two")
+        report = source.copy_to(target)
+        assert (report.conversations, report.compared, report.is_equal) == (2, 2, True)
+        assert report.figures["input_tokens"] == 20
+        assert len(target.for_tenant("one").list_conversations().items) == 1
+        with pytest.raises(InvalidOption, match="tenants"):
+            source.copy_to(target.for_tenant("one"))
