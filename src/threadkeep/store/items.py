@@ -109,6 +109,17 @@ class NewItems(NamedTuple):
 NO_ITEMS: Final = NewItems((), ())
 
 
+class TurnInput(NamedTuple):
+    """What a response answers that is stored with it; `content` is what an idempotency key stands for."""
+
+    items: NewItems
+    content: JsonObject
+    method: str = "add_turn"
+
+
+NO_TURN: Final = TurnInput(NO_ITEMS, {}, "add_response")
+
+
 # Appending
 
 

@@ -24,7 +24,7 @@ from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
 from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items
-from threadkeep.store.items import NO_ITEMS, AppendResult, NewItems
+from threadkeep.store.items import NO_ITEMS, NO_TURN, AppendResult, NewItems, TurnInput
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
@@ -123,12 +123,19 @@ class NewResponse:
     input: NewItems = NO_ITEMS  # what it answers, where that is stored with it
 
     @classmethod
-    def of(cls, response: Response, body: bytes | None, attempt: Attempt, key: IdempotencyKey | None) -> NewResponse:
+    def of(
+        cls,
+        response: Response,
+        body: bytes | None,
+        attempt: Attempt,
+        key: IdempotencyKey | None,
+        input: NewItems = NO_ITEMS,
+    ) -> NewResponse:
         """Return a response with its items; raise InvalidItem if one of them cannot be stored."""
         records = [
             encode_item(item.to_object(), model=response.model, given=given_of(item)) for item in response.output
         ]
-        return cls(records, body, attempt, response_columns(response, attempt.format), key)
+        return cls(records, body, attempt, response_columns(response, attempt.format), key, input)
 
 
 @dataclass(slots=True)
@@ -145,13 +152,6 @@ class ResponseResult:
     input: AppendResult | None = None  # where the items that it answers were stored with it
 
 
-class TurnInput(NamedTuple):
-    """What a response answers that is stored with it, and what this was made of."""
-
-    items: NewItems
-    content: Any
-
-
 def add_response(
     handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
 ) -> Response:
@@ -166,7 +166,7 @@ def add_answer(
     rendered: Rendered | None,
     options: AppendOptions,
     call: CallInfo,
-    turn: TurnInput | None = None,
+    turn: TurnInput = NO_TURN,
 ) -> tuple[Response, ResponseResult]:
     """Append a provider's response, with what it answers in front of it where that is given as a `turn`."""
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
@@ -175,11 +175,7 @@ def add_answer(
     check = positions.head_check(options)
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
-    content = {"format": format, "body": value}
-    if turn is None:
-        key = positions.idempotency_key(options, "add_response", content)
-    else:
-        key = positions.idempotency_key(options, "add_turn", {**content, "input": turn.content})
+    key = positions.idempotency_key(options, turn.method, {"format": format, "body": value, **turn.content})
     request = request_info(handle, format, rendered)
     try:
         response = wire.parse_response(value, headers)
@@ -188,9 +184,8 @@ def add_answer(
         attempt = ledger.failed_attempt(format, call, error, named if isinstance(named, str) and named else model)
         ledger.record_attempt(handle, attempt, key, request.hashes)
         raise
-    new = NewResponse.of(response, raw, attempt_of(response, format, call, handle.resources.prices, model), key)
-    if turn is not None:
-        new = replace(new, input=turn.items)
+    attempt = attempt_of(response, format, call, handle.resources.prices, model)
+    new = NewResponse.of(response, raw, attempt, key, turn.items)
     result = handle.transactions.write(
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None
     )
@@ -221,7 +216,7 @@ def _store_response(
     if check.states:
         write_states(connection, ref, check.states, now)
     number, input_to = reservation.response, input_position(ref, request, check, reservation)
-    asked: AppendResult | None = None
+    asked = None
     if count:
         asked = new.input.insert(connection, ref, replace(reservation, count=count), None, now)
         reservation = replace(reservation, first=asked.first + count, count=len(new.records))
@@ -238,14 +233,14 @@ def _store_response(
     insert_items(connection, ref, new.records, reservation, now, seen=input_to, beside=rows)
     if new.key is not None:
         outcome = {"kind": "response", "number": number, "first": reservation.first, "branch": reservation.branch}
-        outcome |= {"input": count} if count else {}
+        if count:
+            outcome["input"] = count
         if refusal is None:
             keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **outcome)
         else:  # refused before under this key: its ledger row exists
             ledger.link_response(connection, ref, refusal["usage"], number)
             replace_outcome(connection, ref.scope.tenant, ref.key, new.key, **outcome)
-    first, branch, revision = reservation.first, reservation.branch, reservation.revision
-    return ResponseResult(number, first, branch, revision, input_to, input=asked)
+    return ResponseResult(number, reservation.first, reservation.branch, reservation.revision, input_to, input=asked)
 
 
 def _find_refusal(

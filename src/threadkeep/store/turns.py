@@ -13,10 +13,10 @@ from threadkeep.domain.running import StoredTurn
 from threadkeep.store.handle import Handle
 from threadkeep.store.importing import new_items, open_calls, provider_json, resolve_calls
 from threadkeep.store.item_rows import author_of, encode_item
-from threadkeep.store.items import NewItems, read_appended
+from threadkeep.store.items import NewItems, TurnInput, read_appended
 from threadkeep.store.ledger import CallInfo
 from threadkeep.store.positions import AppendOptions
-from threadkeep.store.responses import TurnInput, add_answer
+from threadkeep.store.responses import add_answer
 
 
 def add_turn(
