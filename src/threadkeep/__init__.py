@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         UnknownItem,
     )
     from threadkeep.domain.jsontext import JsonObject
-    from threadkeep.domain.media import data_url
+    from threadkeep.domain.media import Media, data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
@@ -61,17 +61,17 @@ __all__ = [
     "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
     "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
     "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
-    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra", "NewOptions",
-    "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
-    "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
-    "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra",
+    "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
+    "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
+    "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
     "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
     "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
     "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
     "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
     "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
-    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
-    "schema",
+    "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
+    "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
@@ -89,7 +89,7 @@ _NAMES: Final = {
         "UnknownItem"
     ),
     "domain.jsontext": "JsonObject",
-    "domain.media": "data_url",
+    "domain.media": "Media data_url",
     "domain.options": "ImportOptions NewOptions SessionOptions UpdateOptions",
     "domain.reports": (
         "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
@@ -116,7 +116,7 @@ _MODULES: Final = {name: f"{__name__}.{module}" for module, names in _NAMES.item
 
 def __getattr__(name: str) -> Any:
     """A public name, loaded now (PEP 562): a program pays at its start only for what it uses."""
-    if name in {"formats", "schema"}:
+    if name in {"blobs", "formats", "schema"}:
         return import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

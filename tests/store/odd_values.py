@@ -301,6 +301,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "value": lambda: {"step": 1},
         "labels": lambda: {"a": "b"},
         "name": lambda: "name",
+        "hash": lambda: "0" * 64,
         "user_id": lambda: "u",
         "external_id": lambda: "e",
         "call_id": lambda: "c1",

@@ -35,7 +35,10 @@ def threshold_of(url: URL) -> tuple[URL, dict[str, int | None]]:
 
 
 def watch(host: Any, *, is_owned: bool) -> None:
-    """Let the connections of an Engine or AsyncEngine find out whether they lead to a pooler; those of a host may be open already."""
+    """Let the connections of an Engine or AsyncEngine find out whether they lead to a pooler.
+
+    Those of a host may be open already.
+    """
     engine: Engine = getattr(host, "sync_engine", host)
     if engine.dialect.driver not in PSYCOPG:
         return

@@ -31,6 +31,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_cache import DEFAULT_BYTES
+from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
 from threadkeep.store.retention import Progress
 from threadkeep.store.store import Store
@@ -153,6 +154,7 @@ class AsyncStore:
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
+        blobs: BlobStore | None = None,
     ) -> None:
         self._run: Runner = run_in_greenlet
         if is_sqlite(url):
@@ -164,7 +166,7 @@ class AsyncStore:
             engine = async_engine_for(url).sync_engine
         self._sync = object.__new__(Store)
         is_owned = not isinstance(url, Engine | AsyncEngine)
-        self._sync._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search)
+        self._sync._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search, blobs=blobs)
         self._root = self
 
     async def __aenter__(self) -> Self:
@@ -188,6 +190,7 @@ class AsyncStore:
     get_item = awaited(Store.get_item)
     list_items = awaited(Store.list_items)
     list_conversations = awaited_face(Store.list_conversations)
+    media = awaited(Store.media)
     copy_conversation = awaited_face(Store.copy_conversation)
     complete_id = awaited(Store.complete_id)
     export = iterated(Store.export)

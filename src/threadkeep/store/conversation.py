@@ -462,6 +462,7 @@ class Conversation(ConversationAttributes):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
         annotations: bool = False,
+        media: Literal["inline", "reference"] = "inline",
     ) -> Page[StoredItem]:
         """Return a page of this branch's items: those after or before a position or item id (exclusive).
 
@@ -469,21 +470,25 @@ class Conversation(ConversationAttributes):
         several items with that id, it is the one that leaves no item to be shown twice. With `annotations`, labels and
         feedback of the items are read, too.
 
+        With `media="reference"`, media of 8 KiB or more are not read: `Store.media` returns them by their references.
+
         Raises:
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return _items.list_items(self._handle, before, after, limit, order, annotations=annotations)
+        return _items.list_items(self._handle, before, after, limit, order, media, annotations=annotations)
 
-    def get_item(self, position: int | str, *, annotations: bool = False) -> StoredItem:
+    def get_item(
+        self, position: int | str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
+    ) -> StoredItem:
         """Return the item of this branch at a position, or with an id; the newest one if several have that id.
 
-        With `annotations`, its labels and feedback are read, too.
+        With `annotations`, its labels and feedback are read, too. `media` as for `items`.
 
         Raises:
             NotFound: the branch has no such item.
         """
-        return item_lookup.get_item(self._handle, position, annotations=annotations)
+        return item_lookup.get_item(self._handle, position, media, annotations=annotations)
 
     def label_item(
         self, position: int | str, labels: Mapping[str, str] | None, *, idempotency_key: str | None = None
@@ -523,9 +528,9 @@ class Conversation(ConversationAttributes):
         """
         return _annotations.list_feedback(self._handle, position)
 
-    def transcript(self) -> list[StoredItem]:
-        """Return all items of this branch, in order."""
-        return _items.list_all_items(self._handle)
+    def transcript(self, *, media: Literal["inline", "reference"] = "inline") -> list[StoredItem]:
+        """Return all items of this branch, in order. `media` as for `items`."""
+        return _items.list_all_items(self._handle, media)
 
     def to_markdown(self) -> str:
         """Return this branch as readable Markdown, in which no text can pretend to be anything else."""

@@ -27,6 +27,7 @@ from threadkeep.store.config_cache import ConfigCache, Text, ToolTexts, settings
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, insert_item_rows, turn_offsets
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
 from threadkeep.store.transactions import Replay, Transactions
 
@@ -108,7 +109,7 @@ def create_conversation(
         (public_id,) = insert_conversations(connection, scope, [new])
         return open_conversation(connection, scope, "public_id", public_id, configs), False
 
-    return transactions.write(write, is_repeatable=new.key is not None)
+    return write_items(transactions, scope, new.records, write, is_repeatable=new.key is not None)
 
 
 def create_conversations(
@@ -124,7 +125,8 @@ def create_conversations(
         keep_outcome(connection, scope.tenant, TENANT_WIDE, key, datetime.now(UTC), kind="conversations", ids=ids)
         return ids
 
-    return transactions.write(write, is_repeatable=key is not None)
+    records = [record for new in batch for record in new.records]
+    return write_items(transactions, scope, records, write, is_repeatable=key is not None)
 
 
 def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[NewConversation]) -> list[bytes]:

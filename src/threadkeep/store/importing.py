@@ -28,6 +28,7 @@ from threadkeep.store.history import read_history
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.items import AppendResult, NewItems, read_appended
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import NOTHING, AppendOptions, Counts, HeadCheck
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
@@ -158,6 +159,7 @@ def append_to_history(
     something has changed by then. Otherwise, and after some tries, the conversation is locked first.
     """
     check = positions.head_check(options)
+    is_planned = is_planned or handle.resources.blobs is not None  # media are put there before the lock is taken
     for _ in range(TRIES if is_planned and handle.transactions.keeps_history else 0):
         with suppress(PlanOutdated):
             return _append(handle, check, key, continue_, _plan(handle, continue_))
@@ -199,7 +201,10 @@ def _append(
         result = found.new.insert(connection, ref, reservation, key, now, **found.outcome)
         return found.new.stored(ref, result), result, found.outcome, found.new
 
-    items, result, outcome, new = handle.transactions.write(write, is_repeatable=key is not None)
+    records = () if plan is None else plan.found.new.records
+    items, result, outcome, new = write_items(
+        handle.transactions, handle.ref.scope, records, write, is_repeatable=key is not None
+    )
     new.take_in(handle, result)
     return items, result, outcome
 

@@ -13,7 +13,6 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete,
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED, conversation_update
-from threadkeep.db.queries.removal import unused_media
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
@@ -271,19 +270,6 @@ def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject
 
 
 # Collecting what nothing uses any more
-
-
-def collect_media(connection: Connection, tenant: int) -> int:
-    """Remove a batch of media that no item refers to any more; return how many."""
-    table = tables.item_blobs.c
-    user = select(table.hash).where(table.tenant_id == tables.blobs.c.tenant_id, table.hash == tables.blobs.c.hash)
-    return _collect(connection, tables.blobs, tenant, [user])
-
-
-def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> None:
-    """Remove those of some media that no item refers to any more."""
-    for start in range(0, len(hashes), BATCH_SIZE):
-        connection.execute(unused_media(hashes[start : start + BATCH_SIZE]), {"tenant": tenant})
 
 
 def collect_configs(connection: Connection, tenant: int) -> int:

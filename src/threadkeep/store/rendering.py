@@ -19,9 +19,10 @@ from threadkeep.formats.canonical.given import given_item
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches.planning import render_with_cache
 from threadkeep.store.conversations import open_conversation
-from threadkeep.store.handle import Handle
+from threadkeep.store.handle import Handle, HandleCache
 from threadkeep.store.history import SERVER_STATE, HistoryPage, read_history, read_server_state
 from threadkeep.store.lineage import ConversationState, Lineage, get_row
+from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
 from threadkeep.store.refs import BranchRef, ConfigHashes
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
@@ -46,8 +47,8 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     if options.cache is not None and wire.has_context_caches:
         rendered = render_with_cache(handle, wire, options)
     else:
-        rendered = wire.render(handle.read_snapshot(), options)
-    rendered.configured = handle.cache.conversation.hashes  # they may change before the response arrives
+        rendered = wire.render(read_snapshot(handle, wire, options), options)
+    rendered.configured = cache_for(handle, wire, options).conversation.hashes  # they may change meanwhile
     rendered.conversation_id = handle.ref.public_id
     return rendered
 
@@ -58,14 +59,21 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
 def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     """Render the request of an earlier turn, with the options and tools of that time if they were recorded."""
     position = whole_number("upto", view.get("upto"), MAX_POSITION)
-    page, then, view_then = handle.transactions.read(lambda connection: _read_request(connection, handle, position))
-    snapshot = handle.cache.update(page)
+    wire, options = get_format(format), render_options(view)
+    cache = cache_for(handle, wire, options)
+    page, then, view_then = handle.transactions.read(
+        lambda connection: _read_request(connection, handle, cache, position)
+    )
+    snapshot = handle.take_in(cache, page)
     snapshot = replace(snapshot, settings=then.settings, tools=then.tools, imported=then.imported, memo=None, shared={})
-    options = render_options(view)
     if view_then is not None:
         others: dict[str, Any] = {name: value for name, value in view.items() if name != "upto"}
         options = replace(RenderOptions.recorded(view_then), upto=position, **others)
-    rendered = get_format(format).render(snapshot, options)
+    if takes_urls(wire, options):
+        if cache is handle.cache:  # only the recorded view said so
+            snapshot = replace(snapshot, entries=handle.read_snapshot(is_marked=True).entries)
+        snapshot = with_urls(handle, wire, options, snapshot)
+    rendered = wire.render(snapshot, options)
     if view_then is None:
         rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
     rendered.configured, rendered.conversation_id = then.hashes, handle.ref.public_id
@@ -73,7 +81,7 @@ def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
 
 
 def _read_request(
-    connection: Connection, handle: Handle, position: int
+    connection: Connection, handle: Handle, cache: HandleCache, position: int
 ) -> tuple[HistoryPage, ConversationState, JsonObject | None]:
     """Read a conversation as of the last request that showed the items up to a position.
 
@@ -81,7 +89,7 @@ def _read_request(
     was not recorded.
     """
     ref, configs = handle.ref, handle.resources.configs
-    page = read_history(connection, ref, configs, handle.cache.conversation, handle.cache.next_position)
+    page = read_history(connection, ref, configs, cache.conversation, cache.next_position, media=cache.media)
     conversation = page.conversation
     then, view = replace(conversation), None
     table = responses.c

@@ -27,6 +27,7 @@ from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_
 from threadkeep.store.items import NO_ITEMS, NO_TURN, AppendResult, NewItems, TurnInput
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
 from threadkeep.store.state_writes import write_states
@@ -186,9 +187,10 @@ def add_answer(
         raise
     attempt = attempt_of(response, format, call, handle.resources.prices, model)
     new = NewResponse.of(response, raw, attempt, key, turn.items)
-    result = handle.transactions.write(
-        lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None
-    )
+    result = write_items(
+        handle.transactions, ref.scope, [*turn.items.records, *new.records],
+        lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None,
+    )  # fmt: skip
     if isinstance(result, errors.HeadConflict | errors.ResponseInProgress):
         raise result
     if result.input is not None:

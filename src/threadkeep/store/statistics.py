@@ -36,7 +36,7 @@ def _measure(connection: Connection, scope: Scope, largest: int) -> Statistics:
         ledger = ledger.where(usage_records.c.user_id == scope.user)
     media: Any = (None, None)
     if scope.user is None:
-        size = func.coalesce(func.sum(func.length(blobs.c.content)), 0)
+        size = func.coalesce(func.sum(blobs.c.size), 0)
         media = connection.execute(select(func.count(), size).where(blobs.c.tenant_id == scope.tenant)).one()
     return Statistics(
         active=by_status.get(ACTIVE, 0),

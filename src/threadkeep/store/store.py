@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine
 
 from threadkeep.db import schema
 from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.media import Media, media_hash
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import ImportOptions, NewOptions
 from threadkeep.domain.reports import (
@@ -37,6 +38,8 @@ from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.media.rows import get_media
+from threadkeep.store.media.stores import BlobStore, blob_store
 from threadkeep.store.moving import copying, exporting, restoring
 from threadkeep.store.moving.backup import backup
 from threadkeep.store.moving.copying import CopyReport
@@ -98,6 +101,7 @@ class Store:
         prices: your own prices; the first one that matches a response applies. They take precedence over genai-prices
             (the extra `prices`), but not over costs that the provider reports itself.
         search: if False, new text is not indexed for search. A store opened later with search can still find it.
+        blobs: where media are kept outside of the database, such as ``FolderBlobs("media")``; see `threadkeep.blobs`.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
@@ -113,9 +117,11 @@ class Store:
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
+        blobs: BlobStore | None = None,
     ) -> None:
         is_owned = not isinstance(url, Engine)
-        self._connect(engine_for(url), tenants, memory_bytes, prices, is_owned=is_owned, search=search)
+        engine = engine_for(url)
+        self._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search, blobs=blobs)
         try:
             self._root.open()
         except BaseException:
@@ -124,7 +130,7 @@ class Store:
 
     def _connect(
         self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
-        search: bool,
+        search: bool, blobs: BlobStore | None,
     ) -> None:  # fmt: skip
         """Prepare the store without running a statement. An AsyncStore opens it later."""
         book = PriceBook(prices)
@@ -132,7 +138,7 @@ class Store:
         self._transactions: Transactions = EngineTransactions(engine, is_owned=is_owned, end_stream=self._recovery.end)
         self._resources = StoreResources(
             ConfigCache(), HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-            IndexTrigger() if search else None,
+            IndexTrigger() if search else None, blob_store(blobs),
         )  # fmt: skip
         shown_url = command_url(engine) if is_owned else None
         self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
@@ -236,15 +242,15 @@ class Store:
         place = self._scope, beginning
         return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
 
-    def get_item(self, id: str) -> StoredItem:
+    def get_item(self, id: str, *, media: Literal["inline", "reference"] = "inline") -> StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
-        Items of the active branch come before those of other branches.
+        Items of the active branch come before those of other branches. `media` as for `Conversation.items`.
 
         Raises:
             NotFound: this store has no item with that id.
         """
-        return item_lookup.find_item(self._transactions, self._scope, id)
+        return item_lookup.find_item(self._transactions, self._scope, id, media)
 
     def list_items(
         self,
@@ -286,6 +292,16 @@ class Store:
         page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
 
+    def media(self, hash: str) -> Media:
+        """Return media of 8 KiB or more by hash, or by the reference that an item contains with `media="reference"`.
+
+        Raises:
+            InvalidOption: `hash` is neither.
+            NotFound: no conversation of this store has such media.
+            DamagedRow: their object in the blob store is missing or has changed.
+        """
+        return get_media(self._transactions, self._scope, media_hash(hash))
+
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
@@ -307,7 +323,11 @@ class Store:
         retention.delete_conversation(self._transactions, self._scope, self._resources, id, idempotency_key)
 
     def purge_deleted(self) -> int:
-        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to."""
+        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to.
+
+        Also removes from the blob store what no row names and is older than a day: what was left by writers that were
+        killed, and by transactions of callers that were rolled back.
+        """
         return retention.purge_deleted(self._transactions, self._scope, self._resources)
 
     def erase_user(self, user_id: str, *, progress: Progress | None = None) -> ErasureReport:
@@ -579,7 +599,7 @@ class Store:
         tenant = self._tenant
         if tenant is None:
             tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user)
+        return Scope(tenant, self._user, self._resources.blobs)
 
     @property
     def _searched_scope(self) -> Scope:

@@ -21,6 +21,7 @@ from threadkeep.formats.shared.streams import BROKEN_OFF, NOT_KEPT, StreamAssemb
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import ItemRecord, encode_item
 from threadkeep.store.ledger import CallInfo, attempt_of, json_text
+from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.positions import CANCELLED, INCOMPLETE
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.responses import NewResponse, response_columns
@@ -95,8 +96,7 @@ class Ending:
         new, output, problems = self.new, list(self.response.output), []
         records = list(new.records)
         for index, record in enumerate(records):
-            pieces = ({"payload": piece.content, "rest": None, "given": None} for piece in record.media)
-            rows = [record.columns, *pieces]
+            rows = [record.columns, *(_media_row(piece) for piece in record.media)]
             if (problem := _misfit(connection, rows, "payload", "rest", "given")) is not None:
                 output[index] = _note(output[index], problem)
                 records[index] = encode_item(output[index].to_object(), model=self.response.model)
@@ -167,6 +167,10 @@ def _note(item: Item, problem: Exception) -> Message:
     """A message that stands for an item which cannot be stored."""
     text = item.text if isinstance(item, Message) else dumps(storable(item.to_object())).decode()
     return Message(role="assistant", content=f"[Not kept as it came: {problem}]\n{text[:KEPT]}")
+
+
+def _media_row(piece: MediaPiece) -> dict[str, Any]:
+    return {"payload": None if piece.location or piece.is_known else piece.content, "rest": None, "given": None}
 
 
 def _misfit(connection: Connection, rows: list[dict[str, Any]], *columns: str) -> TooLarge | None:
