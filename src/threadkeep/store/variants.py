@@ -102,7 +102,8 @@ def edit(
     ref, wanted, author = handle.ref, item_argument("position", item), optional_identifier("author_id", author_id)
     message = message_of("user", content)
     new = NewItems([message], [encode_item(message.to_object(), author_id=author)])
-    once = IdempotencyKey.of(key, "edit", [ref.branch, wanted, message.to_object(), author])
+    # whichever branch it is called on: a repeated call may find the new one active
+    once = IdempotencyKey.of(key, "edit", [wanted, message.to_object(), author])
 
     def write(connection: Connection, lineage: Lineage, now: datetime) -> int:
         position, facts = _get_item(connection, ref, lineage, wanted)
@@ -120,7 +121,7 @@ def edit(
 def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple[ConversationState, bool]:
     """A branch without an answer; see `Conversation.regenerate`."""
     ref, wanted = handle.ref, None if item is None else item_argument("position", item)
-    once = IdempotencyKey.of(key, "regenerate", [ref.branch, wanted])
+    once = IdempotencyKey.of(key, "regenerate", [wanted])
 
     def write(connection: Connection, lineage: Lineage, now: datetime) -> int:
         position = lineage.head if wanted is None else _get_item(connection, ref, lineage, wanted)[0]
