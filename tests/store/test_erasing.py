@@ -114,6 +114,7 @@ WITHOUT_TEXT = {
     "tenants": {"name"},
     "blobs": {"content", "location", "media_type"},
     "branches": {"lineage"},
+    "changes": {"kind"},
     "context_caches": {"model"},
     "conversations": {"lineage", "status"},
     "items": {"type", "role", "status", "origin", "model"},

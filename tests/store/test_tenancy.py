@@ -102,10 +102,10 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
-    "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
+    "changes", "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
     "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
     "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics",
-    "tool_usage", "usage", "within",
+    "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import Row, TableRows, insert_rows
 from threadkeep.db.queries.items import entries_of, texts_at
+from threadkeep.db.tables import changes
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
 from threadkeep.domain.item_ids import own_id
@@ -25,6 +26,7 @@ from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.given import given_text
 from threadkeep.formats.canonical.views import ItemViews
+from threadkeep.store.changes.rows import append_row
 from threadkeep.store.lineage import Lineage, Span
 from threadkeep.store.media.cutting import BLOB_BYTES, SPLICED, MediaForm, MediaPiece, take_out_media
 from threadkeep.store.media.rows import insert_media, link_media, with_media
@@ -174,6 +176,9 @@ def insert_items(
         record.row(location, first + offset, None if turn is None else first + turn)
         for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
     ]
+    if rows or beside:
+        change = append_row(ref, reservation.branch, first, reservation.last, now)
+        beside = [*beside, (changes, [change])]
     insert_item_rows(connection, rows, records, now, beside)
 
 
