@@ -122,6 +122,14 @@ def test_a_turn_that_failed_leaves_its_attempt(conversation: Any, tables: Tables
     assert says(conversation) == "Hi Hello"
 
 
+def test_it_is_one_change(conversation: Any, tables: Tables) -> None:
+    written = tables.written()
+    conversation.add_turn("Hi", an_answer("Hello", calls=("c",)), FORMAT)
+    assert written()["changes"] == 1
+    last = tables.rows("changes", "id")[-1]
+    assert (last["kind"], last["from_position"], last["to_position"]) == ("appended", 0, 2)
+
+
 def test_states_are_written_with_it(conversation: Any) -> None:
     conversation.add_turn("Hi", an_answer("Hello"), FORMAT, states={"run": {"step": 1}})
     assert conversation.state("run").value == {"step": 1}
