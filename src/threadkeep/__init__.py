@@ -7,17 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
-    AmbiguousId, CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict,
-    InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound,
-    ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate,
-    SchemaTooNew, StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
+    AmbiguousId, CannotParse, CannotRender, Conflict, CursorExpired, DamagedRow, FormatError, HeadConflict,
+    IdempotencyConflict, InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError,
+    MissingExtra, NotFound, ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError,
+    SchemaMissing, SchemaOutOfDate, SchemaTooNew, StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
-    from threadkeep.domain.annotations import Feedback, State, StateWrite
+    from threadkeep.domain.changes import Change, ChangePage
+    from threadkeep.domain.annotations import State, StateWrite
+    from threadkeep.domain.annotations import Feedback
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+    from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
     from threadkeep.store.importing import NewSession
@@ -56,29 +59,31 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AmbiguousId", "AppendOptions", "Approval", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch",
-    "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache",
-    "Conversation", "ConversationInfo", "CopyReport", "DamagedRow", "Difference", "ErasureReport", "Feedback",
-    "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
-    "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
-    "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
-    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra",
-    "NewOptions", "NewSession", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page",
-    "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem",
-    "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair",
-    "Response", "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
-    "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
-    "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
-    "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
-    "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
-    "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
-    "reset_default_registry", "schema",
+    "AmbiguousId", "AppendOptions", "Approval", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder",
+    "AsyncStore", "Branch", "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage",
+    "ChangeWatcher", "Compaction", "Conflict", "Content", "ContextCache", "Conversation", "ConversationInfo",
+    "CopyReport", "CursorExpired", "DamagedRow", "Difference", "ErasureReport", "Feedback", "FormatError", "FormatName",
+    "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions",
+    "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption",
+    "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation",
+    "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra", "NewOptions", "NewSession", "NextStep",
+    "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PendingCall",
+    "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText",
+    "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
+    "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session",
+    "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem",
+    "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool",
+    "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart",
+    "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions",
+    "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
+    "schema",
 ]
 # fmt: on
 # isort: on
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.changes": "Change ChangePage",
     "domain.annotations": "Feedback State StateWrite",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
@@ -103,6 +108,7 @@ _NAMES: Final = {
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
+    "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
     "store.importing": "NewSession",

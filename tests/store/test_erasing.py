@@ -66,6 +66,9 @@ def plant(store: Any, user: str, word: str) -> Any:
     conversation.set_state(f"{word} state", {word: f"{word} value"})
     conversation.label_item(0, {f"{word} label": f"{word} label"})
     conversation.set_feedback(0, comment=f"{word} comment", user_id=user)
+    conversation.remove_item(conversation.user(f"{word} hidden").position)
+    conversation.add_item(a_call(f"{word} popped"))
+    conversation.pop(idempotency_key=f"{word} pop")
     fork = conversation.fork(at=1)
     fork.remove_tool(f"{word}-tool", idempotency_key=f"{word} removed")
     fork.update(instructions=f"{word} changed")
@@ -111,8 +114,9 @@ WITHOUT_TEXT = {
     "tenants": {"name"},
     "blobs": {"content", "location", "media_type"},
     "branches": {"lineage"},
+    "changes": {"kind"},
     "context_caches": {"model"},
-    "conversations": {"status"},
+    "conversations": {"lineage", "status"},
     "items": {"type", "role", "status", "origin", "model"},
     "responses": {"format", "model", "status"},
     "search_documents": {"type", "role", "words"},  # the words of the text beside them

@@ -12,8 +12,9 @@ from tests.factories import a_message, an_answer
 from tests.store.odd_values import BODIES
 from tests.store.watching import Tables
 from threadkeep import IdempotencyConflict, InvalidOption, NormalizedUsage, NotFound, Price, Response, Store, Usage
+from threadkeep.formats import FormatName
 
-FORMAT = "open_responses"
+FORMAT: FormatName = "open_responses"
 USAGE = {"input_tokens": 1000, "output_tokens": 50, "total_tokens": 1050}
 
 

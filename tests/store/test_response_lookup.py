@@ -67,7 +67,7 @@ def test_streams_are_found_too(store: Any, elsewhere: Any, conversation: Any) ->
 
 def test_without_an_id_there_is_nothing_to_find(store: Any, conversation: Any) -> None:
     for name in ("", None):
-        conversation.add_response(an_answer("Hi", id=name), FORMAT)
+        conversation.add_response({**an_answer("Hi"), "id": name}, FORMAT)
     with pytest.raises(NotFound):
         conversation.get_response("")
     assert store.get_response(conversation.get_response(1).id).provider_response_id is None

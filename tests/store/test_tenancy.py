@@ -24,7 +24,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
-from threadkeep.domain.item_ids import derived_id
+from threadkeep.domain.item_ids import derived_id, response_id
 from threadkeep.store.refs import Scope
 
 REGISTRY = ToolRegistry()
@@ -48,6 +48,10 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "sync_request": lambda c: c.sync_request({"messages": [{"role": "user", "content": "Hi"}]}, "chat_completion"),
     "stream_response": lambda c: c.stream_response("open_responses").__enter__(),
     "record_attempt": lambda c: c.record_attempt("open_responses", error="lost"),
+    "pop": lambda c: c.pop(),
+    "remove_item": lambda c: c.remove_item(0, purge=True),
+    "clear": lambda c: c.clear(),
+    "redact_item": lambda c: c.redact_item(0),
     "render": lambda c: c.render("open_responses"),
     "request_payload": lambda c: c.request_payload("chat_completion"),
     "request_body": lambda c: c.request_body("open_responses"),
@@ -62,6 +66,10 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "feedback on an item": lambda c: c.feedback(0),
     "transcript": lambda c: c.transcript(),
     "responses": lambda c: c.responses(),
+    "get_response": lambda c: c.get_response(0),
+    "get_response by id": lambda c: c.get_response("resp_1"),
+    "input_items": lambda c: c.input_items(0),
+    "output_items": lambda c: c.output_items(0),
     "response_body": lambda c: c.response_body(0),
     "usage": lambda c: c.usage(),
     "compact": lambda c: c.compact(summary="Mine"),
@@ -94,14 +102,16 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
     "copy_conversation": lambda store, public_id: store.copy_conversation(public_id),
     "get_item": lambda store, public_id: store.get_item(derived_id("message", public_id, 0)),
     "get_item by its own id": lambda store, _: store.get_item("msg_resp_1_0"),
+    "get_response": lambda store, public_id: store.get_response(response_id(public_id, 0)),
+    "get_response by the provider's id": lambda store, _: store.get_response("resp_1"),
     "delete_conversation": lambda store, public_id: store.delete_conversation(public_id),
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
-    "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
-    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
+    "changes", "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
+    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items", "media",
     "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics",
-    "tool_usage", "usage", "within",
+    "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 
 

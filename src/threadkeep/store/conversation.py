@@ -15,7 +15,7 @@ from threadkeep.domain.options import UpdateOptions
 from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
-from threadkeep.domain.running import NextStep, PendingCall, Siblings
+from threadkeep.domain.running import NextStep, PendingCall, Siblings, StoredTurn
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
@@ -35,6 +35,7 @@ from threadkeep.store import (
     rendering,
     response_lookup,
     responses,
+    turns,
     updates,
     usage,
     variants,
@@ -190,21 +191,11 @@ class Conversation(ConversationAttributes):
         return sync.sync_request(self._handle, payload, format, options)
 
     def add_response(
-        self,
-        body: Any,
-        format: FormatName,
-        *,
-        rendered: Rendered | None = None,
-        idempotency_key: str | None = None,
-        expected_head: int | None = None,
-        on_conflict: OnConflict = "raise",
-        provider: str | None = None,
-        latency_ms: float | None = None,
-        first_token_ms: float | None = None,
-        occurred_at: datetime | None = None,
-        headers: Mapping[str, str] | None = None,
-        states: Mapping[str, Any] | None = None,
-    ) -> Response:
+        self, body: Any, format: FormatName, *, rendered: Rendered | None = None, idempotency_key: str | None = None,
+        expected_head: int | None = None, on_conflict: OnConflict = "raise", provider: str | None = None,
+        latency_ms: float | None = None, first_token_ms: float | None = None, occurred_at: datetime | None = None,
+        headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None,
+    ) -> Response:  # fmt: skip
         """Append a provider's response in one transaction: items, response, raw body, and a row in the usage ledger.
 
         `body` is a dict, JSON text, or an object from the provider's SDK; `rendered` is the request it responds to.
@@ -223,30 +214,41 @@ class Conversation(ConversationAttributes):
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call = CallInfo(
-            provider=provider,
-            latency_ms=latency_ms,
-            first_token_ms=first_token_ms,
-            occurred_at=occurred_at,
-            headers=headers,
-        )
+        call: CallInfo = {
+            "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
+            "occurred_at": occurred_at, "headers": headers,
+        }  # fmt: skip
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
-    def stream_response(
-        self,
-        format: FormatName,
-        *,
-        rendered: Rendered | None = None,
-        idempotency_key: str | None = None,
-        expected_head: int | None = None,
-        on_conflict: OnConflict = "raise",
-        provider: str | None = None,
-        latency_ms: float | None = None,
-        first_token_ms: float | None = None,
-        headers: Mapping[str, str] | None = None,
+    def add_turn(
+        self, input: Any, body: Any, format: FormatName, *, rendered: Rendered | None = None,
+        idempotency_key: str | None = None, expected_head: int | None = None, on_conflict: OnConflict = "raise",
+        provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
+        occurred_at: datetime | None = None, headers: Mapping[str, str] | None = None,
         states: Mapping[str, Any] | None = None,
-        lease: float = LEASE_SECONDS,
-    ) -> Recorder:
+    ) -> StoredTurn:  # fmt: skip
+        """Append a whole turn in one transaction: what was asked, and the provider's response to it; return both.
+
+        `input` is text or content of a user message, an item or a list of items, or turns in the provider's format, as
+        for `add_input`. Options and errors as for `add_response`; if the body is an error, `input` is not stored, and
+        only the ledger row is written.
+        """
+        options: AppendOptions = {
+            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
+            "states": states,
+        }  # fmt: skip
+        call: CallInfo = {
+            "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
+            "occurred_at": occurred_at, "headers": headers,
+        }  # fmt: skip
+        return turns.add_turn(self._handle, input, body, format, rendered, options, call)
+
+    def stream_response(
+        self, format: FormatName, *, rendered: Rendered | None = None, idempotency_key: str | None = None,
+        expected_head: int | None = None, on_conflict: OnConflict = "raise", provider: str | None = None,
+        latency_ms: float | None = None, first_token_ms: float | None = None,
+        headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None, lease: float = LEASE_SECONDS,
+    ) -> Recorder:  # fmt: skip
         """Return a recorder for a streamed response: a context manager with `feed`, which takes the provider's events.
 
         When the `with` statement ends, the response is stored as by `add_response`, with its status (`completed`,
@@ -279,20 +281,11 @@ class Conversation(ConversationAttributes):
         return cancelling.cancel_response(self._handle, number)
 
     def record_attempt(
-        self,
-        format: FormatName,
-        *,
-        error: Any = None,
-        model: str | None = None,
-        status: str | None = None,
-        usage: Usage | NormalizedUsage | Mapping[str, Any] | None = None,
-        response: int | str | None = None,
-        provider: str | None = None,
-        latency_ms: float | None = None,
-        first_token_ms: float | None = None,
-        occurred_at: datetime | None = None,
-        idempotency_key: str | None = None,
-    ) -> None:
+        self, format: FormatName, *, error: Any = None, model: str | None = None, status: str | None = None,
+        usage: Usage | NormalizedUsage | Mapping[str, Any] | None = None, response: int | str | None = None,
+        provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
+        occurred_at: datetime | None = None, idempotency_key: str | None = None,
+    ) -> None:  # fmt: skip
         """Record a call as a row in the usage ledger: one without a response, or one whose items are stored already.
 
         `usage` is the provider's usage object in this format, or a Usage or NormalizedUsage; its cost is computed as

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import Row, TableRows, insert_rows
 from threadkeep.db.queries.items import entries_of, texts_at
+from threadkeep.db.tables import changes
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
 from threadkeep.domain.item_ids import own_id
@@ -25,6 +26,7 @@ from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.given import given_text
 from threadkeep.formats.canonical.views import ItemViews
+from threadkeep.store.changes.rows import append_row
 from threadkeep.store.lineage import Lineage, Span
 from threadkeep.store.media.cutting import BLOB_BYTES, SPLICED, MediaForm, MediaPiece, take_out_media
 from threadkeep.store.media.rows import insert_media, link_media, with_media
@@ -162,10 +164,12 @@ def insert_items(
     seen: int | None = None,
     turns: Sequence[int | None] = (),
     beside: TableRows = (),
+    told_from: int | None = -1,
 ) -> None:
     """The rows of items at the positions that were reserved; `seen` marks them as the output of one response.
 
-    `turns`: where the wire turns of the items begin, as offsets; `beside`: rows of other tables to write with them.
+    `turns`: where the wire turns of the items begin, as offsets; `beside`: rows of other tables to write with them;
+    `told_from`: where the change begins that the feed tells of, -1 for where these begin, None if it is told later.
     """
     first = reservation.first
     offsets = turns or [None if seen is None else 0] * len(records)
@@ -174,6 +178,10 @@ def insert_items(
         record.row(location, first + offset, None if turn is None else first + turn)
         for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
     ]
+    if told_from is not None and (rows or beside):
+        start = first if told_from < 0 else told_from
+        change = append_row(ref, reservation.branch, start, reservation.last, now)
+        beside = [*beside, (changes, [change])]
     insert_item_rows(connection, rows, records, now, beside)
 
 

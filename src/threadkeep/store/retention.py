@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
+from threadkeep.db.change_keys import key_at
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.queries.search import INDEX
 from threadkeep.db.tables import conversations, response_bodies
@@ -29,6 +30,7 @@ from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier, other_user
 
+RECENT: Final = timedelta(hours=1)  # for which changes are kept in any case: somebody may be about to read them
 CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which readers may be using
 
 ORPHAN_AGE: Final = timedelta(days=1)  # no writer takes that long between its object and the row that names it
@@ -63,10 +65,12 @@ class RetentionReport:
     Attributes:
         raw_bodies: the number of raw response bodies.
         conversations: the number of conversations, with all their content.
+        changes: the number of changes in the change feed.
     """
 
     raw_bodies: int
     conversations: int
+    changes: int = 0
 
 
 class _Removal:
@@ -200,14 +204,17 @@ def retain(
     """Remove raw bodies and conversations older than these `ages` by name; see `Store.retain`."""
     scope.check_all_users("What is retained is decided for all users", "retain()")
     now = datetime.now(UTC)
-    bodies_before, content_before = (_moment_before(now, name, age) for name, age in ages.items())
-    if bodies_before is None and content_before is None:
-        raise InvalidOption("It is not set how long anything is kept.", hint="Pass raw_bodies= or content=, in days.")
+    bodies_before, content_before, changes_before = (_moment_before(now, name, age) for name, age in ages.items())
+    if bodies_before is content_before is changes_before:  # None
+        hint = "Pass raw_bodies=, content= or changes=, in days."
+        raise InvalidOption("It is not set how long anything is kept.", hint=hint)
+    keys_before = 0 if changes_before is None else key_at(min(changes_before, now - RECENT))
     if dry_run:
         count = partial(purging.count_older, tenant=scope.tenant)
         return RetentionReport(
             transactions.read(partial(count, column=response_bodies.c.created_at, before=bodies_before)),
             transactions.read(partial(count, column=conversations.c.last_activity_at, before=content_before)),
+            transactions.read(partial(purging.count_changes, tenant=scope.tenant, before=keys_before)),
         )
     removal, bodies = _Removal(transactions, scope.tenant, resources, progress), 0
     if bodies_before is not None:  # first, so that those of conversations that go count as a dry run counts them
@@ -217,7 +224,8 @@ def retain(
         while keys := removal.write(purging.hide_conversations, which=are_inactive):
             removal.purge(keys)
         removal.collect()
-    return RetentionReport(bodies, removal.conversations)
+    changes = removal.repeat(purging.prune_changes, "changes", before=keys_before) if keys_before else 0
+    return RetentionReport(bodies, removal.conversations, changes)
 
 
 def _moment_before(now: datetime, argument: str, age: object) -> datetime | None:

@@ -106,9 +106,10 @@ def _insert_tenant(connection: Connection, name: str) -> int:
 
 
 def _delete_rows(connection: Connection, tenant: int) -> None:
-    """Remove a tenant whose conversations are purged, with its ledger."""
+    """Remove a tenant whose conversations are purged, with its ledger and its change feed."""
     for table in _TABLES:
         connection.execute(delete(table).where(table.c.tenant_id == tenant))
     connection.execute(delete(tables.tenants).where(tables.tenants.c.id == tenant))
-    # Last, for it has no foreign key: who has begun to append has ended, because the tenant's conversations are gone.
-    connection.execute(delete(tables.usage_records).where(tables.usage_records.c.tenant_id == tenant))
+    # Last, for they have no foreign key: who has begun to append has ended, for the conversations are gone.
+    for table in (tables.usage_records, tables.changes):
+        connection.execute(delete(table).where(table.c.tenant_id == tenant))

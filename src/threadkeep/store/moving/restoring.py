@@ -21,9 +21,11 @@ from threadkeep.db import tables
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.types import EscapedText
+from threadkeep.domain.changes import APPENDED
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, Conflict, NotFound, shown
+from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.moving.contents import SHARED, short_name
 from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
 from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
@@ -107,6 +109,11 @@ class Target:
             batch.append(row)
             last, size = table, size + len(line)
         self._insert(connection, last, batch)
+        change = change_row(
+            self.scope.tenant, own["id"], own["public_id"], APPENDED, datetime.now(UTC),
+            branch=0, from_position=0, to_position=own["head_position"],
+        )  # fmt: skip
+        insert_changes(connection, [change])
         return 1
 
     def _exists(self, connection: Connection, own: Row) -> bool:
