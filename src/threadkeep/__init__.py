@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+    from threadkeep.store.checking.findings import CheckReport, Finding
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
     from threadkeep.store.moving.copying import CopyReport, Difference
@@ -56,15 +57,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AmbiguousId", "AppendOptions", "Approval", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch",
-    "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Compaction", "Conflict", "Content", "ContextCache",
-    "Conversation", "ConversationInfo", "CopyReport", "DamagedRow", "Difference", "ErasureReport", "Feedback",
-    "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
-    "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
-    "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
-    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra", "NewOptions",
-    "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
-    "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
-    "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "CheckReport", "Compaction", "Conflict", "Content",
+    "ContextCache", "Conversation", "ConversationInfo", "CopyReport", "DamagedRow", "Difference", "ErasureReport",
+    "Feedback", "Finding", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool",
+    "HeadConflict", "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText",
+    "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference",
+    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra",
+    "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
+    "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
+    "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
     "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
     "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
     "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
@@ -102,6 +103,7 @@ _NAMES: Final = {
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
+    "store.checking.findings": "CheckReport Finding",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
     "store.moving.copying": "CopyReport Difference",

@@ -17,6 +17,7 @@ from threadkeep.cli.commands import (
     append,
     conversations,
     demo,
+    doctor,
     editing,
     import_sessions,
     moving,
@@ -117,7 +118,7 @@ COMMANDS: Final = {
     "reindex": search.reindex, "usage": usage.usage, "tools": usage.tools, "stats": administration.stats,
     "title": editing.title, "label": editing.label, "fork": editing.fork, "archive": editing.archive,
     "unarchive": editing.unarchive, "delete": editing.delete, "export": moving.export, "restore": moving.restore,
-    "copy": moving.copy, "backup": moving.backup, "retain": administration.retain,
+    "copy": moving.copy, "backup": moving.backup, "doctor": doctor.doctor, "retain": administration.retain,
     "erase-user": administration.erase_user, "demo": demo.demo,
 }  # fmt: skip
 

@@ -193,6 +193,7 @@ class AsyncStore:
     export = iterated(Store.export)
     import_export = awaited(Store.import_export)
     backup = awaited(Store.backup)
+    check = awaited(Store.check)
     delete_conversation = awaited(Store.delete_conversation)
     purge_deleted = awaited(Store.purge_deleted)
     erase_user = awaited(Store.erase_user)

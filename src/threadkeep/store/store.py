@@ -30,6 +30,8 @@ from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.store import conversations, importing, item_lookup, retention, rollups, statistics, tenants, usage
 from threadkeep.store.annotated_items import list_annotated
+from threadkeep.store.checking.findings import CheckReport
+from threadkeep.store.checking.run import check
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.conversations import ConversationInfo, NewConversation
@@ -393,6 +395,17 @@ class Store:
             InvalidOption: it is another database, or the file exists already or cannot be written.
         """
         return backup(self._transactions, file, progress)
+
+    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+        """Check that all rows fit together, and return what does not; with `repair`, mend what can be mended.
+
+        Nothing is invented: content that is damaged or missing is only reported. Without `repair`, nothing is written.
+        A repaired conversation is checked and mended in one transaction, so the store can be in use.
+
+        Raises:
+            InvalidOption: this store is limited to one user.
+        """
+        return check(self._transactions, self._scope, self._resources, repair=repair, progress=progress)
 
     def search(
         self,
