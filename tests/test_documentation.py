@@ -114,7 +114,7 @@ def test_every_promise_names_tests_that_exist() -> None:
 # Reference
 
 NAMES = [name for page in REFERENCE.values() for name in DIRECTIVE.findall(page)]
-MODULES = {"formats", "schema"}
+MODULES = {"blobs", "formats", "schema"}
 METHODS = (FunctionType, classmethod, staticmethod, property)
 
 

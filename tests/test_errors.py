@@ -23,6 +23,7 @@ ERRORS: list[tuple[ThreadkeepError, dict[str, Any]]] = [
     (errors.InvalidItem("is not a list.", argument="output"), {}),
     (errors.DamagedRow("items", "position 3", "no JSON"), {"table": "items", "row": "position 3"}),
     (errors.PoolExhausted(), {}),
+    (errors.CursorExpired(), {}),
     (errors.TooLarge("The row is too large."), {}),
     (errors.FormatError("It failed."), {}),
     (errors.UnknownFormat("x", ["gemini", "messages"]), {"name": "x"}),

@@ -358,6 +358,7 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     yield "approvals", "decided_by", ["tenant_id", "decided_by"], {}
     yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], {"unique": True}
     yield "responses", "response", ["tenant_id", "response_hash"], where("response_hash IS NOT NULL")
+    yield "changes", "transaction", ["tenant_id", "transaction_id"], where("transaction_id IS NOT NULL")
     full_text = {"postgresql_using": "gin", "mysql_prefix": "FULLTEXT", "mariadb_prefix": "FULLTEXT"}
     # on SQLite the full text is in a table of its own, and this index is empty
     yield "search_documents", "words", ["words"], full_text | {"sqlite_where": sa.text("0")}

@@ -7,17 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
-    AmbiguousId, CannotParse, CannotRender, Conflict, DamagedRow, FormatError, HeadConflict, IdempotencyConflict,
-    InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError, MissingExtra, NotFound,
-    ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError, SchemaMissing, SchemaOutOfDate,
-    SchemaTooNew, StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
+    AmbiguousId, CannotParse, CannotRender, Conflict, CursorExpired, DamagedRow, FormatError, HeadConflict,
+    IdempotencyConflict, InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError,
+    MissingExtra, NotFound, ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError,
+    SchemaMissing, SchemaOutOfDate, SchemaTooNew, StateConflict, ThreadkeepError, TooLarge, ToolNotFound, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
     from threadkeep import formats as formats
     from threadkeep import schema as schema
-    from threadkeep.domain.annotations import Feedback, State, StateWrite
+    from threadkeep.domain.changes import Change, ChangePage
+    from threadkeep.domain.annotations import State, StateWrite
+    from threadkeep.domain.annotations import Feedback
     from threadkeep.domain.content import (
         Content, InputFile, InputImage, InputText, InputVideo, OutputText, Part, ProviderPart, ReasoningText, Refusal,
         SummaryText, Text, UnknownPart,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
         UnknownItem,
     )
     from threadkeep.domain.jsontext import JsonObject
-    from threadkeep.domain.media import data_url
+    from threadkeep.domain.media import Media, data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+    from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
     from threadkeep.store.checking.findings import CheckReport, Finding
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
@@ -56,13 +59,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AmbiguousId", "AppendOptions", "Approval", "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch",
-    "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "CheckReport", "Compaction", "Conflict", "Content",
-    "ContextCache", "Conversation", "ConversationInfo", "CopyReport", "DamagedRow", "Difference", "ErasureReport",
-    "Feedback", "Finding", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool",
-    "HeadConflict", "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText",
-    "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference",
-    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Message", "MissingExtra",
+    "AmbiguousId", "AppendOptions", "Approval", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder",
+    "AsyncStore", "Branch", "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage",
+    "ChangeWatcher", "CheckReport", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
+    "ConversationInfo", "CopyReport", "CursorExpired", "DamagedRow", "Difference", "ErasureReport", "Feedback",
+    "Finding", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
+    "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
+    "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
+    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra",
     "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
     "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
     "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
@@ -71,14 +75,15 @@ __all__ = [
     "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
     "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
     "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
-    "ViewOptions", "__version__", "data_url", "default_registry", "formats", "register_tool", "reset_default_registry",
-    "schema",
+    "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
+    "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.changes": "Change ChangePage",
     "domain.annotations": "Feedback State StateWrite",
     "domain.content": (
         "Content InputFile InputImage InputText InputVideo OutputText Part ProviderPart ReasoningText Refusal "
@@ -90,7 +95,7 @@ _NAMES: Final = {
         "UnknownItem"
     ),
     "domain.jsontext": "JsonObject",
-    "domain.media": "data_url",
+    "domain.media": "Media data_url",
     "domain.options": "ImportOptions NewOptions SessionOptions UpdateOptions",
     "domain.reports": (
         "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
@@ -103,6 +108,7 @@ _NAMES: Final = {
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
+    "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
     "store.checking.findings": "CheckReport Finding",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
@@ -118,7 +124,7 @@ _MODULES: Final = {name: f"{__name__}.{module}" for module, names in _NAMES.item
 
 def __getattr__(name: str) -> Any:
     """A public name, loaded now (PEP 562): a program pays at its start only for what it uses."""
-    if name in {"formats", "schema"}:
+    if name in {"blobs", "formats", "schema"}:
         return import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -89,6 +89,16 @@ class InvalidItem(ThreadkeepError, ValueError):
     """An item or content part cannot be stored."""
 
 
+class CursorExpired(ThreadkeepError):
+    """Changes after a cursor of the change feed have been removed, or the database is an older copy of itself."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The change feed no longer has all changes after this cursor.",
+            hint='Start again: take a cursor with changes(after="now"), read everything, and continue from the cursor.',
+        )
+
+
 class InvalidToolArguments(InvalidItem):
     """The arguments of a call do not match the tool `name`; `problems` are pairs of a path and what is wrong there.
 

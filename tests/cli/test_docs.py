@@ -43,9 +43,9 @@ def section(title: str) -> str:
 
 def test_the_commands_are_these() -> None:
     assert set(COMMANDS) == {
-        "ls", "show", "branches", "tree", "render", "import", "append", "search", "reindex", "usage", "tools", "stats",
-        "title", "label", "fork", "archive", "unarchive", "delete", "export", "restore", "copy", "backup", "doctor",
-        "retain", "erase-user", "demo",
+        "ls", "show", "branches", "tree", "render", "import", "append", "search", "reindex", "changes", "usage",
+        "tools", "stats", "title", "label", "fork", "archive", "unarchive", "delete", "export", "restore", "copy",
+        "backup", "doctor", "retain", "erase-user", "demo",
         "tenants ls", "tenants create", "tenants delete",
         "db upgrade", "db current", "db check", "db reconcile", "db sql",
     }  # fmt: skip

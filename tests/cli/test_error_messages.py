@@ -33,6 +33,7 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
         errors.DamagedRow("items", "position 3", "no JSON"),
         "Something other than threadkeep has changed it; restore it from a backup.",
     ),
+    (errors.CursorExpired(), ADVICE[errors.CursorExpired]),
     (errors.PoolExhausted(), "Use fewer threads or tasks at once, or pass an engine with a larger pool_size."),
     (errors.FormatError("It failed."), ""),
     (errors.UnknownFormat("x", ["a", "b"]), "Known formats: a, b."),

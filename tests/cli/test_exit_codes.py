@@ -38,6 +38,7 @@ TREE = [
     (errors.TooLarge("x"), 8),
     (errors.DamagedRow("items", "position 3", "x"), 1),
     (errors.PoolExhausted(), 1),
+    (errors.CursorExpired(), 1),
     (errors.ParsedJsonError("x", "y"), 1),
     (errors.MissingExtra("x", "y"), 1),
     (OperationalError("SELECT 1", {}, Exception("x")), 1),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.runs import Cli, Result
 from tests.databases import Database
-from tests.factories import a_gemini_answer, a_message, a_picture, an_answer
+from tests.factories import a_gemini_answer, a_message, a_picture, an_answer, noise
 from threadkeep import Conversation, Store, Turns
 from threadkeep.formats import FormatName
 
@@ -134,3 +134,9 @@ def test_options_that_cannot_be_used(cli: Cli, stored: str, args: list[str], mes
     assert result.err.startswith("threadkeep: ")
     assert len(result.err.splitlines()) == 1
     assert result.out == ""
+
+
+def test_urls_take_the_place_of_media(rendering: Rendering) -> None:
+    rendering.conversation.user([a_picture(noise(20_000))])
+    result = rendering("-f", "messages", "--media-url", "https://files.example/{hash}").json
+    assert "https://files.example/" in json.dumps(result)

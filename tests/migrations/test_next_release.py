@@ -21,7 +21,7 @@ NEXT = "v0_1_1_a"
 UNFILLED = {
     f"threadkeep_{name}"
     for name in (
-        "conversation_reads", "changes",
+        "conversation_reads",
     )
 }  # fmt: skip
 ITEMS = "threadkeep_items"

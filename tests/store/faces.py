@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from threadkeep import AsyncConversation, AsyncStore, Page
+from threadkeep import AsyncChangeWatcher, AsyncConversation, AsyncStore, Page
 from threadkeep.store.aio import AsyncRecorder
 
 
@@ -50,6 +50,8 @@ class Blocking:
             return Blocking(value, self._runner)
         if isinstance(value, Page):
             return replace(value, items=[self._shown(item) for item in value.items])
+        if isinstance(value, AsyncChangeWatcher):
+            return BlockingWatcher(value, self._runner)
         if isinstance(value, AsyncRecorder):
             return BlockingRecorder(value, self._runner)
         if inspect.ismethod(value):
@@ -68,6 +70,25 @@ class BlockingRecorder(Blocking):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._runner.run(self._wrapped.__aexit__(kind, error, trace))
+
+
+class BlockingWatcher(BlockingRecorder):
+    """An AsyncChangeWatcher as an iterator."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        async def following() -> Any:
+            try:
+                return await anext(self._wrapped)
+            except StopAsyncIteration:  # which a task cannot end with
+                return None
+
+        found = self._runner.run(following())
+        if found is None:
+            raise StopIteration
+        return found
 
 
 def blocking_store(url: Any, runner: asyncio.Runner, **options: Any) -> Any:

@@ -22,11 +22,11 @@ OF_A_CONVERSATION = {
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
 OTHERS = {
     "tenants", "configs", "tool_definitions", "tool_sets", "blobs", "appends", "usage_records", "usage_daily",
-    "usage_daily_models", "usage_days",
+    "usage_daily_models", "usage_days", "changes",
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {
-    "context_caches", "conversation_reads", "changes",
+    "context_caches", "conversation_reads",
 }  # fmt: skip
 
 

@@ -62,9 +62,13 @@ def plant(store: Any, user: str, word: str) -> Any:
     conversation.add_response({**body, "status": "failed", "error": {"code": "x", "message": f"{word} end"}}, FORMAT)
     choice = {**a_completion()["choices"][0], "finish_reason": f"{word} reason"}
     conversation.add_response({**a_completion(), "choices": [choice]}, "chat_completion")
+    conversation.add_item({"role": "user", "content": [{"type": "input_image", "url": f"https://x.example/{word}"}]})
     conversation.set_state(f"{word} state", {word: f"{word} value"})
     conversation.label_item(0, {f"{word} label": f"{word} label"})
     conversation.set_feedback(0, comment=f"{word} comment", user_id=user)
+    conversation.remove_item(conversation.user(f"{word} hidden").position)
+    conversation.add_item(a_call(f"{word} popped"))
+    conversation.pop(idempotency_key=f"{word} pop")
     fork = conversation.fork(at=1)
     fork.remove_tool(f"{word}-tool", idempotency_key=f"{word} removed")
     fork.update(instructions=f"{word} changed")
@@ -108,10 +112,11 @@ def dump(engine: Engine) -> str:
 WITHOUT_TEXT = {
     "approvals": {"decision"},
     "tenants": {"name"},
-    "blobs": {"content"},
+    "blobs": {"content", "location", "media_type"},
     "branches": {"lineage"},
+    "changes": {"kind"},
     "context_caches": {"model"},
-    "conversations": {"status"},
+    "conversations": {"lineage", "status"},
     "items": {"type", "role", "status", "origin", "model"},
     "responses": {"format", "model", "status"},
     "search_documents": {"type", "role", "words"},  # the words of the text beside them
@@ -146,11 +151,12 @@ def test_nothing_of_a_user_is_left_but_figures(store: Any, tables: Any, watching
     shared.user("hello", author_id=USER)
     shared.set_feedback(0, comment=CANARY, user_id=USER)
     shared.add_item(a_call("shared"))
+    shared.add_item({"role": "user", "content": "hello", "author_id": USER})
     shared.approve("shared", decided_by=USER)
     sums = store.usage()
     assert CANARY in dump(watching)
     found = store.erase_user(USER)
-    assert (found.conversations, found.items) == (2, 1)
+    assert (found.conversations, found.items) == (2, 2)
     assert found.attempts >= 3
     left = dump(watching)
     assert CANARY not in left

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from tests.conftest import is_set
 from tests.factories import a_gemini_answer, a_message, a_stream, an_answer
+from tests.store.faces import BlockingWatcher
 from tests.store.odd_values import BODIES, ODD, PLAIN, TURNS, World, parameters_of, required_of, valid
 from tests.store.watching import Tables
 from threadkeep import (
+    ChangeWatcher,
     Conversation,
     HeadConflict,
     ProviderError,
@@ -136,5 +138,7 @@ def finish(result: Any, data: st.DataObject, world: World) -> None:
         with result as recorder, suppress(ThreadkeepError):
             for one in [*a_stream("Hi")[:2], event]:
                 recorder.feed(one)
+    elif isinstance(result, ChangeWatcher | BlockingWatcher):  # which has no end
+        result.close()
     elif isinstance(result, Iterator):
         list(result)

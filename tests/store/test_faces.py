@@ -9,13 +9,24 @@ from typing import Any
 import pytest
 
 from tests.databases import Database
-from threadkeep import AsyncConversation, AsyncStore, Conversation, InvalidOption, Store
+from threadkeep import (
+    AsyncChangeWatcher,
+    AsyncConversation,
+    AsyncStore,
+    ChangeWatcher,
+    Conversation,
+    InvalidOption,
+    Store,
+)
 from threadkeep.store.aio import AsyncRecorder
 from threadkeep.store.streaming.recorder import Recorder
 
-PAIRS = [(Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder)]
-# Methods that only make another face of the same store, a recorder or an iterator.
-PLAIN = {"within", "for_user", "stream_response", "set_states", "export"}
+PAIRS = [
+    (Store, AsyncStore), (Conversation, AsyncConversation), (Recorder, AsyncRecorder),
+    (ChangeWatcher, AsyncChangeWatcher),
+]  # fmt: skip
+# Methods that only make another face of the same store, a recorder, a watcher or an iterator.
+PLAIN = {"within", "for_user", "stream_response", "set_states", "export", "watch"}
 
 
 def public(kind: type) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from tests.databases import Database
 from tests.factories import a_message, a_picture, an_answer, an_output, noise
 from tests.store.watching import Tables
-from threadkeep import TooLarge
+from threadkeep import Store, TooLarge
+from threadkeep.blobs import FolderBlobs
 
 
 def big_outputs() -> dict[str, str]:
@@ -74,6 +76,15 @@ def test_large_media_is_stored_or_refused(
     assert (
         elsewhere.get_conversation(conversation.id).get_item(0).item.content[0].to_dict()["url"] == small["image_url"]
     )
+
+
+def test_media_in_a_blob_store_may_be_larger_than_a_packet(database: Database, tenant: str, tmp_path: Path) -> None:
+    large = a_picture(noise(20_000_000))
+    with Store(database.url, tenants=True, blobs=FolderBlobs(tmp_path)) as store:
+        conversation = store.for_tenant(tenant).create_conversation(model="m")
+        conversation.user([large])
+        found: Any = store.for_tenant(tenant).get_conversation(conversation.id)
+        assert found.get_item(0).item.content[0].to_dict()["url"] == large["image_url"]
 
 
 def test_odd_ids_beside_a_large_output(conversation: Any, elsewhere: Any) -> None:

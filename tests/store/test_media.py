@@ -13,7 +13,7 @@ from tests.factories import a_message, a_picture, an_output, noise
 from tests.store.watching import Tables
 from threadkeep import Session, data_url
 from threadkeep.domain.content import InputFile, InputImage
-from threadkeep.store.item_rows import BLOB_BYTES
+from threadkeep.store.media.cutting import BLOB_BYTES
 
 BIG = BLOB_BYTES * 3 // 4 + 3  # bytes whose base64 is just over the limit
 

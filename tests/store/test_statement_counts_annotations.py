@@ -33,12 +33,12 @@ def handle(request: pytest.FixtureRequest, stores: Any, face: str, filled: Any) 
     return stores.get(face).for_tenant(tenant).get_conversation(public_id)
 
 
-def test_a_state_takes_three_statements(handle: Any) -> None:
-    """The lock, the versions, the value."""
-    assert count(handle, lambda: handle.set_state("run", {"step": 1})) == 3
+def test_a_state_takes_four_statements(handle: Any) -> None:
+    """The lock, the versions, the value, the change."""
+    assert count(handle, lambda: handle.set_state("run", {"step": 1})) == 4
     version = handle.state("run").version
-    assert count(handle, lambda: handle.set_state(uuid4().hex, version, expected_version=0)) == 3
-    assert count(handle, lambda: handle.set_state("run", 1, idempotency_key=uuid4().hex)) == 3 + KEY
+    assert count(handle, lambda: handle.set_state(uuid4().hex, version, expected_version=0)) == 4
+    assert count(handle, lambda: handle.set_state("run", 1, idempotency_key=uuid4().hex)) == 4 + KEY
     for state in handle.states():
         handle.delete_state(state.name)
     assert count(handle, lambda: handle.delete_state("run")) == 2
@@ -61,10 +61,10 @@ def test_states_add_two_statements_to_an_append(handle: Any, database: Database)
 
 
 def test_labels_and_feedback_are_written_by_a_few_statements(handle: Any) -> None:
-    """The lock, the row, the item; then what is removed and written."""
-    assert count(handle, lambda: handle.label_item(5, {"a": "b", "c": "d"})) == 5
-    assert count(handle, lambda: handle.set_feedback(5, rating=1)) == 4
-    assert count(handle, lambda: handle.set_feedback(5, rating=1, idempotency_key=uuid4().hex)) == 4 + KEY
+    """The lock, the row, the item; then what is removed and written, and the change."""
+    assert count(handle, lambda: handle.label_item(5, {"a": "b", "c": "d"})) == 6
+    assert count(handle, lambda: handle.set_feedback(5, rating=1)) == 5
+    assert count(handle, lambda: handle.set_feedback(5, rating=1, idempotency_key=uuid4().hex)) == 5 + KEY
 
 
 def test_reading_them_adds_two_statements(handle: Any) -> None:

@@ -48,6 +48,10 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "sync_request": lambda c: c.sync_request({"messages": [{"role": "user", "content": "Hi"}]}, "chat_completion"),
     "stream_response": lambda c: c.stream_response("open_responses").__enter__(),
     "record_attempt": lambda c: c.record_attempt("open_responses", error="lost"),
+    "pop": lambda c: c.pop(),
+    "remove_item": lambda c: c.remove_item(0, purge=True),
+    "clear": lambda c: c.clear(),
+    "redact_item": lambda c: c.redact_item(0),
     "render": lambda c: c.render("open_responses"),
     "request_payload": lambda c: c.request_payload("chat_completion"),
     "request_body": lambda c: c.request_body("open_responses"),
@@ -98,10 +102,10 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
-    "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
+    "changes", "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
     "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
     "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics",
-    "tool_usage", "usage", "within",
+    "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 
 

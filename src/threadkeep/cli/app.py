@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from threadkeep.cli.commands import (
     administration,
     append,
+    changes,
     conversations,
     demo,
     doctor,
@@ -115,7 +116,8 @@ COMMANDS: Final = {
     "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "tree": tree.tree,
     "render": render.render,
     "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
-    "reindex": search.reindex, "usage": usage.usage, "tools": usage.tools, "stats": administration.stats,
+    "reindex": search.reindex, "changes": changes.changes, "usage": usage.usage, "tools": usage.tools,
+    "stats": administration.stats,
     "title": editing.title, "label": editing.label, "fork": editing.fork, "archive": editing.archive,
     "unarchive": editing.unarchive, "delete": editing.delete, "export": moving.export, "restore": moving.restore,
     "copy": moving.copy, "backup": moving.backup, "doctor": doctor.doctor, "retain": administration.retain,

@@ -58,6 +58,7 @@ OPTIONS: Final = {
 
 # error -> what to do about it in a shell, whatever its hint
 ADVICE: Final[dict[type[ThreadkeepError], str]] = {
+    errors.CursorExpired: "Start again, without --after.",
     errors.HeadConflict: "Read what is new and try again, or give --on-conflict append or --on-conflict branch.",
     errors.LossError: "Without --strict it is rendered anyway, and the losses are reported on stderr.",
     errors.ResponseInProgress: "Wait until it ends, or give --on-conflict append, which ends it where it is, or "

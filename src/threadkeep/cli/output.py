@@ -73,6 +73,11 @@ def print_json(value: Any) -> None:
         typer.echo(printable_json(dumps(value).decode()).encode())
 
 
+def print_json_line(value: Any) -> None:
+    """Print JSON on one line, also on a terminal, and at once."""
+    typer.echo(printable_json(dumps(value).decode()).encode())
+
+
 def print_tsv(titles: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Print a table for programs: tab-separated, behind a line of titles."""
     typer.echo("\t".join(titles))

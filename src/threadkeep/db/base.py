@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, MetaData, Table, text
+from sqlalchemy import BigInteger, Column, ColumnElement, ForeignKeyConstraint, Index, MetaData, Table, text
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
@@ -12,6 +13,7 @@ Kind = TypeEngine[Any] | type[TypeEngine[Any]]
 
 # Tables, views, indexes and constraints begin with it: they share databases with those of an application.
 PREFIX: Final = "threadkeep_"
+MADE_BY: Final = "threadkeep_made_by"  # in the `info` of a column: the expression that makes its value
 
 
 def _referred_name(constraint: ForeignKeyConstraint, _table: Table) -> str:
@@ -49,6 +51,12 @@ def column(name: str, kind: Kind) -> Column[Any]:
 def optional(name: str, kind: Kind) -> Column[Any]:
     """A column that may be NULL."""
     return Column(name, kind)
+
+
+def made_by(expression: Callable[..., ColumnElement[Any]], *parameters: str, column: Column[Any]) -> Column[Any]:
+    """A column whose value the database makes, with an expression of parameters of the row that are no columns."""
+    column.info[MADE_BY] = expression, parameters
+    return column
 
 
 def references(table: str, ondelete: str = "CASCADE", **columns: str) -> ForeignKeyConstraint:

@@ -34,8 +34,12 @@ def threshold_of(url: URL) -> tuple[URL, dict[str, int | None]]:
     return url.difference_update_query([THRESHOLD]), {THRESHOLD: None if given == "none" else int(given)}
 
 
-def watch(engine: Engine, *, is_owned: bool) -> None:
-    """Let the engine's connections find out whether they lead to a pooler; those of a host may be open already."""
+def watch(host: Any, *, is_owned: bool) -> None:
+    """Let the connections of an Engine or AsyncEngine find out whether they lead to a pooler.
+
+    Those of a host may be open already.
+    """
+    engine: Engine = getattr(host, "sync_engine", host)
     if engine.dialect.driver not in PSYCOPG:
         return
     if is_owned:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     # Types alone: what this layer runs is below the formats.
     from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
-    from threadkeep.formats.base import ErrorKeys, Signs
+    from threadkeep.formats.base import ErrorKeys, MediaUrls, Signs
     from threadkeep.formats.canonical.snapshots import Snapshot
     from threadkeep.formats.shared.streams import StreamAssembler
 
@@ -62,6 +62,7 @@ class Format:
         signs: Signs,
         *,
         error_keys: ErrorKeys | None = None,
+        media_urls: MediaUrls | None = None,
         has_streams: bool = True,
         has_context_caches: bool = False,
     ) -> None:
@@ -69,6 +70,7 @@ class Format:
         self.package: Final = package  # where its rooms are
         self.signs: Final = signs
         self.error_keys: Final = error_keys  # where no other provider spells errors so
+        self.media_urls: Final = media_urls  # None: media are sent as they are
         self.has_streams: Final = has_streams
         # whether its provider gives context caches names, which requests refer to
         self.has_context_caches: Final = has_context_caches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field, SkipValidation
@@ -195,6 +196,7 @@ ItemInput: TypeAlias = Item | Mapping[str, Any]
 Input: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Item | Mapping[str, Any]]
 
 ITEMS: Final[dict[str, type[Item]]] = by_type(Item)
+_GIVEN: Final = "_given"
 _ONLY_PARTS: Final = frozenset(PARTS) - frozenset(ITEMS)
 _ALSO_ITEMS: Final = frozenset(ITEMS) & frozenset(PARTS)  # types of both content parts and items
 
@@ -226,6 +228,44 @@ def items_from(values: object, path: str = "items") -> list[Item]:
     if isinstance(values, str | bytes | Mapping | TypedObject) or not isinstance(values, Iterable):
         raise mismatch(InvalidItem, "a list of items", values, path)
     return [item_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
+
+
+def given_item(value: object, path: str = "item") -> Item:
+    """Return the item of `item_from`, which remembers the dict that it was read from, without the author."""
+    item = item_from(value, path)
+    if not isinstance(value, Mapping):
+        return item
+    return with_given(item, {key: inner for key, inner in value.items() if key != "author_id"})
+
+
+def given_items(values: object, path: str = "items") -> list[Item]:
+    """Return the items of a list; see `given_item`."""
+    if isinstance(values, str | bytes | Mapping | TypedObject) or not isinstance(values, Iterable):
+        raise mismatch(InvalidItem, "a list of items", values, path)
+    return [given_item(value, f"{path}[{index}]") for index, value in enumerate(values)]
+
+
+def with_given(item: Item, value: Mapping[str, Any]) -> Item:
+    """Let an item remember the JSON that it was read from; what contains parts or bytes has none.
+
+    It is not part of the item's value.
+    """
+    with suppress(InvalidItem):
+        item.__dict__[_GIVEN] = dumps(value)
+    return item
+
+
+def given_of(item: Item) -> bytes | None:
+    """Return the JSON text that an item remembers."""
+    given: bytes | None = item.__dict__.get(_GIVEN)
+    return given
+
+
+def with_given_of(item: Item, other: Item) -> Item:
+    """Let another item remember what an item was read from; return the other one."""
+    if _GIVEN in item.__dict__:
+        other.__dict__[_GIVEN] = item.__dict__[_GIVEN]
+    return other
 
 
 def are_items(values: Sequence[object]) -> bool:

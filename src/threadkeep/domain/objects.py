@@ -222,6 +222,12 @@ class TypedObject(BaseModel):
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         return set_values(super().__repr_args__())
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy, which does not remember what the original was read from."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("_given", None)
+        return copied
+
     @property
     def extra(self) -> JsonObject:
         """A copy of the keys that are not fields."""

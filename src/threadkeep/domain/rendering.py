@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from threadkeep.domain.context_caches import ContextCache
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored
+from threadkeep.domain.media import check_media_url
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import dialect_name
 from threadkeep.errors import InvalidOption, ItemRefused, LossError
@@ -76,6 +77,8 @@ class ViewOptions(TypedDict, total=False):
         dynamic_context_at: "tail" places it directly before what the model is to respond to.
         dialect: the vendor the request is for, if it uses its own version of the format.
         account: the account at the provider, if there are caches in several accounts.
+        media_url: a template such as "https://files.example/{hash}": media of 8 KiB or more are sent as such URLs of
+            your own storage, where the format takes a URL; they are not read then.
     """
 
     strict: bool
@@ -89,6 +92,7 @@ class ViewOptions(TypedDict, total=False):
     dynamic_context_at: Literal["front", "tail"]
     dialect: str | None
     account: str
+    media_url: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class RenderOptions:
     dynamic_context_at: Literal["front", "tail"] = "front"
     dialect: str | None = None
     account: str = ""
+    media_url: str | None = None
     context_cache: ContextCache | None = None
 
     def __post_init__(self) -> None:
@@ -121,6 +126,8 @@ class RenderOptions:
                 raise mismatch(InvalidOption, words, value, name)
         if self.dialect is not None:
             dialect_name("dialect", self.dialect)
+        if self.media_url is not None:
+            check_media_url(self.media_url)
 
     @property
     def shows_all(self) -> bool:
@@ -164,6 +171,7 @@ _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "window": (Turns | None, "Turns(count)"),
     "dynamic_context": (dict | None, "a dict"),
     "account": (str, "text"),
+    "media_url": (str | None, "a URL with {hash}"),
     "context_cache": (ContextCache | None, "a ContextCache"),
 }
 AS_IT_IS: Final = RenderOptions()

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from threadkeep.domain import options as option_table
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.items import UNSET, Message, are_items, call_output, item_from, items_from, message_of
+from threadkeep.domain.items import (
+    UNSET,
+    Message,
+    are_items,
+    call_output,
+    given_item,
+    given_items,
+    items_from,
+    message_of,
+)
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
@@ -70,7 +79,7 @@ class Session(OptionAttributes, ToolList):
         if system is not None:
             self.system(system)
         if isinstance(input, list | tuple) and are_items(input):
-            self.add_items(items_from(input, "input"))
+            self._append(given_items(input, "input"), None)
         elif input is not None:
             self._append([Message("user", input)], None)  # type: ignore[arg-type]  # the message checks it
 
@@ -192,7 +201,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidItem: it is not an item.
         """
-        result = item_from(item)
+        result = given_item(item)
         self._append([result], turn)
         return result
 
@@ -202,7 +211,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidItem: one of them is not an item.
         """
-        result = items_from(items)
+        result = given_items(items)
         self._append(result, turn)
         return result
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from threadkeep.domain.annotations import Feedback
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import json_copy
+from threadkeep.errors import InvalidOption
 
 T = TypeVar("T")
+
+
+class ItemViews(Protocol):
+    """The forms of a stored item that only the store can tell."""
+
+    def canonical(self, item_id: str, /) -> Any:
+        """Return the item as OpenAI's clients validate it."""
+
+    def given(self) -> Any:
+        """Return the item as it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,30 @@ class StoredItem:
     conversation_id: str = ""
     labels: Mapping[str, str] | None = None
     feedback: Sequence[Feedback] | None = None
+    _views: ItemViews | None = field(default=None, repr=False, compare=False)
+
+    def canonical(self) -> JsonObject:
+        """Return the item as OpenAI's clients validate it: with all required keys, and `id`.
+
+        Items from other formats, too; types that these clients do not know are returned as they are.
+        """
+        copied: JsonObject = json_copy(self._known_views.canonical(self.id), "")
+        return copied
+
+    def given(self) -> JsonObject:
+        """Return the item exactly as the application or the provider gave it, as JSON of Open Responses.
+
+        Null keys, empty lists, shorthands and the order of keys are as they were; `author_id` is left out. Of an item
+        that came in another format, this is an object of Open Responses with what is known of it.
+        """
+        copied: JsonObject = json_copy(self._known_views.given(), "")
+        return copied
+
+    @property
+    def _known_views(self) -> ItemViews:
+        if self._views is None:
+            raise InvalidOption("is not from a store, which knows its other forms.", argument="The item")
+        return self._views
 
 
 class StoredAt(NamedTuple):

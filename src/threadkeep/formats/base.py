@@ -24,3 +24,14 @@ class ErrorKeys:
     type: str  # the key of the kind of error
     code: str
     messages: tuple[str, ...]  # keys of the sentence for people; the first one with a value counts
+
+
+@dataclass(frozen=True, slots=True)
+class MediaUrls:
+    """Which media a format takes by URL, so that they need not be sent, or even read."""
+
+    parts: Mapping[str, str]  # type of a part -> a regular expression for the media types
+    url: str = ".+"  # how the URL must look
+    in_outputs: bool = True  # whether outputs of tools take them, too
+    needs_type: bool = False  # whether the media type must be stated beside the URL
+    inline_key: str = ""  # of inline media, where URLs have another: what came with more under it is sent as it came

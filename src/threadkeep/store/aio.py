@@ -27,16 +27,20 @@ from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
+from threadkeep.store.changes.reading import DEFAULT_LAG
+from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_cache import DEFAULT_BYTES
+from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
 from threadkeep.store.retention import Progress
 from threadkeep.store.store import Store
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
 from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
 from threadkeep.store.transactions import CANCELLED
+from threadkeep.store.validation import MAX_PAGE
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,7 +79,9 @@ def like(method: Callable[..., Any]) -> Callable[[C], C]:
 
     def decorate(call: C) -> C:
         signature: Any = inspect.signature(method)
-        result = re.sub(r"\b(Store|Conversation|Recorder|Iterator)\b", r"Async\1", signature.return_annotation)
+        result = re.sub(
+            r"\b(Store|Conversation|Recorder|ChangeWatcher|Iterator)\b", r"Async\1", signature.return_annotation
+        )
         wrapper: Any = wraps(method)(call)
         wrapper.__qualname__ = f"Async{method.__qualname__}"
         wrapper.__signature__ = signature.replace(return_annotation=result)
@@ -153,6 +159,8 @@ class AsyncStore:
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
+        notify: bool = False,
+        blobs: BlobStore | None = None,
     ) -> None:
         self._run: Runner = run_in_greenlet
         if is_sqlite(url):
@@ -164,7 +172,9 @@ class AsyncStore:
             engine = async_engine_for(url).sync_engine
         self._sync = object.__new__(Store)
         is_owned = not isinstance(url, Engine | AsyncEngine)
-        self._sync._connect(engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search)
+        self._sync._connect(
+            engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search, notify=notify, blobs=blobs
+        )
         self._root = self
 
     async def __aenter__(self) -> Self:
@@ -188,6 +198,7 @@ class AsyncStore:
     get_item = awaited(Store.get_item)
     list_items = awaited(Store.list_items)
     list_conversations = awaited_face(Store.list_conversations)
+    media = awaited(Store.media)
     copy_conversation = awaited_face(Store.copy_conversation)
     complete_id = awaited(Store.complete_id)
     export = iterated(Store.export)
@@ -195,6 +206,7 @@ class AsyncStore:
     backup = awaited(Store.backup)
     check = awaited(Store.check)
     delete_conversation = awaited(Store.delete_conversation)
+    changes = awaited(Store.changes)
     purge_deleted = awaited(Store.purge_deleted)
     erase_user = awaited(Store.erase_user)
     retain = awaited(Store.retain)
@@ -213,6 +225,11 @@ class AsyncStore:
     async def find_conversation(self, *, external_id: str) -> AsyncConversation | None:  # noqa: D102 - Store.find_conversation's
         conversation = await self._call(self._sync.find_conversation, external_id=external_id)
         return None if conversation is None else AsyncConversation(conversation, self._run)
+
+    @like(Store.watch)
+    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = DEFAULT_LAG) -> AsyncChangeWatcher:  # noqa: D102 - Store.watch's
+        read = partial(self._call, self._sync.changes, limit=MAX_PAGE, lag=lag)
+        return AsyncChangeWatcher(Feed(self._sync._transactions, read, poll), after)
 
     @like(Store.copy_to)
     async def copy_to(self, other: AsyncStore, *, progress: Progress | None = None) -> CopyReport:  # noqa: D102 - Store.copy_to's
@@ -285,6 +302,7 @@ class AsyncConversation(ConversationAttributes):
     add_input = awaited(Conversation.add_input)
     sync_request = awaited(Conversation.sync_request)
     add_response = awaited(Conversation.add_response)
+    add_turn = awaited(Conversation.add_turn)
     stream_response = recording(Conversation.stream_response)
     cancel_response = awaited(Conversation.cancel_response)
     record_attempt = awaited(Conversation.record_attempt)

@@ -18,6 +18,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidOption, TooLarge
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_places import position_of_id
@@ -92,6 +93,7 @@ def _write(handle: Handle, method: str, position: object, content: Any, key: str
         lock_conversation(connection, ref)
         idempotent(connection, ref, once, lambda outcome: outcome)
         outcome = write(connection, find_place(connection, ref, wanted), now)
+        record_change(connection, ref)
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind=method, **outcome)
         return outcome
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
+from threadkeep.db.driver import insert_statement
 from threadkeep.db.queries.items import entry_at, with_call_id
 from threadkeep.db.tables import approvals
 from threadkeep.domain.items import item_from_object
@@ -19,6 +20,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import CLIENT_CALLS
 from threadkeep.store import positions
 from threadkeep.store.calls import PAIRED, paired_by_client, pending_call, read_decisions
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, encode_item, short_hash
@@ -61,7 +63,7 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
         if earlier is not None:
             raise _decided_already(found, earlier)
         approval = Approval("approved", None, by, now)
-        _insert_decision(connection, ref, found, approval)
+        record_change(connection, ref, beside=[(approvals, [_decision_row(ref, found, approval)])])
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="approval", position=found.position)
         return pending_call(ref, found, approval)
 
@@ -84,7 +86,8 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
         found, earlier = _get_open_call(connection, ref, wanted)
         output = _denial(found, text)
         if earlier is None:
-            _insert_decision(connection, ref, found, Approval("denied", text, by, now))
+            row = _decision_row(ref, found, Approval("denied", text, by, now))
+            insert_statement(approvals).execute(connection, row)
         elif earlier.decision != "denied":  # one that was denied on another branch has its output there
             raise _decided_already(found, earlier)
         return output.insert(connection, ref, reservation, once, now, call=found.position), output
@@ -160,10 +163,9 @@ def _denial(call: Entry, reason: str) -> NewItems:
     return NewItems([item_from_object(output)], [encode_item(output)])
 
 
-def _insert_decision(connection: Connection, ref: BranchRef, call: Entry, approval: Approval) -> None:
+def _decision_row(ref: BranchRef, call: Entry, approval: Approval) -> dict[str, Any]:
     values = {"decision": approval.decision, "reason": approval.reason, "decided_by": approval.decided_by}
-    row = ref.columns(position=call.position, **values, created_at=approval.decided_at)
-    connection.execute(insert(approvals), row)
+    return ref.columns(position=call.position, **values, created_at=approval.decided_at)
 
 
 def _decided_already(call: Entry, earlier: Approval) -> Conflict:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import StatementError
 from sqlalchemy.util.concurrency import await_only, in_greenlet
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # How PostgreSQL shows a row that it rejects
 _FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
@@ -23,6 +27,14 @@ def sleep(seconds: float) -> None:
         await_only(asyncio.sleep(seconds))
     else:
         time.sleep(seconds)
+
+
+def run_blocking(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that waits for something other than the database, without blocking the event loop."""
+    if in_greenlet():
+        result: T = await_only(asyncio.to_thread(function, *args, **kwargs))
+        return result
+    return function(*args, **kwargs)
 
 
 def hide_parameters(error: BaseException) -> None:

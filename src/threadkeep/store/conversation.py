@@ -15,7 +15,7 @@ from threadkeep.domain.options import UpdateOptions
 from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
-from threadkeep.domain.running import NextStep, PendingCall, Siblings
+from threadkeep.domain.running import NextStep, PendingCall, Siblings, StoredTurn
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
@@ -33,6 +33,7 @@ from threadkeep.store import (
     removal,
     rendering,
     responses,
+    turns,
     updates,
     usage,
     variants,
@@ -220,6 +221,34 @@ class Conversation(ConversationAttributes):
         }  # fmt: skip
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return responses.add_response(self._handle, body, format, rendered, options, call)
+
+    def add_turn(
+        self,
+        input: Any,
+        body: Any,
+        format: FormatName,
+        *,
+        rendered: Rendered | None = None,
+        idempotency_key: str | None = None,
+        expected_head: int | None = None,
+        on_conflict: OnConflict = "raise",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        states: Mapping[str, Any] | None = None,
+    ) -> StoredTurn:
+        """Append a whole turn in one transaction: what was asked, and the provider's response to it; return both.
+
+        `input` is text or content of a user message, an item or a list of items, or turns in the provider's format, as
+        for `add_input`. Options and errors as for `add_response`; if the body is an error, `input` is not stored, and
+        only the ledger row is written.
+        """
+        options: AppendOptions = {
+            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
+            "states": states,
+        }  # fmt: skip
+        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
+        return turns.add_turn(self._handle, input, body, format, rendered, options, call)
 
     def stream_response(
         self,
@@ -433,6 +462,7 @@ class Conversation(ConversationAttributes):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
         annotations: bool = False,
+        media: Literal["inline", "reference"] = "inline",
     ) -> Page[StoredItem]:
         """Return a page of this branch's items: those after or before a position or item id (exclusive).
 
@@ -440,21 +470,25 @@ class Conversation(ConversationAttributes):
         several items with that id, it is the one that leaves no item to be shown twice. With `annotations`, labels and
         feedback of the items are read, too.
 
+        With `media="reference"`, media of 8 KiB or more are not read: `Store.media` returns them by their references.
+
         Raises:
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return _items.list_items(self._handle, before, after, limit, order, annotations=annotations)
+        return _items.list_items(self._handle, before, after, limit, order, media, annotations=annotations)
 
-    def get_item(self, position: int | str, *, annotations: bool = False) -> StoredItem:
+    def get_item(
+        self, position: int | str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
+    ) -> StoredItem:
         """Return the item of this branch at a position, or with an id; the newest one if several have that id.
 
-        With `annotations`, its labels and feedback are read, too.
+        With `annotations`, its labels and feedback are read, too. `media` as for `items`.
 
         Raises:
             NotFound: the branch has no such item.
         """
-        return item_lookup.get_item(self._handle, position, annotations=annotations)
+        return item_lookup.get_item(self._handle, position, media, annotations=annotations)
 
     def label_item(
         self, position: int | str, labels: Mapping[str, str] | None, *, idempotency_key: str | None = None
@@ -494,9 +528,9 @@ class Conversation(ConversationAttributes):
         """
         return _annotations.list_feedback(self._handle, position)
 
-    def transcript(self) -> list[StoredItem]:
-        """Return all items of this branch, in order."""
-        return _items.list_all_items(self._handle)
+    def transcript(self, *, media: Literal["inline", "reference"] = "inline") -> list[StoredItem]:
+        """Return all items of this branch, in order. `media` as for `items`."""
+        return _items.list_all_items(self._handle, media)
 
     def to_markdown(self) -> str:
         """Return this branch as readable Markdown, in which no text can pretend to be anything else."""

@@ -14,18 +14,22 @@ from sqlalchemy.exc import IntegrityError
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import LazyRow, insert_statement
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, DELETED, conversation_page
-from threadkeep.db.tables import conversation_labels, conversations
+from threadkeep.db.tables import changes, conversation_labels, conversations
+from threadkeep.domain.changes import APPENDED
 from threadkeep.domain.ids import CONVERSATION_PREFIX, new_key, new_public_id, public_id_text
+from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.errors import AmbiguousId, InvalidOption, shown
 from threadkeep.store import validation
+from threadkeep.store.changes.rows import change_row
 from threadkeep.store.config_cache import ConfigCache, Text, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, insert_item_rows, turn_offsets
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
 from threadkeep.store.transactions import Replay, Transactions
 
@@ -87,7 +91,7 @@ def new_conversation(
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
     content = None if key is None else [session.to_dict(), owner, external_id, title, labels, properties]
-    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in session.items]
+    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in session.items]
     return NewConversation(
         settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
         properties, IdempotencyKey.of(key, method, content),
@@ -107,7 +111,7 @@ def create_conversation(
         (public_id,) = insert_conversations(connection, scope, [new])
         return open_conversation(connection, scope, "public_id", public_id, configs), False
 
-    return transactions.write(write, is_repeatable=new.key is not None)
+    return write_items(transactions, scope, new.records, write, is_repeatable=new.key is not None)
 
 
 def create_conversations(
@@ -123,7 +127,8 @@ def create_conversations(
         keep_outcome(connection, scope.tenant, TENANT_WIDE, key, datetime.now(UTC), kind="conversations", ids=ids)
         return ids
 
-    return transactions.write(write, is_repeatable=key is not None)
+    records = [record for new in batch for record in new.records]
+    return write_items(transactions, scope, records, write, is_repeatable=key is not None)
 
 
 def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[NewConversation]) -> list[bytes]:
@@ -150,7 +155,10 @@ def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[N
     if labels:
         connection.execute(insert(conversation_labels), labels)
     items = [item for new, row in created for item in _item_rows_of(scope, new, row["id"], now)]
-    insert_item_rows(connection, items, [record for new in batch for record in new.records], now)
+    new_changes = [_change_of(scope, row, now) for row in rows]
+    insert_item_rows(
+        connection, items, [record for new in batch for record in new.records], now, [(changes, new_changes)]
+    )
     return [row["public_id"] for row in rows]
 
 
@@ -180,6 +188,13 @@ def _row_of(scope: Scope, new: NewConversation, config: Text, tools: ToolTexts |
         "streams": None,
         "search_from": 0 if count or new.title is not None else None,
     }
+
+
+def _change_of(scope: Scope, row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    return change_row(
+        scope.tenant, row["id"], row["public_id"], APPENDED, now,
+        branch=0, from_position=0, to_position=row["head_position"],
+    )  # fmt: skip
 
 
 def _item_rows_of(scope: Scope, new: NewConversation, key: int, now: datetime) -> Iterator[dict[str, Any]]:

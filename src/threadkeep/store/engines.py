@@ -97,8 +97,7 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
     if not threshold:
-        made: Any = engine
-        poolers.watch(getattr(made, "sync_engine", made), is_owned=True)
+        poolers.watch(engine, is_owned=True)
     return engine
 
 

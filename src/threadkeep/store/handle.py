@@ -20,6 +20,8 @@ from threadkeep.store.history import HistoryPage, read_history
 from threadkeep.store.history_cache import CachedHistory, HistoryCache, size_of
 from threadkeep.store.item_rows import ItemRecord
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.search.index import IndexTrigger
@@ -30,23 +32,25 @@ _NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # stored amo
 
 @dataclass(frozen=True, slots=True)
 class StoreResources:
-    """What all handles of a store share; `index_trigger` is None if search is off."""
+    """What all handles of a store share; `index_trigger` is None if search is off, `blobs` if rows keep media."""
 
     configs: ConfigCache
     histories: HistoryCache
     prices: PriceBook
     index_trigger: IndexTrigger | None
+    blobs: BlobStore | None = None
 
 
 class Handle:
     """An open conversation: where it is, how to reach it, and what has been read of it. Used by the use cases."""
 
-    __slots__ = ("_cache", "_ref", "conversation", "resources", "transactions")
+    __slots__ = ("_cache", "_marked", "_ref", "conversation", "resources", "transactions")
 
     def __init__(self, resources: StoreResources, transactions: Transactions, conversation: ConversationState) -> None:
         self.resources, self.transactions, self.conversation = resources, transactions, conversation
         self._ref: BranchRef | None = None
         self._cache: list[HandleCache] = []
+        self._marked: list[HandleCache] = []  # the same, read without media
 
     @property
     def ref(self) -> BranchRef:
@@ -60,23 +64,41 @@ class Handle:
     def cache(self) -> HandleCache:
         """What has been read; if several threads ask at once, the first one creates it."""
         if not self._cache:
-            histories = self.resources.histories if self.transactions.keeps_history else None
-            self._cache.append(HandleCache(self.conversation, histories))
+            self._cache.append(HandleCache(self.conversation, self._histories))
         return self._cache[0]
+
+    @property
+    def marked_cache(self) -> HandleCache:
+        """What has been read with marks in place of media, for requests that carry URLs of them."""
+        if not self._marked:
+            self._marked.append(HandleCache(self.cache.conversation, self._histories, is_marked=True))
+        return self._marked[0]
+
+    @property
+    def _histories(self) -> HistoryCache | None:
+        return self.resources.histories if self.transactions.keeps_history else None
 
     def on(self, conversation: ConversationState) -> Handle:
         """Return a handle for another conversation or branch of the same store."""
         return Handle(self.resources, self.transactions, conversation)
 
-    def read_snapshot(self) -> Snapshot:
-        """Read what is new; return the snapshot that requests are rendered from."""
-        cache = self.cache
+    def read_snapshot(self, *, is_marked: bool = False) -> Snapshot:
+        """Read what is new; return the snapshot that requests are rendered from. `is_marked`: without reading media."""
+        cache = self.marked_cache if is_marked else self.cache
         conversation, since = cache.conversation, cache.next_position
-        return cache.update(
-            self.transactions.read(
-                lambda connection: read_history(connection, self.ref, self.resources.configs, conversation, since)
+        page = self.transactions.read(
+            lambda connection: read_history(
+                connection, self.ref, self.resources.configs, conversation, since, media=cache.media
             )
         )
+        return self.take_in(cache, page)
+
+    def take_in(self, cache: HandleCache, page: HistoryPage) -> Snapshot:
+        """Add what was read to that cache of this handle; return the snapshot that requests are rendered from."""
+        snapshot = cache.update(page)
+        if cache is not self.cache:
+            self.cache.follow(cache)
+        return snapshot
 
     def after_write(self) -> None:
         """Bring the search index up to date from time to time; called after each write to the conversation."""
@@ -92,10 +114,13 @@ class HandleCache:
     them are not added twice, and a list of items that was handed out never changes.
     """
 
-    def __init__(self, conversation: ConversationState, histories: HistoryCache | None) -> None:
+    def __init__(
+        self, conversation: ConversationState, histories: HistoryCache | None, *, is_marked: bool = False
+    ) -> None:
         self.conversation = conversation
+        self.media: MediaForm = "marked" if is_marked else "inline"
         self.head = conversation.lineage.head
-        self._key = (conversation.scope.tenant, conversation.row.id, conversation.branch)
+        self._key = (conversation.scope.tenant, conversation.row.id, conversation.branch, is_marked)
         self._histories = histories  # none inside the caller's transaction, which may be rolled back
         history = None if histories is None else histories.find(self._key, conversation.row.revision)
         self._size = 0 if history is None else history.size
@@ -135,6 +160,13 @@ class HandleCache:
             conversation.settings, conversation.tools, entries, page.server_state, conversation.imported,
             format_cache, conversation.format_cache,
         )  # fmt: skip
+
+    def follow(self, other: HandleCache) -> None:
+        """Know what another cache of the same handle has read of the row; items are read again if they may differ."""
+        with LOCK:
+            self.head = other.head
+            if not self.next_position and not self._new:
+                self.conversation = other.conversation
 
     def change(self, conversation: ConversationState) -> None:
         """Take over the row, options and tools after a change."""

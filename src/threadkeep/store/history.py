@@ -19,6 +19,7 @@ from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversations import open_conversation
 from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, read_spans
 from threadkeep.store.lineage import ConversationState, Lineage
+from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.refs import BranchRef
 
 SERVER_STATE: Final = ("previous_response_id", "conversation")
@@ -44,14 +45,16 @@ def read_history(
     since: int,
     *,
     is_latest: bool = False,
+    media: MediaForm = "inline",
 ) -> HistoryPage:
     """Read what is new in a conversation, with one statement as long as its options are unchanged.
 
-    `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before.
+    `is_latest`: for work that holds the lock of the conversation, and is to see what was committed before. `media`: in
+    which form the items contain their media.
     """
-    rows = _read_rows(connection, ref, configs, conversation, since, is_latest=is_latest)
+    rows = _read_rows(connection, ref, configs, conversation, since, is_latest=is_latest, media=media)
     conversation, since = rows.conversation, rows.since
-    entries: Sequence[Entry] = decode_entries(connection, ref, rows.own, is_latest=is_latest)
+    entries: Sequence[Entry] = decode_entries(connection, ref, rows.own, is_latest=is_latest, media=media)
     if not since and conversation.lineage.parts:
         keeps = conversation.lineage.keeps()
         entries = [*rows.inherited, *(entry for entry in entries if keeps(entry.position))]
@@ -81,13 +84,14 @@ def _read_rows(
     since: int,
     *,
     is_latest: bool,
+    media: MediaForm,
 ) -> _Rows:
     """Read the rows of a branch until they belong to one revision of the conversation."""
     statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
     since = 0 if conversation.is_outdated else since
     while True:
         # first, so that the revision shows that nothing was removed of it meanwhile
-        inherited = [] if since else _read_inherited(connection, ref, conversation.lineage, is_latest=is_latest)
+        inherited = _read_inherited(connection, ref, conversation.lineage, since, is_latest=is_latest, media=media)
         rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))
         if not rows:
             raise ref.not_found()
@@ -102,12 +106,17 @@ def _read_rows(
         since = 0  # a change may concern what was read before
 
 
-def _read_inherited(connection: Connection, ref: BranchRef, lineage: Lineage, *, is_latest: bool) -> list[Entry]:
-    """Read what a branch shares with those that it was forked from; what was removed from it is not in it."""
-    if not lineage.parts:
+def _read_inherited(
+    connection: Connection, ref: BranchRef, lineage: Lineage, since: int, *, is_latest: bool, media: MediaForm
+) -> list[Entry]:
+    """Read what a branch shares with those that it was forked from, unless it was read before (`since`).
+
+    What was removed from it is not in it.
+    """
+    if since or not lineage.parts:
         return []
     shared = [span for span in lineage.spans(ref.branch, -1, lineage.parts[-1].last) if span.branch != ref.branch]
-    return read_spans(connection, ref, lineage, shared, is_latest=is_latest)
+    return read_spans(connection, ref, lineage, shared, is_latest=is_latest, media=media)
 
 
 def is_held(table: Any) -> list[ColumnElement[bool]]:

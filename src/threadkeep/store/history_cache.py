@@ -22,8 +22,8 @@ V = TypeVar("V")
 DEFAULT_BYTES: Final = 32 * 1024 * 1024
 ENTRY_BYTES: Final = 300  # what an item takes beside its JSON text
 
-# tenant, conversation, branch
-BranchKey = tuple[int, int, int]
+# tenant, conversation, branch, and whether media are marked instead of read
+BranchKey = tuple[int, int, int, bool]
 
 
 @dataclass(slots=True)

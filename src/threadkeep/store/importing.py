@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.domain.formats import OpenCall, get_format
-from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, item_from_object
+from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, given_of, item_from_object, with_given_of
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
 from threadkeep.domain.objects import body_object, dumped, shown
 from threadkeep.domain.session import Session
@@ -28,6 +28,7 @@ from threadkeep.store.history import read_history
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.items import AppendResult, NewItems, read_appended
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import NOTHING, AppendOptions, Counts, HeadCheck
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
@@ -115,7 +116,7 @@ def copied_conversation(
 
 def new_items(items: Sequence[Item], turns: Sequence[int | None]) -> NewItems:
     """Items that are going to be appended, with the numbers of the turns that they came in."""
-    records = [encode_item(item.to_object(), author_id=author_of(item)) for item in items]
+    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in items]
     return NewItems(items, records, turn_offsets(turns))
 
 
@@ -158,6 +159,7 @@ def append_to_history(
     something has changed by then. Otherwise, and after some tries, the conversation is locked first.
     """
     check = positions.head_check(options)
+    is_planned = is_planned or handle.resources.blobs is not None  # media are put there before the lock is taken
     for _ in range(TRIES if is_planned and handle.transactions.keeps_history else 0):
         with suppress(PlanOutdated):
             return _append(handle, check, key, continue_, _plan(handle, continue_))
@@ -199,7 +201,10 @@ def _append(
         result = found.new.insert(connection, ref, reservation, key, now, **found.outcome)
         return found.new.stored(ref, result), result, found.outcome, found.new
 
-    items, result, outcome, new = handle.transactions.write(write, is_repeatable=key is not None)
+    records = () if plan is None else plan.found.new.records
+    items, result, outcome, new = write_items(
+        handle.transactions, handle.ref.scope, records, write, is_repeatable=key is not None
+    )
     new.take_in(handle, result)
     return items, result, outcome
 
@@ -261,7 +266,9 @@ def resolve_calls(
     call_ids = {id(output): call_id for output, call_id in zip(unknown, open_ids, strict=True)}
     return [
         [
-            item_from_object({**item.to_object(), "call_id": call_ids[id(item)]}) if id(item) in call_ids else item
+            with_given_of(item, item_from_object({**item.to_object(), "call_id": call_ids[id(item)]}))
+            if id(item) in call_ids
+            else item
             for item in turn
         ]
         for turn in turns

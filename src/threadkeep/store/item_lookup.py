@@ -14,22 +14,23 @@ from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_places import find_position, newest_position, position_of_id
 from threadkeep.store.item_rows import short_hash
-from threadkeep.store.items import read_item
+from threadkeep.store.items import media_form, read_item
 from threadkeep.store.lineage import find_row, get_lineage, get_row, position_not_found
+from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import MAX_POSITION, whole_number
 
 
-def get_item(handle: Handle, position: object, *, annotations: bool = False) -> StoredItem:
+def get_item(handle: Handle, position: object, media: object, *, annotations: bool = False) -> StoredItem:
     """The item of a branch at a position or with an id; see `Conversation.get_item`."""
-    ref = handle.ref
+    ref, form = handle.ref, media_form(media)
     wanted = position if isinstance(position, str) else whole_number("position", position, MAX_POSITION)
 
     def read(connection: Connection) -> StoredItem:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
         place = position_of_id(connection, ref, lineage, wanted) if isinstance(wanted, str) else wanted
-        found = read_item(connection, ref, place)
+        found = read_item(connection, ref, place, form)
         if found is None or not lineage.includes(ref.branch, place, found.branch):
             raise position_not_found(ref, place, lineage.head)
         return annotated(connection, ref.scope, [ref.key], [found])[0] if annotations else found
@@ -37,15 +38,16 @@ def get_item(handle: Handle, position: object, *, annotations: bool = False) -> 
     return handle.transactions.read(read)
 
 
-def find_item(transactions: Transactions, scope: Scope, item_id: object) -> StoredItem:
+def find_item(transactions: Transactions, scope: Scope, item_id: object, media: object) -> StoredItem:
     """The item with an id, from any conversation that the scope sees; see `Store.get_item`."""
+    form = media_form(media)
     if not isinstance(item_id, str):
         raise _item_not_found(item_id)
 
     def read(connection: Connection) -> StoredItem:
         for find in (_named_by, _newest_with):
             row = find(connection, scope, item_id)
-            found = None if row is None else _item_in(connection, scope, row, item_id)
+            found = None if row is None else _item_in(connection, scope, row, item_id, form)
             if found is not None:
                 return found
         raise _item_not_found(item_id)
@@ -66,12 +68,12 @@ def _newest_with(connection: Connection, scope: Scope, item_id: str) -> LazyRow 
     return None if key is None else find_row(connection, scope, "id", key)
 
 
-def _item_in(connection: Connection, scope: Scope, row: LazyRow, item_id: str) -> StoredItem | None:
+def _item_in(connection: Connection, scope: Scope, row: LazyRow, item_id: str, media: MediaForm) -> StoredItem | None:
     ref = BranchRef(scope, row.id, public_id_text(bytes(row.public_id)), row.active_branch)
     position = find_position(connection, ref, get_lineage(connection, ref, row), item_id)
     if position is None:
         position = newest_position(connection, ref, item_id)
-    return None if position is None else read_item(connection, ref, position)
+    return None if position is None else read_item(connection, ref, position, media)
 
 
 def _item_not_found(item_id: object) -> NotFound:

@@ -1,25 +1,22 @@
-"""How items lie in rows: columns, JSON texts, and the media that were taken out of these; written and read here."""
+"""How items lie in rows: columns and JSON texts; written and read here, with the media that were taken out of these."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
-from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import Row, TableRows, insert_rows
-from threadkeep.db.queries.items import blobs_of, entries_of, texts_at
-from threadkeep.db.tables import blobs, item_blobs
+from threadkeep.db.queries.items import entries_of, texts_at
+from threadkeep.db.tables import changes
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
 from threadkeep.domain.item_ids import own_id
@@ -27,36 +24,21 @@ from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.given import given_text
+from threadkeep.formats.canonical.views import ItemViews
+from threadkeep.store.changes.rows import append_row
 from threadkeep.store.lineage import Lineage, Span
+from threadkeep.store.media.cutting import BLOB_BYTES, SPLICED, MediaForm, MediaPiece, take_out_media
+from threadkeep.store.media.rows import insert_media, link_media, with_media
 from threadkeep.store.positions import Reservation
 from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.validation import identifier
 
-SPLICED: Final = 2  # flag in items.codec, beside jsontext.EXACT: media must be spliced in
-BLOB_BYTES: Final = 8 * 1024  # base64 text from this length on leaves the item
-
-# A string value that is a base64 data URL, or base64 under a key that the providers use for media.
-_MEDIA: Final = re.compile(
-    rb'(?:"data:[\w.+/-]{1,120}(?:;[\w.+=/-]{1,80}){0,4};base64,|"(?:data|bytes|result|b64_json|file_data)":")'
-    rb"([A-Za-z0-9+/]{%d,}={0,2})(?=\")" % BLOB_BYTES
-)
 _BATCH: Final = 500  # positions in one statement
-_TEXTS: Final = ("payload", "rest")  # `MediaPiece.part` counts these
 
 ENTRY_WIDTH: Final = len(Entry._fields)
 _CALL_ID, _PAYLOAD, _REST = (Entry._fields.index(name) for name in ("call_id", "payload", "rest"))
 _WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin"))
-
-
-@dataclass(frozen=True, slots=True)
-class MediaPiece:
-    """Bytes taken out of an item's text, and where they belong."""
-
-    part: int
-    ordinal: int
-    splice_at: int
-    hash: bytes
-    content: bytes
 
 
 @dataclass(slots=True)
@@ -85,9 +67,22 @@ class ItemRecord:
             None if payload is None else payload.encode(), None if rest is None else rest.encode(), row["codec"],
         )  # fmt: skip
 
+    def canonical(self, item_id: str) -> Any:
+        """The item as OpenAI's clients validate it."""
+        return self._views().canonical(item_id)
 
-def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | None = None) -> ItemRecord:
-    """The record of an item object; InvalidItem for what cannot be stored."""
+    def given(self) -> Any:
+        """The item as it was given."""
+        return self._views().given()
+
+    def _views(self) -> ItemViews:
+        return ItemViews(self.entry(-1, None, None), self.columns["given"])
+
+
+def encode_item(
+    item: JsonObject, *, author_id: str | None = None, model: str | None = None, given: bytes | None = None
+) -> ItemRecord:
+    """The record of an item object; InvalidItem for what cannot be stored. `given`: the JSON it was read from."""
     if isinstance(item.get("author_id"), str):  # a column of its own: it is never sent to a provider
         author_id = author_id or item["author_id"]
         item = {name: value for name, value in item.items() if name != "author_id"}
@@ -97,7 +92,7 @@ def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | 
     payload, rest = entry.payload, entry.rest
     media: tuple[MediaPiece, ...] = ()
     if max(len(payload or b""), len(rest or b"")) >= BLOB_BYTES:
-        payload, rest, media = _take_out_media(entry)
+        payload, rest, media = take_out_media(entry)
     item_id = own_id(item)
     columns = {
         "item_id": item_id,
@@ -113,7 +108,7 @@ def encode_item(item: JsonObject, *, author_id: str | None = None, model: str | 
         "model": fitting(model),
         "payload": payload and payload.decode(),
         "rest": rest and rest.decode(),
-        "given": None,
+        "given": given_text(given, entry),
         "codec": entry.codec,
     }
     if not media:
@@ -156,69 +151,6 @@ def _word(name: str, value: str | None) -> str | None:
     return value
 
 
-# Media
-
-
-def _take_out_media(entry: Entry) -> tuple[bytes | None, bytes | None, tuple[MediaPiece, ...]]:
-    texts: list[bytes | None] = [entry.payload, entry.rest]
-    media: list[MediaPiece] = []
-    for part, text in enumerate(texts):
-        if text is not None and len(text) >= BLOB_BYTES:
-            texts[part], pieces = _cut_media(text, part)
-            media += pieces
-    return texts[0], texts[1], tuple(media)
-
-
-def _cut_media(text: bytes, part: int) -> tuple[bytes, list[MediaPiece]]:
-    kept: list[bytes] = []
-    media: list[MediaPiece] = []
-    last = length = 0
-    for match in _MEDIA.finditer(text):
-        content = _decode_base64(match[1])
-        if content is None:
-            continue
-        before = text[last : match.start(1)]
-        kept.append(before)
-        length += len(before)
-        media.append(MediaPiece(part, len(media), length, sha256(content).digest(), content))
-        last = match.end(1)
-    return b"".join([*kept, text[last:]]), media
-
-
-def _decode_base64(text: bytes) -> bytes | None:
-    """The bytes of a base64 text, if they encode to the very same text."""
-    try:
-        content = base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None
-    return content if base64.b64encode(content) == text else None
-
-
-def _splice_media(entries: Iterable[Entry], rows: Iterable[Any]) -> list[Entry]:
-    """Entries with the media of `rows` (position, part, splice_at, content) back in their texts."""
-    pieces: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
-    for position, part, splice_at, content in rows:
-        pieces.setdefault((position, part), []).append((splice_at, base64.b64encode(bytes(content))))
-    return [_restore(entry, pieces) if entry.codec & SPLICED else entry for entry in entries]
-
-
-def _restore(entry: Entry, pieces: Mapping[tuple[int, int], list[tuple[int, bytes]]]) -> Entry:
-    payload, rest = (
-        _splice(getattr(entry, name), pieces.get((entry.position, part), [])) for part, name in enumerate(_TEXTS)
-    )
-    return entry._replace(payload=payload, rest=rest, codec=entry.codec & ~SPLICED)
-
-
-def _splice(text: bytes | None, pieces: list[tuple[int, bytes]]) -> bytes | None:
-    if text is None or not pieces:
-        return text
-    spliced, last = [], 0
-    for splice_at, content in pieces:
-        spliced += [text[last:splice_at], content]
-        last = splice_at
-    return b"".join([*spliced, text[last:]])
-
-
 # Writing
 
 
@@ -244,6 +176,9 @@ def insert_items(
         record.row(location, first + offset, None if turn is None else first + turn)
         for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
     ]
+    if rows or beside:
+        change = append_row(ref, reservation.branch, first, reservation.last, now)
+        beside = [*beside, (changes, [change])]
     insert_item_rows(connection, rows, records, now, beside)
 
 
@@ -255,15 +190,12 @@ def insert_item_rows(
     beside: TableRows = (),
 ) -> None:
     """Rows of items and their media; blobs first, in hash order, so that two writers cannot wait for each other."""
-    check_sizes(connection, rows, "an item", ("payload", "rest"))
-    contents: dict[bytes, dict[str, Any]] = {}
+    check_sizes(connection, rows, "an item", ("payload", "rest", "given"))
+    pieces: dict[bytes, MediaPiece] = {}
     links: list[dict[str, Any]] = []
     for row, record in zip(rows, records, strict=True):
         for piece in record.media:
-            contents[piece.hash] = {
-                "tenant_id": row["tenant_id"], "hash": piece.hash, "content": piece.content,
-                "size": len(piece.content), "created_at": now,
-            }  # fmt: skip
+            pieces.setdefault(piece.hash, piece)
             links.append(
                 {
                     "tenant_id": row["tenant_id"], "conversation_id": row["conversation_id"],
@@ -271,34 +203,43 @@ def insert_item_rows(
                     "splice_at": piece.splice_at, "hash": piece.hash,
                 }
             )  # fmt: skip
-    if contents:
-        ordered = [contents[hash_] for hash_ in sorted(contents)]
-        check_sizes(connection, ordered, "the media of an item", ("content",))
-        connection.execute(insert_missing(connection, blobs), ordered)
+    if pieces:
+        insert_media(connection, rows[0]["tenant_id"], pieces, now)
     insert_rows(connection, [(items_table, rows), *beside])
-    if links:
-        connection.execute(insert(item_blobs), links)
+    link_media(connection, links)
 
 
 # Reading
 
 
 def read_entries(
-    connection: Connection, ref: ConversationRef, ranges: Iterable[tuple[int, int, int]], *, is_latest: bool = False
+    connection: Connection,
+    ref: ConversationRef,
+    ranges: Iterable[tuple[int, int, int]],
+    *,
+    is_latest: bool = False,
+    media: MediaForm = "inline",
 ) -> list[Entry]:
-    """The items of ranges (branch, after, up to), media in place; `is_latest` as in `read_history`."""
+    """The items of ranges (branch, after, up to), media in place; `is_latest` and `media` as in `read_history`."""
     statement, entries = entries_of(connection.dialect.name, latest=is_latest), []
     for branch, after, upto in ranges:
         parameters = ref.parameters(branch=branch, after=after, upto=upto)
-        entries += decode_entries(connection, ref, statement.fetch_all(connection, parameters), is_latest=is_latest)
+        rows = statement.fetch_all(connection, parameters)
+        entries += decode_entries(connection, ref, rows, is_latest=is_latest, media=media)
     return entries
 
 
 def read_spans(
-    connection: Connection, ref: ConversationRef, lineage: Lineage, spans: Iterable[Span], *, is_latest: bool = False
+    connection: Connection,
+    ref: ConversationRef,
+    lineage: Lineage,
+    spans: Iterable[Span],
+    *,
+    is_latest: bool = False,
+    media: MediaForm = "inline",
 ) -> list[Entry]:
     """The items in spans of a branch, without those that were removed from it."""
-    entries = read_entries(connection, ref, [span[:3] for span in spans], is_latest=is_latest)
+    entries = read_entries(connection, ref, [span[:3] for span in spans], is_latest=is_latest, media=media)
     if not lineage.parts:
         return entries
     keeps = lineage.keeps()
@@ -327,9 +268,14 @@ def read_texts(connection: Connection, ref: ConversationRef, positions: Iterable
 
 
 def decode_entries(
-    connection: Connection, ref: ConversationRef, rows: Sequence[Row], *, is_latest: bool = False
+    connection: Connection,
+    ref: ConversationRef,
+    rows: Sequence[Row],
+    *,
+    is_latest: bool = False,
+    media: MediaForm = "inline",
 ) -> list[Entry]:
-    """Entries of rows that begin with the columns of one, as the driver gives them; media in place."""
+    """Entries of rows that begin with the columns of one, as the driver gives them; media in place, in that form."""
     if connection.dialect.name in MYSQL:
         entries = [_decode_mysql(row[:ENTRY_WIDTH]) for row in rows]
     else:  # long texts come as bytes
@@ -338,10 +284,7 @@ def decode_entries(
             entries = [entry._replace(call_id=name_from(entry.call_id)) for entry in entries]
     if max(map(_CODEC, entries), default=0) < SPLICED:
         return entries
-    flagged = [entry.position for entry in entries if entry.codec & SPLICED]
-    parameters = ref.parameters(after=min(flagged) - 1, upto=max(flagged))
-    pieces = connection.execute(blobs_of(connection.dialect.name, latest=is_latest), parameters)
-    return _splice_media(entries, pieces)
+    return with_media(connection, ref, entries, media, is_latest=is_latest)
 
 
 _ENTRY_COLUMNS: Final = itemgetter(slice(ENTRY_WIDTH))

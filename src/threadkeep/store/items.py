@@ -13,17 +13,20 @@ from sqlalchemy import Connection
 from threadkeep.db.driver import Row
 from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
 from threadkeep.domain.item_ids import derived_id
-from threadkeep.domain.items import Item, call_output, item_from, item_from_object, items_from, message_of
+from threadkeep.domain.items import Item, call_output, given_item, given_items, given_of, item_from_object, message_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.views import ItemViews
 from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import position_of_id
 from threadkeep.store.item_rows import ENTRY_WIDTH, ItemRecord, author_of, decode_entries, encode_item, insert_items
 from threadkeep.store.lineage import Lineage, get_lineage, get_row
+from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.validation import identifier, item_cursor, one_of, page_size
@@ -95,7 +98,7 @@ class NewItems(NamedTuple):
         stored = [
             StoredItem(
                 record.columns["item_id"] or derived_id(item.type, public_id, position),
-                position, branch, None, item, is_replayed, result.at, author_id, public_id,
+                position, branch, None, item, is_replayed, result.at, author_id, public_id, _views=record,
             )
             for position, item, record in zip(count(first), self.items, self.records, strict=False)
         ]  # fmt: skip
@@ -103,6 +106,20 @@ class NewItems(NamedTuple):
             return stored
         pairs = zip(stored, self.turns, strict=True)
         return [item if turn is None else replace(item, turn=first + turn) for item, turn in pairs]
+
+
+NO_ITEMS: Final = NewItems((), ())
+
+
+class TurnInput(NamedTuple):
+    """What a response answers that is stored with it; `content` is what an idempotency key stands for."""
+
+    items: NewItems
+    content: JsonObject
+    method: str = "add_turn"
+
+
+NO_TURN: Final = TurnInput(NO_ITEMS, {}, "add_response")
 
 
 # Appending
@@ -117,14 +134,14 @@ def append_message(
 
 def append_item(handle: Handle, item: Any, options: AppendOptions, author_id: str | None = None) -> StoredItem:
     """Append an item of any type; see `Conversation.add_item`."""
-    return _append(handle, "add_item", [item_from(item)], options, author_id)[0]
+    return _append(handle, "add_item", [given_item(item)], options, author_id)[0]
 
 
 def append_items(
     handle: Handle, items: Iterable[Any], options: AppendOptions, author_id: str | None = None
 ) -> list[StoredItem]:
     """Append several items, all or none; see `Conversation.add_items`."""
-    return _append(handle, "add_items", items_from(items), options, author_id)
+    return _append(handle, "add_items", given_items(items), options, author_id)
 
 
 def append_call_output(
@@ -143,7 +160,8 @@ def _append(
     objects = [item.to_object() for item in items]
     key = idempotency_key(options, method, {"items": objects, "author_id": author})
     pairs = zip(items, objects, strict=True)
-    new = NewItems(items, [encode_item(value, author_id=author or author_of(item)) for item, value in pairs])
+    records = [encode_item(value, author_id=author or author_of(item), given=given_of(item)) for item, value in pairs]
+    new = NewItems(items, records)
     counts = Counts(items=len(items))
 
     def write(connection: Connection) -> AppendResult:
@@ -151,7 +169,7 @@ def _append(
         reservation = reserve_once(connection, ref, check, now, counts, key, AppendResult.of_outcome)
         return new.insert(connection, ref, reservation, key, now)
 
-    result = handle.transactions.write(write, is_repeatable=key is not None)
+    result = write_items(handle.transactions, ref.scope, new.records, write, is_repeatable=key is not None)
     new.take_in(handle, result)
     return new.stored(ref, result, author_id)
 
@@ -168,6 +186,7 @@ class ItemWindow:
     limit: int | None = 100  # None: all of them
     is_descending: bool = False
     annotations: bool = False
+    media: MediaForm = "inline"
 
 
 def list_items(
@@ -176,30 +195,44 @@ def list_items(
     after: int | str | None,
     limit: int,
     order: str,
+    media: MediaForm,
     *,
     annotations: bool = False,
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
     is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
-    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending, annotations)
+    positions = item_cursor(after), item_cursor(before, "before")
+    window = ItemWindow(*positions, size + 1, is_descending, annotations, media_form(media))
     if is_descending and after is not None:  # the page behind a descending one lies before it
         window = replace(window, after=None, before=window.after)
     items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
     return Page.of(items, size, lambda item: str(item.position))
 
 
-def list_all_items(handle: Handle) -> list[StoredItem]:
+def list_all_items(handle: Handle, media: MediaForm = "inline") -> list[StoredItem]:
     """All items of the branch, in order."""
-    return handle.transactions.read(lambda connection: read_items(connection, handle.ref, ItemWindow(limit=None)))
+    window = ItemWindow(limit=None, media=media_form(media))
+    return handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
+
+
+def media_form(media: object) -> MediaForm:
+    """How items are to contain their media: as they are, or as references."""
+    form: MediaForm = "reference" if one_of("media", media, ("inline", "reference")) == "reference" else "inline"
+    return form
 
 
 def read_item(
-    connection: Connection, ref: ConversationRef, position: int, *, is_latest: bool = False
+    connection: Connection,
+    ref: ConversationRef,
+    position: int,
+    media: MediaForm = "inline",
+    *,
+    is_latest: bool = False,
 ) -> StoredItem | None:
     """The item at a position, on whatever branch it is; `is_latest` as in `read_history`."""
     statement = stored_item_of(connection.dialect.name, latest=is_latest)
     rows = statement.fetch_all(connection, ref.parameters(position=position))
-    return next(iter(stored_items(connection, ref, rows)), None)
+    return next(iter(stored_items(connection, ref, rows, media)), None)
 
 
 def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
@@ -220,7 +253,7 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
         parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=min(limit + surplus, ALL))
         taken = statement.fetch_all(connection, parameters)
         rows += [row for row in taken if keeps(row[0])][:limit] if surplus else taken
-    found = stored_items(connection, ref, rows)
+    found = stored_items(connection, ref, rows, window.media)
     return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found
 
 
@@ -239,9 +272,11 @@ def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) 
     return [replace(item, replayed=True, created_at=None) for item in items]
 
 
-def stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Row]) -> list[StoredItem]:
+def stored_items(
+    connection: Connection, ref: ConversationRef, rows: Sequence[Row], media: MediaForm = "inline"
+) -> list[StoredItem]:
     """The items of rows that begin with the columns of one, as the driver gives them."""
-    entries = decode_entries(connection, ref, rows)
+    entries = decode_entries(connection, ref, rows, media=media)
     records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
     return [
         StoredItem(
@@ -253,6 +288,7 @@ def stored_items(connection: Connection, ref: ConversationRef, rows: Sequence[Ro
             author_id=record.author_id,
             created_at=record.created_at,
             conversation_id=ref.public_id,
+            _views=ItemViews(entry, record.given),
         )
         for record, entry in zip(records, entries, strict=True)
     ]

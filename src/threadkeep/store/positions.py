@@ -18,6 +18,7 @@ from threadkeep.db.tables import branches
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import (
     Lineage,
@@ -237,6 +238,8 @@ def _reserve_on_new_branch(
     place = {"number": reservation.branch, "parent": ref.branch, "fork_position": at, "head_position": head}
     row = ref.columns(**place, from_position=reservation.first, lineage=text, created_at=now)
     connection.execute(insert(branches), row)
+    if counts == NOTHING:  # else it is told with what is appended
+        record_change(connection, ref, reservation.branch)
     return reservation
 
 

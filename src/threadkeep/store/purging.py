@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, insert, or_, select, update
 
 from threadkeep.db import tables
+from threadkeep.db.queries.changes import PRUNED
 from threadkeep.db.queries.conversations import DELETED, conversation_update
-from threadkeep.db.queries.removal import unused_media
+from threadkeep.domain import changes
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
+from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
@@ -63,6 +65,7 @@ def hide_conversation(connection: Connection, scope: Scope, id: str, key: Idempo
     parameters = scope.parameters(key=conversation, new_status=DELETED, new_external_id=None)
     if not statement.execute(connection, parameters):  # another process was faster
         raise conversation_not_found(id)
+    _record_deletions(connection, scope.tenant, [(conversation, public_id_bytes(id))], now)
     return conversation
 
 
@@ -84,9 +87,13 @@ def hide_conversations(connection: Connection, tenant: int, which: ColumnElement
     if not keys:
         return []
     table = tables.conversations.c
-    statement = select(table.id).where(table.tenant_id == tenant, which, table.id.in_(keys)).order_by(table.id)
-    hidden = set(connection.execute(statement.with_for_update()).scalars())
+    statement = select(table.id, table.public_id, table.status)
+    statement = statement.where(table.tenant_id == tenant, which, table.id.in_(keys)).order_by(table.id)
+    rows = connection.execute(statement.with_for_update()).all()
+    hidden = {row.id for row in rows}
     if hidden:
+        deleted = [(row.id, bytes(row.public_id)) for row in rows if row.status != DELETED]
+        _record_deletions(connection, tenant, deleted, datetime.now(UTC))
         connection.execute(
             update(tables.conversations)
             .where(table.tenant_id == tenant, table.id.in_(hidden))
@@ -95,6 +102,11 @@ def hide_conversations(connection: Connection, tenant: int, which: ColumnElement
             )
         )
     return [key for key in keys if key in hidden]
+
+
+def _record_deletions(connection: Connection, tenant: int, deleted: Iterable[tuple[int, bytes]], now: datetime) -> None:
+    """Tell the change feed which conversations, by key and public id, are gone."""
+    insert_changes(connection, [change_row(tenant, key, public_id, changes.DELETED, now) for key, public_id in deleted])
 
 
 def count_older(connection: Connection, tenant: int, column: Column[Any], before: datetime | None) -> int:
@@ -175,6 +187,48 @@ def _by_conversation(
         numbers.setdefault(conversation, []).append(number)
     for conversation, some in numbers.items():
         yield [*_of_conversation(column.table, tenant, conversation), column.in_(some)]
+
+
+# The change feed
+
+
+def count_changes(connection: Connection, tenant: int, before: int) -> int:
+    """Return how many changes have keys up to one."""
+    statement = select(func.count()).where(*_changes_before(connection, tenant, before))
+    count: int = connection.execute(statement).scalar_one()
+    return count
+
+
+def prune_changes(connection: Connection, tenant: int, before: int) -> int:
+    """Remove a batch of the oldest changes, and note what was removed, for those who come back later; return how many.
+
+    What a long transaction commits meanwhile stays.
+    """
+    table = tables.changes.c
+    statement = select(table.id, table.transaction_id).where(*_changes_before(connection, tenant, before))
+    rows = connection.execute(statement.order_by(table.id).limit(BATCH_SIZE)).all()
+    if not rows:
+        return 0
+    is_mark = [table.tenant_id == tenant, table.id == PRUNED]
+    mark = connection.execute(select(table.transaction_id).where(*is_mark)).one_or_none()
+    numbers = [row.transaction_id for row in (*rows, mark) if row is not None and row.transaction_id is not None]
+    removed = [PRUNED, *(row.id for row in rows)]
+    connection.execute(delete(tables.changes).where(table.tenant_id == tenant, table.id.in_(removed)))
+    connection.execute(
+        insert(tables.changes),
+        {
+            "tenant_id": tenant, "id": PRUNED, "conversation_id": 0, "public_id": bytes(16), "kind": "pruned",
+            "to_position": removed[-1], "transaction_id": max(numbers, default=None), "created_at": datetime.now(UTC),
+        },
+    )  # fmt: skip
+    return len(rows)
+
+
+def _changes_before(connection: Connection, tenant: int, before: int) -> list[ColumnElement[bool]]:
+    """The changes up to a key, except the newest one: it tells whether a cursor is of this feed."""
+    table = tables.changes.c
+    newest = connection.execute(select(func.max(table.id)).where(table.tenant_id == tenant)).scalar() or PRUNED
+    return [table.tenant_id == tenant, table.id > PRUNED, table.id <= min(before, newest - 1)]
 
 
 # Names and texts of a user outside of the user's conversations
@@ -271,19 +325,6 @@ def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject
 
 
 # Collecting what nothing uses any more
-
-
-def collect_media(connection: Connection, tenant: int) -> int:
-    """Remove a batch of media that no item refers to any more; return how many."""
-    table = tables.item_blobs.c
-    user = select(table.hash).where(table.tenant_id == tables.blobs.c.tenant_id, table.hash == tables.blobs.c.hash)
-    return _collect(connection, tables.blobs, tenant, [user])
-
-
-def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> None:
-    """Remove those of some media that no item refers to any more."""
-    for start in range(0, len(hashes), BATCH_SIZE):
-        connection.execute(unused_media(hashes[start : start + BATCH_SIZE]), {"tenant": tenant})
 
 
 def collect_configs(connection: Connection, tenant: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,8 +22,8 @@ from threadkeep.store.item_places import find_position, newest_position, positio
 from threadkeep.store.item_rows import decode_entries, encode_item
 from threadkeep.store.ledger import json_text
 from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
+from threadkeep.store.media.collecting import collect_these_media, remove_set_aside
 from threadkeep.store.positions import NO_CHECK, NOTHING, reserve_once
-from threadkeep.store.purging import collect_these_media
 from threadkeep.store.refs import TENANT_WIDE, BranchRef
 from threadkeep.store.removal import place_given
 from threadkeep.store.search.index import forget_documents, merge_index
@@ -37,22 +38,23 @@ def redact_item(handle: Handle, position_or_id: object, key: str | None) -> None
     ref, place = handle.ref, place_given(position_or_id)
     once = IdempotencyKey.of(key, "redact_item", place)
 
-    def write(connection: Connection) -> int:
+    def write(connection: Connection) -> Mapping[bytes, str]:
         now = datetime.now(UTC)
-        reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: -1)
+        reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: {})
         lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
         position = _position_at(connection, ref, lineage, place)
         entry = _read_entry(connection, ref, position)
         if entry is None:
             raise position_not_found(ref, position, lineage.head)
-        _redact_row(connection, ref, entry)
+        aside = _redact_row(connection, ref, entry)
         number = _redact_response(connection, ref, position)
         _forget_keys(connection, ref, position, number)
-        revision: int = update_row(connection, ref, {}).revision
+        update_row(connection, ref, {})
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="redacted")
-        return revision
+        return aside
 
-    handle.transactions.write(write, is_repeatable=once is not None)
+    aside = handle.transactions.write(write, is_repeatable=once is not None)
+    remove_set_aside(handle.transactions, ref.scope, aside)
     handle.resources.histories.forget(ref.scope.tenant, ref.key)
     handle.after_write()
 
@@ -70,11 +72,12 @@ def _position_at(connection: Connection, ref: BranchRef, lineage: Lineage, place
 def _read_entry(connection: Connection, ref: BranchRef, position: int) -> Entry | None:
     """The item at a position, also one that a branch does not have any more."""
     rows = stored_item_of(connection.dialect.name, latest=True).fetch_all(connection, ref.parameters(position=position))
-    entries = decode_entries(connection, ref, rows)
+    entries = decode_entries(connection, ref, rows, media="reference")
     return entries[0] if entries else None
 
 
-def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> None:
+def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> Mapping[bytes, str]:
+    """Redact the row of an item; return what is set aside of its media."""
     position, parameters = entry.position, ref.parameters(position=entry.position)
     try:
         item = entry.item()
@@ -87,12 +90,14 @@ def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> None:
     table = items.c
     connection.execute(update(items).where(*ref.rows_of(table), table.position == position).values(**values))
     hashes = list(connection.execute(queries.media_between(position - 1, position), parameters).scalars())
+    aside: Mapping[bytes, str] = {}
     if hashes:
         connection.execute(queries.media_links_removal(), parameters)
-        collect_these_media(connection, ref.scope.tenant, hashes)
+        aside = collect_these_media(connection, ref.scope.tenant, hashes)
     documents = search_documents.c
     if forget_documents(connection, ref, *ref.rows_of(documents), documents.position == position):
         merge_index(connection)
+    return aside
 
 
 def _redact_response(connection: Connection, ref: BranchRef, position: int) -> int | None:

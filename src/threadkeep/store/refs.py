@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from threadkeep.errors import InvalidOption, NotFound, shown
+
+if TYPE_CHECKING:
+    from threadkeep.store.media.stores import BlobStore
 
 TENANT_WIDE: Final = 0  # stands for a conversation where an idempotency key belongs to the tenant
 
@@ -19,10 +22,11 @@ class ConfigHashes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A tenant, and one user of it where the store is scoped to a user."""
+    """A tenant, and one user of it where the store is scoped to a user; `blobs` is where its media are kept, if set."""
 
     tenant: int
     user: str | None = None
+    blobs: BlobStore | None = field(default=None, repr=False, compare=False)
 
     def parameters(self, **values: Any) -> dict[str, Any]:
         """Statement parameters: the tenant, the user of a scoped store, and `values`."""

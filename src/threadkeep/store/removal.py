@@ -5,7 +5,7 @@ The lineage of the branch gets a gap. Rows that no other branch reads are delete
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +34,7 @@ from threadkeep.store.lineage import (
     position_not_found,
     root_lineage,
 )
+from threadkeep.store.media.collecting import collect_these_media, remove_set_aside
 from threadkeep.store.positions import (
     NO_CHECK,
     NOTHING,
@@ -44,7 +45,6 @@ from threadkeep.store.positions import (
     position_before,
     reserve_once,
 )
-from threadkeep.store.purging import collect_these_media
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.search.index import forget_documents
 from threadkeep.store.updates import update_row
@@ -59,6 +59,7 @@ class Shortened(NamedTuple):
     head: int = -1
     revision: int = -1
     item: StoredItem | None = None
+    aside: Mapping[bytes, str] = {}  # objects of media to be removed, see `media.collecting`
 
 
 def pop(handle: Handle, options: AppendOptions) -> StoredItem | None:
@@ -75,7 +76,7 @@ def pop(handle: Handle, options: AppendOptions) -> StoredItem | None:
         if item is not None:
             branch.remove(item, purge=True)
         branch.keep_outcome(key, kind="popped", item=None if item is None else _place_of(item))
-        return Shortened(branch.lineage.head, branch.revision, item)
+        return Shortened(branch.lineage.head, branch.revision, item, branch.aside)
 
     return _run(handle, key, write)
 
@@ -88,12 +89,12 @@ def remove_item(handle: Handle, position_or_id: object, purge: object, key: str 
     def write(connection: Connection) -> Shortened:
         branch = LockedBranch(connection, handle.ref, NO_CHECK, once)
         position = position_at(connection, handle.ref, branch.lineage, place)
-        item = read_item(connection, handle.ref, position, is_latest=True)
+        item = read_item(connection, handle.ref, position, "reference", is_latest=True)
         if item is None or not branch.lineage.includes(handle.ref.branch, position, item.branch):
             raise position_not_found(handle.ref, position, branch.lineage.head)
         branch.remove(item, purge=should_purge)
         branch.keep_outcome(once, kind="removed")
-        return Shortened(branch.lineage.head, branch.revision)
+        return Shortened(branch.lineage.head, branch.revision, aside=branch.aside)
 
     _run(handle, once, write)
 
@@ -107,7 +108,7 @@ def clear(handle: Handle, purge: object, key: str | None) -> None:
         branch = LockedBranch(connection, handle.ref, NO_CHECK, once)
         branch.clear(purge=should_purge)
         branch.keep_outcome(once, kind="cleared")
-        return Shortened(branch.lineage.head, branch.revision)
+        return Shortened(branch.lineage.head, branch.revision, aside=branch.aside)
 
     _run(handle, once, write)
 
@@ -116,6 +117,7 @@ def _run(handle: Handle, key: IdempotencyKey | None, write: Any) -> StoredItem |
     result: Shortened = handle.transactions.write(write, is_repeatable=key is not None)
     if result.revision >= 0:
         handle.cache.shorten(result.head, result.revision)
+    remove_set_aside(handle.transactions, handle.ref.scope, result.aside)
     handle.after_write()
     return result.item
 
@@ -164,6 +166,7 @@ class LockedBranch:
         row = get_row(connection, ref, is_locked=True)
         self._next_position, self._next_response, self.revision = row.next_position, row.next_response, row.revision
         self._lineages = {0: root_lineage(row)}
+        self.aside: dict[bytes, str] = {}
         if row.next_branch > 1:
             others = connection.execute(queries.lineages_of(connection.dialect.name), ref.parameters())
             self._lineages |= {other.number: lineage_from(other) for other in others}
@@ -231,7 +234,7 @@ class LockedBranch:
         hashes = list(connection.execute(queries.media_between(first - 1, last), parameters).scalars())
         connection.execute(delete(items).where(*are_unread), parameters)
         if hashes:
-            collect_these_media(connection, self._ref.scope.tenant, hashes)
+            self.aside |= collect_these_media(connection, self._ref.scope.tenant, hashes)
 
     def _read_ranges(self) -> dict[int, list[tuple[int, int]]]:
         """What all branches read, by the branch that items are stored on."""

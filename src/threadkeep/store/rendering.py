@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from threadkeep.db.tables import items, responses
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.items import item_from_object
+from threadkeep.domain.items import item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
+from threadkeep.formats.canonical.given import given_item
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches.planning import render_with_cache
 from threadkeep.store.conversations import open_conversation
-from threadkeep.store.handle import Handle
+from threadkeep.store.handle import Handle, HandleCache
 from threadkeep.store.history import SERVER_STATE, HistoryPage, read_history, read_server_state
 from threadkeep.store.lineage import ConversationState, Lineage, get_row
+from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
 from threadkeep.store.refs import BranchRef, ConfigHashes
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
@@ -45,8 +47,8 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     if options.cache is not None and wire.has_context_caches:
         rendered = render_with_cache(handle, wire, options)
     else:
-        rendered = wire.render(handle.read_snapshot(), options)
-    rendered.configured = handle.cache.conversation.hashes  # they may change before the response arrives
+        rendered = wire.render(read_snapshot(handle, wire, options), options)
+    rendered.configured = cache_for(handle, wire, options).conversation.hashes  # they may change meanwhile
     rendered.conversation_id = handle.ref.public_id
     return rendered
 
@@ -57,14 +59,21 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
 def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     """Render the request of an earlier turn, with the options and tools of that time if they were recorded."""
     position = whole_number("upto", view.get("upto"), MAX_POSITION)
-    page, then, view_then = handle.transactions.read(lambda connection: _read_request(connection, handle, position))
-    snapshot = handle.cache.update(page)
+    wire, options = get_format(format), render_options(view)
+    cache = cache_for(handle, wire, options)
+    page, then, view_then = handle.transactions.read(
+        lambda connection: _read_request(connection, handle, cache, position)
+    )
+    snapshot = handle.take_in(cache, page)
     snapshot = replace(snapshot, settings=then.settings, tools=then.tools, imported=then.imported, memo=None, shared={})
-    options = render_options(view)
     if view_then is not None:
         others: dict[str, Any] = {name: value for name, value in view.items() if name != "upto"}
         options = replace(RenderOptions.recorded(view_then), upto=position, **others)
-    rendered = get_format(format).render(snapshot, options)
+    if takes_urls(wire, options):
+        if cache is handle.cache:  # only the recorded view said so
+            snapshot = replace(snapshot, entries=handle.read_snapshot(is_marked=True).entries)
+        snapshot = with_urls(handle, wire, options, snapshot)
+    rendered = wire.render(snapshot, options)
     if view_then is None:
         rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
     rendered.configured, rendered.conversation_id = then.hashes, handle.ref.public_id
@@ -72,7 +81,7 @@ def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
 
 
 def _read_request(
-    connection: Connection, handle: Handle, position: int
+    connection: Connection, handle: Handle, cache: HandleCache, position: int
 ) -> tuple[HistoryPage, ConversationState, JsonObject | None]:
     """Read a conversation as of the last request that showed the items up to a position.
 
@@ -80,7 +89,7 @@ def _read_request(
     was not recorded.
     """
     ref, configs = handle.ref, handle.resources.configs
-    page = read_history(connection, ref, configs, handle.cache.conversation, handle.cache.next_position)
+    page = read_history(connection, ref, configs, cache.conversation, cache.next_position, media=cache.media)
     conversation = page.conversation
     then, view = replace(conversation), None
     table = responses.c
@@ -119,12 +128,16 @@ def _read_session(connection: Connection, handle: Handle) -> Session:
     if (imported := conversation.imported) is not None:
         count = sum(entry.position < imported.count for entry in page.entries)
         session.imported = replace(imported, count=count)
-    authors, positions = _read_authors(connection, ref), [entry.position for entry in page.entries]
+    beside, positions = _read_beside(connection, ref), [entry.position for entry in page.entries]
     for entry in page.entries:
         item = _renumber(entry.item(), positions)
-        if entry.position in authors:
-            item["author_id"] = authors[entry.position]
-        session.add_item(item_from_object(item), turn=entry.turn)
+        author_id, given = beside.get(entry.position, (None, None))
+        if author_id is not None:
+            item["author_id"] = author_id
+        typed = item_from_object(item)
+        if given is not None:
+            typed = with_given(typed, given_item(entry, given))
+        session.add_item(typed, turn=entry.turn)
     if page.server_state is not None:
         boundary = sum(entry.position <= page.server_state.boundary for entry in page.entries)
         previous = page.server_state.previous_response_id
@@ -166,7 +179,10 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
     return session, boundary
 
 
-def _read_authors(connection: Connection, ref: BranchRef) -> dict[int, str]:
+def _read_beside(connection: Connection, ref: BranchRef) -> dict[int, tuple[str | None, str | None]]:
+    """Read the author of each item, and what is stored of how it was given, where there is either."""
     table = items.c
-    statement = select(table.position, table.author_id).where(*ref.rows_of(table), table.author_id.is_not(None))
-    return {row.position: row.author_id for row in connection.execute(statement)}
+    statement = select(table.position, table.author_id, table.given).where(
+        *ref.rows_of(table), or_(table.author_id.is_not(None), table.given.is_not(None))
+    )
+    return {row.position: (row.author_id, row.given) for row in connection.execute(statement)}

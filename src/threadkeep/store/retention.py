@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
+from threadkeep.db.change_keys import key_at
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.queries.search import INDEX
 from threadkeep.db.tables import conversations, response_bodies
@@ -22,12 +23,17 @@ from threadkeep.errors import InvalidOption
 from threadkeep.store import purging
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.idempotency import IdempotencyKey
+from threadkeep.store.media import collecting
+from threadkeep.store.media.orphans import remove_orphans
 from threadkeep.store.refs import Scope
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier, other_user
 
+RECENT: Final = timedelta(hours=1)  # for which changes are kept in any case: somebody may be about to read them
 CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which readers may be using
+
+ORPHAN_AGE: Final = timedelta(days=1)  # no writer takes that long between its object and the row that names it
 
 T = TypeVar("T")
 
@@ -59,10 +65,12 @@ class RetentionReport:
     Attributes:
         raw_bodies: the number of raw response bodies.
         conversations: the number of conversations, with all their content.
+        changes: the number of changes in the change feed.
     """
 
     raw_bodies: int
     conversations: int
+    changes: int = 0
 
 
 class _Removal:
@@ -71,7 +79,7 @@ class _Removal:
     def __init__(
         self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
     ) -> None:
-        self._transactions, self._tenant = transactions, tenant
+        self._transactions, self._tenant, self._blobs = transactions, tenant, resources.blobs
         if not (progress is None or callable(progress)):
             raise mismatch(InvalidOption, "a function", progress, "progress")
         self._progress = progress or (lambda _what, _count: None)
@@ -110,8 +118,24 @@ class _Removal:
 
     def collect(self) -> None:
         """Remove media, options and tools that are no longer used."""
-        self.repeat(purging.collect_media, "media")
+        self.collect_media()
         self.repeat(purging.collect_configs, "options and tools")
+
+    def collect_media(self, *, is_strict: bool = False) -> None:
+        """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
+        self.repeat(collecting.collect_media, "media")
+        count, scope = 0, Scope(self._tenant, blobs=self._blobs)
+        while aside := self.write(collecting.set_aside_media):
+            if not collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict):
+                return
+            count += len(aside)
+            self._progress("objects", count)
+
+
+def check_blobs(transactions: Transactions, tenant: int, resources: StoreResources) -> None:
+    """Refuse to go on if the objects of media could not be removed."""
+    if resources.blobs is None and transactions.read(partial(collecting.has_objects, tenant=tenant)):
+        raise InvalidOption("Media are kept in a blob store.", hint="Open the store with blobs=…, as for writing.")
 
 
 def delete_conversation(
@@ -124,7 +148,7 @@ def delete_conversation(
     )
     removal = _Removal(transactions, scope.tenant, resources)
     removal.purge([key])
-    removal.repeat(purging.collect_media, "media")
+    removal.collect_media()
 
 
 def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreResources) -> int:
@@ -134,7 +158,9 @@ def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreReso
         lambda connection: purging.find_conversations(connection, scope.tenant, are_deleted)
     ):
         removal.purge(keys)
-    removal.repeat(purging.collect_media, "media")
+    removal.collect_media()
+    if resources.blobs is not None and transactions.keeps_history:
+        remove_orphans(transactions, scope.tenant, resources.blobs, datetime.now(UTC) - ORPHAN_AGE)
     return removal.conversations
 
 
@@ -146,6 +172,7 @@ def erase_user(
     if scope.user not in (None, user):
         raise other_user(scope.user, user)
     removal = _Removal(transactions, scope.tenant, resources, progress)
+    check_blobs(transactions, scope.tenant, resources)
     while keys := removal.write(purging.hide_conversations, which=conversations.c.user_id == user):
         while removal.write(purging.clear_ledger, user=user, keys=keys):
             pass
@@ -157,6 +184,7 @@ def erase_user(
     after: str | None = ""
     while after is not None:
         after = removal.write(purging.collect_keys, after=after)
+    removal.collect_media(is_strict=True)
     removal.collect()
     is_scrubbed = transactions.read(scrub) if transactions.keeps_history else None
     resources.configs.clear()
@@ -176,14 +204,17 @@ def retain(
     """Remove raw bodies and conversations older than these `ages` by name; see `Store.retain`."""
     scope.check_all_users("What is retained is decided for all users", "retain()")
     now = datetime.now(UTC)
-    bodies_before, content_before = (_moment_before(now, name, age) for name, age in ages.items())
-    if bodies_before is None and content_before is None:
-        raise InvalidOption("It is not set how long anything is kept.", hint="Pass raw_bodies= or content=, in days.")
+    bodies_before, content_before, changes_before = (_moment_before(now, name, age) for name, age in ages.items())
+    if bodies_before is content_before is changes_before:  # None
+        hint = "Pass raw_bodies=, content= or changes=, in days."
+        raise InvalidOption("It is not set how long anything is kept.", hint=hint)
+    keys_before = 0 if changes_before is None else key_at(min(changes_before, now - RECENT))
     if dry_run:
         count = partial(purging.count_older, tenant=scope.tenant)
         return RetentionReport(
             transactions.read(partial(count, column=response_bodies.c.created_at, before=bodies_before)),
             transactions.read(partial(count, column=conversations.c.last_activity_at, before=content_before)),
+            transactions.read(partial(purging.count_changes, tenant=scope.tenant, before=keys_before)),
         )
     removal, bodies = _Removal(transactions, scope.tenant, resources, progress), 0
     if bodies_before is not None:  # first, so that those of conversations that go count as a dry run counts them
@@ -193,7 +224,8 @@ def retain(
         while keys := removal.write(purging.hide_conversations, which=are_inactive):
             removal.purge(keys)
         removal.collect()
-    return RetentionReport(bodies, removal.conversations)
+    changes = removal.repeat(purging.prune_changes, "changes", before=keys_before) if keys_before else 0
+    return RetentionReport(bodies, removal.conversations, changes)
 
 
 def _moment_before(now: datetime, argument: str, age: object) -> datetime | None:

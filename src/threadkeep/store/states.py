@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.annotations import conversation_lock, states_of
 from threadkeep.domain.annotations import State
 from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.refs import ConversationRef
@@ -56,6 +57,7 @@ def set_state(handle: Handle, name: str, value: Any, expected_version: int | Non
         lock_conversation(connection, ref)
         idempotent(connection, ref, once, decode)
         (stored,) = write_states(connection, ref, [state], now)
+        record_change(connection, ref)
         outcome = {"kind": "state", "version": stored.version, "at": now.isoformat()}
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, **outcome)
         return State(state.name, loads(text), stored.version, now)
@@ -73,6 +75,8 @@ def delete_state(handle: Handle, name: str, expected_version: int | None, key: s
         lock_conversation(connection, ref)
         idempotent(connection, ref, once, lambda outcome: outcome["existed"])
         existed = delete_written(connection, ref, state, now)
+        if existed:
+            record_change(connection, ref)
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="state", existed=existed)
         return existed
 

@@ -36,7 +36,7 @@ def _measure(connection: Connection, scope: Scope, largest: int) -> Statistics:
         ledger = ledger.where(usage_records.c.user_id == scope.user)
     media: Any = (None, None)
     if scope.user is None:
-        size = func.coalesce(func.sum(func.length(blobs.c.content)), 0)
+        size = func.coalesce(func.sum(blobs.c.size), 0)
         media = connection.execute(select(func.count(), size).where(blobs.c.tenant_id == scope.tenant)).one()
     return Statistics(
         active=by_status.get(ACTIVE, 0),
@@ -77,7 +77,7 @@ def _item_sizes(connection: Connection, scope: Scope) -> Any:
         is_sqlite = connection.dialect.name == "sqlite"  # where length() of a text counts characters
         return func.coalesce(func.length(cast(column, LargeBinary)) if is_sqlite else func.octet_length(column), 0)
 
-    total = func.sum(size(items.c.payload) + size(items.c.rest)).label("bytes")
+    total = func.sum(size(items.c.payload) + size(items.c.rest) + size(items.c.given)).label("bytes")
     statement = _owned(scope, items, items.c.conversation_id, func.count().label("count"), total)
     return statement.group_by(items.c.conversation_id).subquery("sizes")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from sqlalchemy import URL, Connection, Engine
 
 from threadkeep.db import schema
+from threadkeep.domain.changes import ChangePage
 from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain.media import Media, media_hash
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import ImportOptions, NewOptions
 from threadkeep.domain.reports import (
@@ -30,6 +33,10 @@ from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.store import conversations, importing, item_lookup, retention, rollups, statistics, tenants, usage
 from threadkeep.store.annotated_items import list_annotated
+from threadkeep.store.changes import reading
+from threadkeep.store.changes.notify import Notifier, can_notify
+from threadkeep.store.changes.reading import DEFAULT_LAG
+from threadkeep.store.changes.watching import ChangeWatcher, Feed
 from threadkeep.store.checking.findings import CheckReport
 from threadkeep.store.checking.run import check
 from threadkeep.store.config_cache import ConfigCache
@@ -39,6 +46,8 @@ from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
 from threadkeep.store.lineage import ConversationState
+from threadkeep.store.media.rows import get_media
+from threadkeep.store.media.stores import BlobStore, blob_store
 from threadkeep.store.moving import copying, exporting, restoring
 from threadkeep.store.moving.backup import backup
 from threadkeep.store.moving.copying import CopyReport
@@ -50,7 +59,7 @@ from threadkeep.store.search import index, query
 from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
-from threadkeep.store.validation import MAX_POSITION, identifier, other_user, whole_number
+from threadkeep.store.validation import MAX_PAGE, MAX_POSITION, identifier, other_user, whole_number
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session as OrmSession
@@ -100,6 +109,8 @@ class Store:
         prices: your own prices; the first one that matches a response applies. They take precedence over genai-prices
             (the extra `prices`), but not over costs that the provider reports itself.
         search: if False, new text is not indexed for search. A store opened later with search can still find it.
+        notify: on PostgreSQL, tell watchers of commits, and let the watchers of this store listen; others only poll.
+        blobs: where media are kept outside of the database, such as ``FolderBlobs("media")``; see `threadkeep.blobs`.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
@@ -115,9 +126,14 @@ class Store:
         memory_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
+        notify: bool = False,
+        blobs: BlobStore | None = None,
     ) -> None:
         is_owned = not isinstance(url, Engine)
-        self._connect(engine_for(url), tenants, memory_bytes, prices, is_owned=is_owned, search=search)
+        self._connect(
+            engine_for(url), tenants, memory_bytes, prices,
+            is_owned=is_owned, search=search, notify=notify, blobs=blobs,
+        )  # fmt: skip
         try:
             self._root.open()
         except BaseException:
@@ -126,15 +142,18 @@ class Store:
 
     def _connect(
         self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
-        search: bool,
+        search: bool, notify: bool, blobs: BlobStore | None,
     ) -> None:  # fmt: skip
         """Prepare the store without running a statement. An AsyncStore opens it later."""
         book = PriceBook(prices)
         self._recovery = StreamRecovery(book)
-        self._transactions: Transactions = EngineTransactions(engine, is_owned=is_owned, end_stream=self._recovery.end)
+        self._transactions: Transactions = EngineTransactions(
+            engine, is_owned=is_owned, end_stream=self._recovery.end,
+            notifier=Notifier(engine) if notify and can_notify(engine) else None,
+        )  # fmt: skip
         self._resources = StoreResources(
             ConfigCache(), HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-            IndexTrigger() if search else None,
+            IndexTrigger() if search else None, blob_store(blobs),
         )  # fmt: skip
         shown_url = command_url(engine) if is_owned else None
         self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
@@ -238,15 +257,15 @@ class Store:
         place = self._scope, beginning
         return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
 
-    def get_item(self, id: str) -> StoredItem:
+    def get_item(self, id: str, *, media: Literal["inline", "reference"] = "inline") -> StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
-        Items of the active branch come before those of other branches.
+        Items of the active branch come before those of other branches. `media` as for `Conversation.items`.
 
         Raises:
             NotFound: this store has no item with that id.
         """
-        return item_lookup.find_item(self._transactions, self._scope, id)
+        return item_lookup.find_item(self._transactions, self._scope, id, media)
 
     def list_items(
         self,
@@ -288,6 +307,16 @@ class Store:
         page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
 
+    def media(self, hash: str) -> Media:
+        """Return media of 8 KiB or more by hash, or by the reference that an item contains with `media="reference"`.
+
+        Raises:
+            InvalidOption: `hash` is neither.
+            NotFound: no conversation of this store has such media.
+            DamagedRow: their object in the blob store is missing or has changed.
+        """
+        return get_media(self._transactions, self._scope, media_hash(hash))
+
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
     ) -> Conversation:
@@ -308,8 +337,34 @@ class Store:
         """
         retention.delete_conversation(self._transactions, self._scope, self._resources, id, idempotency_key)
 
+    def changes(self, after: str | None = None, *, limit: int = 100, lag: float = DEFAULT_LAG) -> ChangePage:
+        """Return what was committed after a cursor: changes of conversations of all users, oldest first.
+
+        `after` is the cursor of a change or page; None starts at the beginning of the feed, and "now" returns the
+        cursor of the present. A change may come again, but none is left out. `lag`: only on MySQL and MariaDB, where a
+        change may appear so many seconds late (see the page Change feed of the documentation).
+
+        Raises:
+            CursorExpired: changes after the cursor were removed by `retain`.
+            InvalidOption: `after` is not a cursor of this feed, or the store is limited to one user or transaction.
+        """
+        return reading.read_changes(self._transactions, self._scope, after, limit, lag)
+
+    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = DEFAULT_LAG) -> ChangeWatcher:
+        """Return an iterator over changes as they are committed, which looks for new ones every `poll` seconds.
+
+        It never ends by itself: close it, or the store. Outages of the database are waited for. With ``notify=True`` on
+        PostgreSQL, it is woken by commits. Arguments and errors as for `changes`.
+        """
+        read = partial(self.changes, limit=MAX_PAGE, lag=lag)
+        return ChangeWatcher(Feed(self._transactions, read, poll), after)
+
     def purge_deleted(self) -> int:
-        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to."""
+        """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to.
+
+        Also removes from the blob store what no row names and is older than a day: what was left by writers that were
+        killed, and by transactions of callers that were rolled back.
+        """
         return retention.purge_deleted(self._transactions, self._scope, self._resources)
 
     def erase_user(self, user_id: str, *, progress: Progress | None = None) -> ErasureReport:
@@ -331,19 +386,21 @@ class Store:
         *,
         raw_bodies: timedelta | int | None = None,
         content: timedelta | int | None = None,
+        changes: timedelta | int | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> RetentionReport:
         """Remove content older than the given ages, in bounded transactions. An interrupted call can be repeated.
 
         `raw_bodies`: the age, in days or as a timedelta, at which raw response bodies are removed. `content`: the time
-        without activity after which whole conversations are removed. The ledger is kept. With `dry_run`, rows are only
-        counted. `progress`: see `Progress`.
+        without activity after which whole conversations are removed. `changes`: the age, at least an hour, at which
+        changes are removed from the change feed. The ledger is kept. With `dry_run`, rows are only counted. `progress`:
+        see `Progress`.
 
         Raises:
-            InvalidOption: neither age is given, or one of them is not a length of time.
+            InvalidOption: no age is given, or one of them is not a length of time.
         """
-        ages = {"raw_bodies": raw_bodies, "content": content}
+        ages = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
         return retention.retain(self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run)
 
     def export(self, *, conversation_ids: Iterable[str] | None = None) -> Iterator[str]:
@@ -384,7 +441,9 @@ class Store:
         if self._has_tenants and other._has_tenants:
             self._root.open()
             other._root.open()
-            return copying.copy_tenants(self._transactions, other._transactions, progress)
+            ours, theirs = self._transactions, other._transactions
+            blobs = self._resources.blobs, other._resources.blobs
+            return copying.copy_tenants((ours, blobs[0]), (theirs, blobs[1]), progress)
         source = exporting.Source(self._transactions, self._scope)
         return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
 
@@ -592,7 +651,7 @@ class Store:
         tenant = self._tenant
         if tenant is None:
             tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user)
+        return Scope(tenant, self._user, self._resources.blobs)
 
     @property
     def _searched_scope(self) -> Scope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -13,8 +13,9 @@ from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.ids import new_key
 from threadkeep.errors import Conflict, InvalidOption, NotFound
 from threadkeep.store.handle import StoreResources
+from threadkeep.store.media.orphans import remove_orphans
 from threadkeep.store.refs import Scope
-from threadkeep.store.retention import purge_deleted
+from threadkeep.store.retention import check_blobs, purge_deleted
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
 
@@ -75,6 +76,7 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
     """Delete a tenant with all its data; start again if conversations are created meanwhile."""
     hide = update(tables.conversations).where(tables.conversations.c.tenant_id == tenant)
     hide = hide.values(status=DELETED, external_id=None)
+    check_blobs(transactions, tenant, resources)
     for _ in range(ROUNDS):
         transactions.write(lambda connection: connection.execute(hide), is_repeatable=True)
         purge_deleted(transactions, Scope(tenant), resources)
@@ -82,6 +84,8 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
             transactions.write(lambda connection: _delete_rows(connection, tenant), is_repeatable=True)
         except IntegrityError:  # a conversation needs its options
             continue
+        if resources.blobs is not None:  # what no row named, and what could not be removed before
+            remove_orphans(transactions, tenant, resources.blobs, datetime.now(UTC) + timedelta(days=1))
         return
     hint = "Delete it again when nothing uses it any more."
     raise Conflict("Conversations are still being created for this tenant.", hint=hint)
@@ -102,9 +106,10 @@ def _insert_tenant(connection: Connection, name: str) -> int:
 
 
 def _delete_rows(connection: Connection, tenant: int) -> None:
-    """Remove a tenant whose conversations are purged, with its ledger."""
+    """Remove a tenant whose conversations are purged, with its ledger and its change feed."""
     for table in _TABLES:
         connection.execute(delete(table).where(table.c.tenant_id == tenant))
     connection.execute(delete(tables.tenants).where(tables.tenants.c.id == tenant))
-    # Last, for it has no foreign key: who has begun to append has ended, because the tenant's conversations are gone.
-    connection.execute(delete(tables.usage_records).where(tables.usage_records.c.tenant_id == tenant))
+    # Last, for they have no foreign key: who has begun to append has ended, for the conversations are gone.
+    for table in (tables.usage_records, tables.changes):
+        connection.execute(delete(table).where(table.c.tenant_id == tenant))

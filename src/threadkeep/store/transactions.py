@@ -26,6 +26,7 @@ from threadkeep.db import poolers
 from threadkeep.db.dialects import PSYCOPG, is_transient
 from threadkeep.db.driver import Statement
 from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
+from threadkeep.store.changes.notify import Notifier
 from threadkeep.store.connections import give_up, hide_parameters, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels
 from threadkeep.store.forking import Inheritable
@@ -188,9 +189,11 @@ class EngineTransactions(Inheritable):
 
     keeps_history = True  # what was read cannot be taken back by the caller
 
-    def __init__(self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder) -> None:
+    def __init__(
+        self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder, notifier: Notifier | None = None
+    ) -> None:
         super().__init__()
-        self.engine, self._is_closed = engine, False
+        self.engine, self.is_closed, self.notifier = engine, False, notifier
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
         keeps = is_owned and is_sqlite_file(engine.url)
@@ -219,7 +222,7 @@ class EngineTransactions(Inheritable):
             self.check_open()
             _check_cancelled()
             try:
-                return self._writing.run(transaction)
+                result = self._writing.run(transaction)
             except LostRace as race:
                 retries.count(race)
             except StreamBlocksWrite as blocked:
@@ -227,17 +230,23 @@ class EngineTransactions(Inheritable):
                 self.write(partial(self._end_stream, blocked), is_repeatable=True)
             except DBAPIError as error:
                 sleep(retries.pause(error))
+            else:
+                if self.notifier is not None:
+                    self.notifier.notify()
+                return result
 
     def close(self) -> None:
         """Close the connections that were opened."""
-        self._is_closed = True
+        self.is_closed = True
+        if self.notifier is not None:
+            self.notifier.close()
         self._close_kept()
         if self._is_owned:
             self.engine.dispose()
 
     def check_open(self) -> None:
         """Refuse to go on after `close`."""
-        if self._is_closed:
+        if self.is_closed:
             raise InvalidOption("This store is closed.", hint="Open a new one.")
 
     def before_fork(self) -> None:

@@ -17,6 +17,7 @@ from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import json_output_text, settings_with, thinking
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.conversations import ConversationInfo, label_rows, raise_if_taken, state_of, texts_by_name
 from threadkeep.store.handle import Handle
@@ -144,7 +145,7 @@ def _write_change(
     if change.check is not None:
         change.check(connection)
     scope, tenant = ref.scope, ref.scope.tenant
-    row = update_row(connection, ref, {})
+    row = update_row(connection, ref, {}, is_change=False)
     known = handle.cache.conversation
     is_outdated = known.is_outdated or known.row.revision != row.revision - 1  # what the handle has read of the items
 
@@ -182,8 +183,13 @@ def _write_change(
     return conversation, removed
 
 
-def update_row(connection: Connection, ref: ConversationRef, values: Mapping[str, Any]) -> LazyRow:
-    """Change columns of a conversation's row; its revision grows. Returns the row as it is now."""
+def update_row(
+    connection: Connection, ref: ConversationRef, values: Mapping[str, Any], *, is_change: bool = True
+) -> LazyRow:
+    """Change columns of a conversation's row; its revision grows. Returns the row as it is now.
+
+    The change feed tells of it unless it is not a change yet, but only a lock.
+    """
     scope, has_returning = ref.scope, returns_updates(connection.dialect)
     statement = conversation_update(*sorted(values), scoped=scope.user is not None, returning=has_returning)
     parameters = scope.parameters(key=ref.key, **{f"new_{name}": value for name, value in values.items()})
@@ -200,4 +206,6 @@ def update_row(connection: Connection, ref: ConversationRef, values: Mapping[str
         raise
     if row is None:
         raise ref.not_found()
+    if is_change:
+        record_change(connection, ref)
     return row

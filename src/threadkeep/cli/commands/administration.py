@@ -221,20 +221,25 @@ def retain(
         Text,
         Option("--content", metavar="TIME", help="Keep conversations for this long after the last activity: 365d."),
     ] = None,
+    changes: Annotated[
+        Text, Option("--changes", metavar="TIME", help="Keep the change feed for this long: 7d.")
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count what would be removed.")] = False,
 ) -> None:
     """Remove content older than a given age; the ledger is kept."""
-    bodies_for, content_for = _checked_duration("--raw-bodies", raw_bodies), _checked_duration("--content", content)
-    if bodies_for is None and content_for is None:
-        raise InvalidOption("Use --raw-bodies TIME or --content TIME to say how long to keep something.")
+    given = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
+    ages = {name: _checked_duration(f"--{name.replace('_', '-')}", text) for name, text in given.items()}
+    if not any(text is not None for text in given.values()):
+        hint = "Use --raw-bodies TIME, --content TIME or --changes TIME to say how long to keep something."
+        raise InvalidOption(hint)
     with target.store() as store, progress("removed") as advance:
-        report = store.retain(
-            raw_bodies=bodies_for, content=content_for, dry_run=dry_run, progress=progress_callback(advance)
-        )
+        report = store.retain(**ages, dry_run=dry_run, progress=progress_callback(advance))
     bodies = number_of(report.raw_bodies, "raw body", "raw bodies")
+    told = f", and {number_of(report.changes, 'change')} of the feed" if changes is not None else ""
     target.report(
-        {"dry_run": dry_run} | record(report, "raw_bodies", "conversations"),
-        f"{number_of(report.conversations, 'conversation')} and {bodies} {'would be ' if dry_run else ''}removed.",
+        {"dry_run": dry_run} | record(report, "raw_bodies", "conversations", "changes"),
+        f"{number_of(report.conversations, 'conversation')} and {bodies}{told} "
+        f"{'would be ' if dry_run else ''}removed.",
     )
 
 

@@ -11,10 +11,11 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Executable, Insert, Table, bindparam, insert
+from sqlalchemy import BigInteger, Column, Connection, Executable, Insert, Table, bindparam, insert
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from threadkeep.db.base import MADE_BY
 from threadkeep.db.driver.executors import Row as Row
 from threadkeep.db.driver.executors import RowFormat, executor_for
 
@@ -22,7 +23,7 @@ Processor = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
 # Rows by table, in the order in which they are written
 TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
-MAX_ROWS: Final = 8  # in one statement: one is cached for each combination of tables
+MAX_ROWS: Final = 9  # in one statement: one is cached for each combination of tables
 
 
 class CompiledStatement:
@@ -195,7 +196,16 @@ class LazyRow:
 @cache
 def insert_statement(table: Table) -> Statement:
     """An INSERT of whole rows."""
-    return Statement(insert(table), [column.name for column in table.columns])
+    made = {
+        column: expression(*(bindparam(name, type_=BigInteger) for name in parameters))
+        for column, (expression, parameters) in _made_columns(table)
+    }
+    return Statement(insert(table).values(made) if made else insert(table), [column.name for column in table.columns])
+
+
+def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
+    """The columns whose values the database makes: by which expression, and of which parameters."""
+    return [(column, column.info[MADE_BY]) for column in table.columns if MADE_BY in column.info]
 
 
 def insert_rows(connection: Connection, table_rows: TableRows) -> None:
@@ -222,13 +232,16 @@ def insert_rows(connection: Connection, table_rows: TableRows) -> None:
 @cache
 def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tuple[str, str]]]]:
     """A statement that inserts a row into each table, and the names of its parameters by row and column."""
-    names = [
-        [(f"{column.name}_{number}", column.name) for column in table.columns] for number, table in enumerate(tables)
-    ]
-    inserts = [
-        insert(table).values({column: bindparam(name) for name, column in row_names})
-        for table, row_names in zip(tables, names, strict=True)
-    ]
+    inserts, names = [], []
+    for number, table in enumerate(tables):
+        made = dict(_made_columns(table))
+        plain = [column.name for column in table.columns if column not in made]
+        parameters = [name for _, used in made.values() for name in used]
+        values: dict[Any, Any] = {name: bindparam(f"{name}_{number}") for name in plain}
+        for column, (expression, used) in made.items():
+            values[column.name] = expression(*(bindparam(f"{name}_{number}", type_=BigInteger) for name in used))
+        inserts.append(insert(table).values(values))
+        names.append([(f"{name}_{number}", name) for name in (*plain, *parameters)])
     *others, last = inserts
     ctes = (other.cte(f"row_{number}") for number, other in enumerate(others))
     return Statement(last.add_cte(*ctes)), names

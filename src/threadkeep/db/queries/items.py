@@ -22,7 +22,7 @@ _IDS: Final = frozenset({"call_id", "item_id"})
 _PLAIN: Final = frozenset({"type", "role", "origin"})
 
 # What a StoredItem has beside the item itself.
-_STORED: Final = ("branch", "item_id", "author_id", "created_at")
+_STORED: Final = ("branch", "item_id", "author_id", "created_at", "given")
 STORED_READER: Final = RowReader([items.c[name] for name in _STORED])
 
 
@@ -233,17 +233,64 @@ def last_positions(dialect: str) -> Select[Any]:
     return _latest(found.limit(bindparam("limit")), dialect)
 
 
+# Media
+
+_JOINED: Final = item_blobs.join(
+    blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash)
+)
+_PLACE: Final = (item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, item_blobs.c.hash)
+_CONTENT: Final = (blobs.c.content, blobs.c.location)
+
+
 @cache
 def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
     """The media of items in a range of positions, in the order in which it is put back."""
-    joined = item_blobs.join(blobs, (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash))
-    statement = (
-        select(item_blobs.c.position, item_blobs.c.part, item_blobs.c.splice_at, blobs.c.content)
-        .select_from(joined)
-        .where(*_between(item_blobs))
-        .order_by(item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
-    )
+    statement = _in_order(select(*_PLACE, *_CONTENT).select_from(_JOINED))
     return _latest(statement, dialect) if latest else statement
+
+
+@cache
+def references_of(dialect: str, *, latest: bool = False) -> Select[Any]:
+    """The same without the media themselves: where they belong, and their hashes."""
+    statement = _in_order(select(*_PLACE))
+    return _latest(statement, dialect) if latest else statement
+
+
+@cache
+def contents_of() -> Select[Any]:
+    """The media of several hashes."""
+    return select(blobs.c.hash, *_CONTENT).where(*_of_hashes())
+
+
+@cache
+def places_of(dialect: str) -> Select[Any]:
+    """Where the media of several hashes are kept, as of now."""
+    return _latest(select(blobs.c.hash, blobs.c.location).where(*_of_hashes()), dialect)
+
+
+@cache
+def media_of(*, scoped: bool) -> Select[Any]:
+    """The media of a hash, if an item has them that a branch of a visible conversation has."""
+    link, item, owner = item_blobs.c, items.c, conversations.c
+    is_item = and_(
+        item.tenant_id == link.tenant_id, item.conversation_id == link.conversation_id, item.position == link.position
+    )
+    is_owner = and_(owner.tenant_id == link.tenant_id, owner.id == link.conversation_id)
+    used = item_blobs.join(items, is_item).join(conversations, is_owner)
+    is_used = select(link.hash).select_from(used).where(*of_tenant(item_blobs, hash="hash"), item.branch >= 0)
+    table = blobs.c
+    return select(table.hash, table.media_type, table.size, *_CONTENT).where(
+        *of_tenant(blobs, hash="hash"), is_used.where(*visible(scoped=scoped)).exists()
+    )
+
+
+def _of_hashes() -> list[ColumnElement[bool]]:
+    return [*of_tenant(blobs), blobs.c.hash.in_(bindparam("hashes", expanding=True))]
+
+
+def _in_order(statement: Select[Any]) -> Select[Any]:
+    order = (item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
+    return statement.where(*_between(item_blobs)).order_by(*order)
 
 
 def _is_of_types(types: Collection[str]) -> ColumnElement[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Delete, Select, Table, Update, and_, bindparam, delete, or_, select, update
 
 from threadkeep.db.queries.conversations import of_conversation, of_tenant
-from threadkeep.db.tables import appends, blobs, branches, item_blobs, items, response_bodies, responses
+from threadkeep.db.tables import appends, branches, item_blobs, items, response_bodies, responses
 from threadkeep.db.types import MYSQL
 
 # Items of a branch after a position and up to another
@@ -48,14 +48,6 @@ def media_between(after: int, upto: int) -> Select[Any]:
     position = item_blobs.c.position
     where = [*of_conversation(item_blobs), position > after, position <= upto]
     return select(item_blobs.c.hash).where(*where).distinct()
-
-
-def unused_media(hashes: Collection[bytes]) -> Delete:
-    """Removes those of some media that no item has any more."""
-    user = select(item_blobs.c.hash).where(
-        item_blobs.c.tenant_id == blobs.c.tenant_id, item_blobs.c.hash == blobs.c.hash
-    )
-    return delete(blobs).where(*of_tenant(blobs), blobs.c.hash.in_(hashes), ~user.exists())
 
 
 def media_links_removal() -> Delete:

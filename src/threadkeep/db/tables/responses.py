@@ -6,7 +6,8 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Index, Integer, SmallInteger
 
-from threadkeep.db.base import column, key, optional, partial_index, references, table, to_conversation
+from threadkeep.db.base import column, key, made_by, optional, partial_index, references, table, to_conversation
+from threadkeep.db.change_keys import change_key, transaction_number
 from threadkeep.db.types import BigBinary, BigText, EscapedText, Hash, Identifier, UtcDateTime
 
 # A provider's response: a range of items, and what the request showed.
@@ -79,15 +80,18 @@ appends: Final = table(
 )
 
 # What happened to conversations, in the order of `id`: the change feed. It outlives them: no foreign key.
+#
+# Row 0 is no change: it says up to which `id` (to_position), and which transaction, changes were removed.
 changes: Final = table(
     "changes",
-    key("id"),
+    made_by(change_key, "serial", "of_tenant", column=key("id")),
     column("conversation_id", BigInteger),
     column("public_id", Hash(16)),
     column("kind", Identifier),  # appended, changed or deleted
     optional("branch", Integer),  # these three of what was appended
     optional("from_position", BigInteger),
     optional("to_position", BigInteger),
-    optional("transaction_id", BigInteger),  # PostgreSQL: the transaction that wrote it
+    made_by(transaction_number, column=optional("transaction_id", BigInteger)),  # PostgreSQL: which one wrote it
     column("created_at", UtcDateTime),
+    partial_index("transaction", "transaction_id IS NOT NULL", "tenant_id", "transaction_id"),
 )

@@ -30,9 +30,9 @@ def overlay(full: Any, base: Any) -> JsonObject | None:
     if isinstance(full, list) and isinstance(base, list) and len(full) == len(base):
         inner = {str(i): over for i, (f, b) in enumerate(zip(full, base, strict=True)) if (over := overlay(f, b))}
         return {"at": inner} if inner else None
-    if isinstance(base, str) and (kind := _type_of_text(full, base)) is not None:
+    if isinstance(base, str) and (kind := type_of_text(full, base)) is not None:
         return {"text": kind}
-    return None if _same(full, base) else {"value": full}
+    return None if is_same(full, base) else {"value": full}
 
 
 def overlaid(base: Any, over: JsonObject | None) -> Any:
@@ -64,7 +64,7 @@ def _of_objects(full: JsonObject, base: JsonObject) -> JsonObject | None:
     return {name: part for name, part in parts.items() if part} or None
 
 
-def _type_of_text(full: Any, base: str) -> Any:
+def type_of_text(full: Any, base: str) -> Any:
     """The type of the part when `full` is a list with one part that says no more than this text."""
     match full:
         case [{"type": str(kind), "text": text, **others}] if text == base and not others:
@@ -72,7 +72,7 @@ def _type_of_text(full: Any, base: str) -> Any:
     return None
 
 
-def _same(left: Any, right: Any) -> bool:
+def is_same(left: Any, right: Any) -> bool:
     """Equal as JSON: True is not 1, and NaN is NaN."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right

@@ -68,11 +68,11 @@ def _text(part: JsonObject, role: str, context: Context, path: str) -> JsonObjec
         context.repair("part_type", path, f"{part['type']} became {kind}, which is what the role {role} takes.")
         kept = {"type": kind, "text": part["text"]}
     if "annotations" in kept:
-        kept["annotations"] = _annotations(kept["annotations"], context, path)
+        kept["annotations"] = sent_annotations(kept["annotations"], context, path)
     return kept
 
 
-def _annotations(annotations: list[Any], context: Context, path: str) -> list[JsonObject]:
+def sent_annotations(annotations: list[Any], context: Context, path: str) -> list[JsonObject]:
     """The annotations that the format has; those of Chat Completions are nested, and are made flat."""
     kept = []
     for annotation in annotations:

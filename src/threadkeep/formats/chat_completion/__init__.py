@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from threadkeep.domain.formats import Format
-from threadkeep.formats.base import Signs
+from threadkeep.formats.base import MediaUrls, Signs
 
 FORMAT: Final = Format(
     name="chat_completion",
     package=__name__,
     signs=Signs(turns="messages", body={"choices": list}, events={"choices": list}),
+    media_urls=MediaUrls({"input_image": "image/.+"}, in_outputs=False),
 )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from threadkeep.domain.formats import Format
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.base import ErrorKeys, Signs
+from threadkeep.formats.base import ErrorKeys, MediaUrls, Signs
 
 __all__ = ["FORMAT", "boto3_arguments"]
 
@@ -16,6 +16,11 @@ FORMAT: Final = Format(
     package=__name__,
     signs=Signs(turns="messages", body={"output": dict}, events={"messageStart": dict, "contentBlockDelta": dict}),
     error_keys=ErrorKeys(holders=("Output", "Error"), type="__type", code="Code", messages=("message", "Message")),
+    media_urls=MediaUrls(
+        {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"},
+        url=r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9]/.+",
+        needs_type=True,
+    ),
 )
 
 # keys of a request that hold bytes in boto3

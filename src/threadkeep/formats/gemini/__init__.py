@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from threadkeep.domain.formats import Format
-from threadkeep.formats.base import Signs
+from threadkeep.formats.base import MediaUrls, Signs
 
 FORMAT: Final = Format(
     name="gemini",
     package=__name__,
     signs=Signs(turns="contents", body={"candidates": list}, events={"candidates": list}),
     has_context_caches=True,
+    media_urls=MediaUrls(
+        {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"},
+        in_outputs=False,
+        needs_type=True,
+        inline_key="inlineData",
+    ),
 )

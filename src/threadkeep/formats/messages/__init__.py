@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from threadkeep.domain.formats import Format
-from threadkeep.formats.base import Signs
+from threadkeep.formats.base import MediaUrls, Signs
 
 FORMAT: Final = Format(
     name="messages",
     package=__name__,
     signs=Signs(turns="messages", body={"content": list}, event_types=("message_", "content_block_")),
+    media_urls=MediaUrls({"input_image": "image/(jpeg|png|gif|webp)", "input_file": "application/pdf"}),
 )

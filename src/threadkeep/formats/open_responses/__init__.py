@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from threadkeep.domain.formats import Format
-from threadkeep.formats.base import Signs
+from threadkeep.formats.base import MediaUrls, Signs
 
 FORMAT: Final = Format(
     name="open_responses",
     package=__name__,
     signs=Signs(turns="input", body={"output": list}, event_types=("response.",)),
+    media_urls=MediaUrls(
+        {
+            "input_image": "image/.+",
+            "input_file": "(?!image/|audio/|video/).+",
+            "input_video": "video/.+",
+            "computer_screenshot": "image/.+",
+        }
+    ),
 )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.formats import OpenCall
-from threadkeep.domain.items import Item
+from threadkeep.domain.items import Item, item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
 from threadkeep.domain.tools import tool_from
@@ -87,16 +87,16 @@ def _elements(value: Any) -> list[Any]:
     raise CannotParse(f"The input is {shortened(value)}, neither text nor a list of items.", hint=hint)
 
 
-def _turns(elements: Iterable[Any]) -> list[list[JsonObject]]:
+def _turns(elements: Iterable[Any]) -> list[list[Item]]:
     """The items of each turn, see the module's docstring."""
-    turns: list[list[JsonObject]] = []
+    turns: list[list[Item]] = []
     last = None
     for index, element in enumerate(elements):
         item = _item(element, index)
         side = _side(item)
         if side is None or side != last:
             turns.append([])
-        turns[-1].append(item)
+        turns[-1].append(with_given(item_from_object(item), element))
         last = side
     return turns
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from threadkeep.domain.items import item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
@@ -57,7 +58,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         status=status_of(word, STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
-        output=[item_object(item) for item in output],
+        output=[with_given(item_from_object(item_object(item)), item) for item in output],
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
         # what no field of a response holds; a stored response brings its own along
         extra=data | (stored if isinstance(stored, dict) else {}),

@@ -116,9 +116,13 @@ def turns_in(turns: Any, format_name: str) -> list[Any]:
     )
 
 
-def items_of_turns(turns: Iterable[Iterable[JsonObject]]) -> list[list[Item]]:
-    """The items of each turn, from item objects."""
-    return [[item_from_object(item) for item in turn] for turn in turns]
+def items_of_turns(turns: Iterable[Iterable[JsonObject | Item]]) -> list[list[Item]]:
+    """The items of each turn, from item objects, or from items that remember what they were read from."""
+    return [[_typed(item) for item in turn] for turn in turns]
+
+
+def _typed(item: JsonObject | Item) -> Item:
+    return item_from_object(item) if isinstance(item, dict) else item
 
 
 def checked_content(message: JsonObject, where: str) -> Any:
@@ -131,7 +135,7 @@ def checked_content(message: JsonObject, where: str) -> Any:
 
 def session_of(
     format_name: str,
-    turns: Iterable[Sequence[JsonObject]],
+    turns: Iterable[Sequence[JsonObject | Item]],
     *,
     settings: JsonObject,
     tools: Sequence[JsonObject] = (),
@@ -143,6 +147,6 @@ def session_of(
     extra = {**(settings.get("extra") or {}), **({format_name: native} if native else {})}
     session.update(**{**settings, "extra": extra or None})
     for number, items in enumerate(turns):
-        session.add_items([item_from_object(item) for item in items], turn=number)
+        session.add_items([_typed(item) for item in items], turn=number)
     session.imported = ImportInfo(format_name, len(session.items), spelling or {})
     return session

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, delete, update
 
 from threadkeep.store.moving.contents import short_name
+from threadkeep.store.refs import Scope
 
 MAX_FINDINGS: Final = 1_000  # that are listed; all are counted
 Mend = Callable[[Connection], object]
@@ -66,8 +67,8 @@ class CheckReport:
 class Findings:
     """Collects what one transaction finds; with `repair`, it is mended there."""
 
-    def __init__(self, connection: Connection, tenant: int, *, repair: bool) -> None:
-        self.connection, self.tenant, self.repair = connection, tenant, repair
+    def __init__(self, connection: Connection, scope: Scope, *, repair: bool) -> None:
+        self.connection, self.scope, self.tenant, self.repair = connection, scope, scope.tenant, repair
         self.listed: list[Finding] = []
         self.count = self.repaired = 0
         self.can_repair = False

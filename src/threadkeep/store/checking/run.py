@@ -9,8 +9,10 @@ from sqlalchemy import Connection, select, update
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED
+from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
+from threadkeep.store.changes.rows import record_change
 from threadkeep.store.checking import shared
 from threadkeep.store.checking.conversations import ConversationCheck
 from threadkeep.store.checking.findings import CheckReport, Findings
@@ -19,7 +21,7 @@ from threadkeep.store.checking.responses import check_responses
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.moving.contents import begin_snapshot
 from threadkeep.store.moving.exporting import Source
-from threadkeep.store.refs import Scope
+from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.retention import Progress
 from threadkeep.store.transactions import Transactions
 
@@ -35,11 +37,11 @@ def check(
         raise mismatch(InvalidOption, "True or False", repair, "repair")
     if not (progress is None or callable(progress)):
         raise mismatch(InvalidOption, "a function", progress, "progress")
-    run = _Check(transactions, scope.tenant, repair=repair)
+    run = _Check(transactions, scope, repair=repair)
     for table in shared.tables_with_parents():
         while run.part(partial(shared.check_orphans, table=table)) >= shared.BATCH:
             pass
-    for page in Source(transactions, Scope(scope.tenant)).conversations():
+    for page in Source(transactions, scope).conversations():
         for key, _ in page:
             run.part(partial(_check_conversation, key=key))
             run.report.conversations += 1
@@ -54,8 +56,8 @@ def check(
 
 
 class _Check:
-    def __init__(self, transactions: Transactions, tenant: int, *, repair: bool) -> None:
-        self._transactions, self._tenant, self._repair = transactions, tenant, repair
+    def __init__(self, transactions: Transactions, scope: Scope, *, repair: bool) -> None:
+        self._transactions, self._scope, self._repair = transactions, scope, repair
         self.report = CheckReport()
 
     def part(self, part: Part) -> int:
@@ -73,7 +75,7 @@ class _Check:
         return found.repaired
 
     def _run(self, connection: Connection, part: Part, *, repair: bool) -> Findings:
-        findings = Findings(connection, self._tenant, repair=repair)
+        findings = Findings(connection, self._scope, repair=repair)
         part(findings)
         return findings
 
@@ -94,3 +96,5 @@ def _check_conversation(findings: Findings, key: int) -> None:
     check_responses(check)
     if findings.repaired:
         findings.connection.execute(update(table).where(*is_it).values(revision=table.c.revision + 1))
+        ref = ConversationRef(findings.scope, key, public_id_text(bytes(row["public_id"])))
+        record_change(findings.connection, ref)

@@ -6,16 +6,20 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date
 from functools import partial
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any, Final
 
 from sqlalchemy import ForeignKeyConstraint, Table, and_, select
 
 from threadkeep.db import tables
+from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.jsontext import loads
+from threadkeep.errors import DamagedRow
 from threadkeep.store.checking.findings import Findings
+from threadkeep.store.media.collecting import collect_these_media, hash_set_aside
+from threadkeep.store.media.rows import content_of, read_objects
 from threadkeep.store.moving.contents import SHARED, pages
 from threadkeep.store.moving.records import Row
-from threadkeep.store.purging import collect_media
 from threadkeep.store.refs import TENANT_WIDE
 from threadkeep.store.rollups import compare_batch, invalidate, repair_batch
 
@@ -101,32 +105,38 @@ def _check_text(findings: Findings, table: Table, column: str, row: Row) -> None
 
 
 def _check_blob(findings: Findings, row: Row) -> None:
-    key = {"hash": bytes(row["hash"])}
-    if row["content"] is None:
-        if row["location"] is None:
-            findings.add("media", tables.blobs, key, "there is no content")
+    key, location = {"hash": bytes(row["hash"])}, row["location"]
+    if location is not None and (findings.scope.blobs is None or hash_set_aside(location) == key["hash"]):
+        return  # it cannot be read here, or is being removed
+    try:
+        place = SimpleNamespace(**row)
+        content = content_of(place, read_objects(findings.scope.blobs, [place]))
+    except DamagedRow as error:
+        findings.add("media", tables.blobs, key, f"its content cannot be read: {error.message}")
         return
-    content = bytes(row["content"])
     if sha256(content).digest() != key["hash"]:
         findings.add("hash", tables.blobs, key, "its content is not what the hash was made of")
     elif row["size"] != len(content):
-        mend = findings.setting(tables.blobs, key, size=len(content))
+        problem, repair = f"size is {row['size']}, not {len(content)}", f"set it to {len(content)}"
         findings.add(
-            "media", tables.blobs, key, f"size is {row['size']}, not {len(content)}", f"set it to {len(content)}", mend
+            "media", tables.blobs, key, problem, repair, findings.setting(tables.blobs, key, size=len(content))
         )
 
 
 def check_unused(findings: Findings) -> None:
     """Find media that no item has, unless somebody is deleting conversations just now."""
     blob, link, row = tables.blobs.c, tables.item_blobs.c, tables.conversations.c
-    deleted = select(row.id).where(row.tenant_id == findings.tenant, row.status == "deleted").limit(1)
+    deleted = select(row.id).where(row.tenant_id == findings.tenant, row.status == DELETED).limit(1)
     if findings.connection.execute(deleted).first() is not None:
         return
     used = select(link.hash).where(and_(link.tenant_id == blob.tenant_id, link.hash == blob.hash))
-    statement = select(blob.hash).where(blob.tenant_id == findings.tenant, ~used.exists())
-    for hash_ in findings.connection.execute(statement).scalars().all():
-        mend = partial(collect_media, tenant=findings.tenant)
-        findings.add("unused", tables.blobs, {"hash": bytes(hash_)}, "no item has it", "remove it", mend)
+    statement = select(blob.hash, blob.location).where(blob.tenant_id == findings.tenant, ~used.exists())
+    for found in findings.connection.execute(statement).all():
+        hash_, location = bytes(found.hash), found.location
+        if location is None or hash_set_aside(location) != hash_:
+            mend = partial(collect_these_media, tenant=findings.tenant, hashes=[hash_])
+            repair = "remove it" if location is None else "set it aside for purge_deleted(), which removes its object"
+            findings.add("unused", tables.blobs, {"hash": hash_}, "no item has it", repair, mend)
 
 
 # The ledger

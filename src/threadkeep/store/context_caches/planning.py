@@ -18,6 +18,7 @@ from threadkeep.store.context_caches import claims
 from threadkeep.store.context_caches.claims import CacheDecision, CacheRequest, LatestAnswer
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import HistoryPage, read_history
+from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
 from threadkeep.store.validation import identifier
 
 THRESHOLD: Final = 20_000  # tokens outside the cache
@@ -56,7 +57,7 @@ class CachePolicy:
 
 def render_with_cache(handle: Handle, wire: Format, options: RenderOptions) -> Rendered:
     """Return the next request, which uses the longest cache of its beginning."""
-    snapshot, ref = handle.read_snapshot(), handle.ref
+    snapshot, ref = read_snapshot(handle, wire, options), handle.ref
     prefixes = wire.prefixes(snapshot, options)
     cache = None
     if prefixes is not None and prefixes.found:
@@ -75,14 +76,18 @@ def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options
         raise InvalidOption(f"{format} has no context caches with names.")
     if options.upto is not None:
         raise InvalidOption("is for requests of earlier turns; a cache is for the next ones.", argument="upto")
-    conversation, since = handle.cache.conversation, handle.cache.next_position
+    cache = cache_for(handle, wire, options)
+    conversation, since = cache.conversation, cache.next_position
 
     def read(connection: Connection) -> tuple[HistoryPage, LatestAnswer]:
-        page = read_history(connection, ref, configs, conversation, since)
+        page = read_history(connection, ref, configs, conversation, since, media=cache.media)
         return page, claims.read_latest(connection, ref, page, format)
 
     page, latest = handle.transactions.read(read)
-    prefixes = wire.prefixes(handle.cache.update(page), options)
+    snapshot = handle.take_in(cache, page)
+    if takes_urls(wire, options):
+        snapshot = with_urls(handle, wire, options, snapshot)
+    prefixes = wire.prefixes(snapshot, options)
     if prefixes is None:
         return CachePlan("none", account=account)
     request = CacheRequest(

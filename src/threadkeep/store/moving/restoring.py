@@ -6,7 +6,7 @@ only under the hash of what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,11 +21,14 @@ from threadkeep.db import tables
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.types import EscapedText
+from threadkeep.domain.changes import APPENDED
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, Conflict, NotFound, shown
+from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.moving.contents import SHARED, short_name
 from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
+from threadkeep.store.moving.placing import placed_media
 from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
 from threadkeep.store.moving.records import Row, decode_row
 from threadkeep.store.refs import TENANT_WIDE, Scope
@@ -82,13 +85,16 @@ class Target:
                 checks.add(table, row)
                 file.write(line.rstrip(b"\r\n") + b"\n")
             own = checks.end()
-            write = partial(self._insert_conversation, own=own, file=file)
-            try:
-                return self.transactions.write(write, is_repeatable=True)
-            except IntegrityError as error:
-                raise lines.error(f"the rows of {public_id_text(public_id)} do not fit together") from error
+            with placed_media(self.transactions, self.scope, file) as places:
+                write = partial(self._insert_conversation, own=own, file=file, places=places)
+                try:
+                    return self.transactions.write(write, is_repeatable=True)
+                except IntegrityError as error:
+                    raise lines.error(f"the rows of {public_id_text(public_id)} do not fit together") from error
 
-    def _insert_conversation(self, connection: Connection, own: Row, file: IO[bytes]) -> int:
+    def _insert_conversation(
+        self, connection: Connection, own: Row, file: IO[bytes], places: Mapping[bytes, str]
+    ) -> int:
         if self._exists(connection, own):
             raise Replay(0)
         file.seek(0)
@@ -101,12 +107,19 @@ class Target:
                 row["search_from"] = 0 if own["next_position"] or own["title"] is not None else None
             elif table is tables.responses and row["open_branch"] is not None:
                 row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
+            elif table is tables.blobs and row["hash"] in places:
+                row |= {"content": None, "location": places[row["hash"]]}
             if batch and (table is not last or len(batch) == BATCH_ROWS or size > BATCH_BYTES):
                 self._insert(connection, last, batch)
                 batch, size = [], 0
             batch.append(row)
             last, size = table, size + len(line)
         self._insert(connection, last, batch)
+        change = change_row(
+            self.scope.tenant, own["id"], own["public_id"], APPENDED, datetime.now(UTC),
+            branch=0, from_position=0, to_position=own["head_position"],
+        )  # fmt: skip
+        insert_changes(connection, [change])
         return 1
 
     def _exists(self, connection: Connection, own: Row) -> bool:

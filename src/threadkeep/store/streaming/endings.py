@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.domain.items import Item, Message
+from threadkeep.domain.items import Item, Message, given_of
 from threadkeep.domain.jsontext import bytes_as_text, dumps, shallow, storable
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
@@ -21,6 +21,7 @@ from threadkeep.formats.shared.streams import BROKEN_OFF, NOT_KEPT, StreamAssemb
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import ItemRecord, encode_item
 from threadkeep.store.ledger import CallInfo, attempt_of, json_text
+from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.positions import CANCELLED, INCOMPLETE
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.responses import NewResponse, response_columns
@@ -73,7 +74,7 @@ class Ending:
         problems = list(assembler.problems)
         for item in response.output:
             try:
-                record = encode_item(item.to_object(), model=response.model)
+                record = encode_item(item.to_object(), model=response.model, given=given_of(item))
             except (InvalidItem, InvalidOption) as problem:
                 item = _note(item, problem)  # noqa: PLW2901
                 record = encode_item(item.to_object(), model=response.model)
@@ -95,8 +96,8 @@ class Ending:
         new, output, problems = self.new, list(self.response.output), []
         records = list(new.records)
         for index, record in enumerate(records):
-            rows = [record.columns, *({"payload": piece.content, "rest": None} for piece in record.media)]
-            if (problem := _misfit(connection, rows, "payload", "rest")) is not None:
+            rows = [record.columns, *(_media_row(piece) for piece in record.media)]
+            if (problem := _misfit(connection, rows, "payload", "rest", "given")) is not None:
                 output[index] = _note(output[index], problem)
                 records[index] = encode_item(output[index].to_object(), model=self.response.model)
                 problems.append(str(problem))
@@ -166,6 +167,10 @@ def _note(item: Item, problem: Exception) -> Message:
     """A message that stands for an item which cannot be stored."""
     text = item.text if isinstance(item, Message) else dumps(storable(item.to_object())).decode()
     return Message(role="assistant", content=f"[Not kept as it came: {problem}]\n{text[:KEPT]}")
+
+
+def _media_row(piece: MediaPiece) -> dict[str, Any]:
+    return {"payload": None if piece.location or piece.is_known else piece.content, "rest": None, "given": None}
 
 
 def _misfit(connection: Connection, rows: list[dict[str, Any]], *columns: str) -> TooLarge | None:

@@ -24,6 +24,7 @@ from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.store.handle import Handle
 from threadkeep.store.ledger import CallInfo, check_call
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
 from threadkeep.store.responses import request_info
 from threadkeep.store.state_writes import new_states
@@ -175,9 +176,10 @@ class StreamWriter:
             ending.states = self.states
         handle, number, token = self._handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
-        result = handle.transactions.write(
-            lambda connection: lifecycle.finish_stream(connection, ref, number, token, ending), is_repeatable=True
-        )
+        result = write_items(
+            handle.transactions, ref.scope, ending.new.records,
+            lambda connection: lifecycle.finish_stream(connection, ref, number, token, ending), is_repeatable=True,
+        )  # fmt: skip
         self._end(ending.response)
         if result is None:
             raise ref.not_found()

@@ -1,0 +1,108 @@
+"""Items exactly as an application gave them, in `items.given`: what differs from what is stored anyway.
+
+The difference is to `items.payload` where the item came from Open Responses or the payload is all that is stored, else
+to the whole item: never to something that a later release may compute in another way. NULL where nothing is different,
+and where nobody gave an item of Open Responses, such as an answer of another format.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
+from threadkeep.errors import DamagedRow
+from threadkeep.formats.canonical.differences import applied, difference
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.items import LISTS
+from threadkeep.formats.canonical.keys import ANSWER_KEYS, NAME, PART_KEYS, ROLES
+from threadkeep.formats.shared.parts import native_keys, own_keys
+
+_TEXT_KEYS: Final = frozenset({"type", "text", "annotations", "logprobs", "refusal"})
+_NONE: Final[frozenset[str]] = frozenset()
+_MOST_SHAPES: Final = 1_000
+Shape = tuple[Any, ...]
+_known: Final[dict[Shape, str | None]] = {}  # shape of an item -> what is stored of it
+_SAME: Final = "{}"  # as the base is, where without a difference it would be shown in another form
+
+
+def given_text(given: bytes | None, entry: Entry) -> str | None:
+    """What is stored of the JSON text of an item that was given."""
+    if given is None or (given == entry.payload and entry.rest is None):
+        return None
+    value = loads(given)
+    shape = _shape(value, entry.origin) if entry.rest is None else None
+    if shape is not None and shape in _known:
+        return _known[shape]
+    text = _text(value, entry)
+    if shape is not None and len(_known) < _MOST_SHAPES:
+        _known[shape] = text
+    return text
+
+
+def _text(value: Any, entry: Entry) -> str | None:
+    base = _base(entry)
+    over = difference(value, base)
+    if over is None:
+        return None if difference(base, plain_form(base)) is None else _SAME
+    return dumps(over).decode()
+
+
+def _shape(item: JsonObject, origin: str | None) -> Shape | None:
+    """What decides about the text of an item of which the payload is all that is stored; None where more does.
+
+    Hardly any answer has a shape of its own: what differs is which keys there are and which of them hold nothing.
+    """
+    kind, role, content = item.get("type"), item.get("role"), item.get("content")
+    if not isinstance(kind, str) or not item.keys() <= ANSWER_KEYS.get(kind, _NONE) or role not in (None, *ROLES):
+        return None
+    if not isinstance(content, list):
+        outer = _shape_of(item)
+        return None if outer is None else (origin, outer)
+    outer = _shape_of({**item, "content": ""})
+    inner = [_shape_of(part) if isinstance(part, dict) and _is_text(part) else None for part in content]
+    return None if outer is None or None in inner else (origin, outer, *inner)
+
+
+def _is_text(part: JsonObject) -> bool:
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in PART_KEYS and part.keys() <= _TEXT_KEYS
+
+
+def _shape_of(thing: JsonObject) -> Shape | None:
+    kinds = tuple("" if value.__class__ is str else None if value is None else () for value in thing.values())
+    if () in kinds and any(value != [] for kind, value in zip(kinds, thing.values(), strict=True) if kind == ()):
+        return None
+    return (thing.get("type"), thing.get("role"), *thing, *kinds)
+
+
+def given_item(entry: Entry, text: bytes | str | None) -> Any:
+    """The item as it was given; else as an object of Open Responses, from what is known of it."""
+    base = _base(entry)
+    if text is None:
+        return plain_form(base)
+    try:
+        return applied(base, loads(text))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        problem = f"what was given does not fit the item ({error!r})"
+        raise DamagedRow("items", f"position {entry.position}", problem) from error
+
+
+def plain_form(item: Any) -> Any:
+    """An item without the keys that only threadkeep has, and with those that the format's own wire had."""
+    if not isinstance(item, dict):
+        return item
+    bare = _bare(item)
+    parts = bare.get(LISTS.get(bare.get("type"), ""))  # type: ignore[arg-type]  # a type of any kind is looked up
+    if isinstance(parts, list):
+        bare[LISTS[bare["type"]]] = [_bare(part) if isinstance(part, dict) else part for part in parts]
+    return bare
+
+
+def _bare(thing: JsonObject) -> JsonObject:
+    return own_keys(thing) | native_keys(thing, NAME)
+
+
+def _base(entry: Entry) -> Any:
+    if entry.payload is not None and (entry.origin == NAME or entry.rest is None):
+        return decode(entry.payload, entry.codec)
+    return {key: value for key, value in entry.item().items() if key != "origin"}

@@ -1,0 +1,296 @@
+"""Items as OpenAI's clients validate them: of every type they know, with all keys that they require.
+
+* A message has its parts as a list; texts have their annotations, images a detail, calls and outputs a status.
+* What another format brought along, and the format has no place for, is left out; blocks of other formats become text.
+* Types that the clients do not know, and blocks of items that threadkeep could not read, pass as they are.
+* Reasoning keeps its encrypted content only where it came from OpenAI or the application.
+
+Source: OpenAI's API reference, "Conversations", items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.media import base64_media_type
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.given import plain_form
+from threadkeep.formats.canonical.items import usual
+from threadkeep.formats.canonical.keys import ANSWER_KEYS, DETAILS, ITEM_STATUSES, NAME, PART_KEYS, PHASES
+from threadkeep.formats.canonical.parts import sent_annotations, text_type
+from threadkeep.formats.shared.reports import Context
+
+_ROLES: Final = frozenset(
+    {"unknown", "user", "assistant", "system", "critic", "discriminator", "developer", "tool"}
+)  # fmt: skip
+_COMPLETED: Final = "completed"
+_CALL: Final = {"call_id": "", "status": _COMPLETED}
+# item type -> what stands for keys that are required and were not given
+REQUIRED: Final[dict[str, JsonObject]] = {
+    "message": {"role": "unknown", "status": _COMPLETED, "content": []},
+    "function_call": _CALL | {"name": "", "arguments": "{}"},
+    "function_call_output": {"output": "", "status": _COMPLETED},
+    "reasoning": {"summary": []},
+    "compaction": {"encrypted_content": ""},
+    "custom_tool_call": {"call_id": "", "name": "", "input": ""},
+    "custom_tool_call_output": {"call_id": "", "output": ""},
+    "file_search_call": {"queries": [], "status": _COMPLETED},
+    "web_search_call": {"action": {"type": "search"}, "status": _COMPLETED},
+    "image_generation_call": {"status": _COMPLETED},
+    "code_interpreter_call": {"container_id": "", "status": _COMPLETED},
+    "computer_call": _CALL | {"pending_safety_checks": []},
+    "computer_call_output": _CALL | {"output": {"type": "computer_screenshot"}},
+    "tool_search_call": {"arguments": {}, "execution": "server", "status": _COMPLETED},
+    "tool_search_output": {"execution": "server", "status": _COMPLETED, "tools": []},
+    "additional_tools": {"role": "developer", "tools": []},
+    "configuration_update": {},
+    "program": {"call_id": "", "code": "", "fingerprint": ""},
+    "program_output": {"call_id": "", "result": "", "status": _COMPLETED},
+    "local_shell_call": _CALL | {"action": {"type": "exec", "command": [], "env": {}}},
+    "local_shell_call_output": {"output": ""},
+    "shell_call": _CALL | {"action": {"commands": []}},
+    "shell_call_output": _CALL | {"output": []},
+    "apply_patch_call": _CALL | {"operation": {"type": "update_file", "path": "", "diff": ""}},
+    "apply_patch_call_output": _CALL,
+    "mcp_list_tools": {"server_label": "", "tools": []},
+    "mcp_approval_request": {"arguments": "{}", "name": "", "server_label": ""},
+    "mcp_approval_response": {"approval_request_id": "", "approve": False},
+    "mcp_call": {"arguments": "{}", "name": "", "server_label": ""},
+}
+# item type -> the statuses it can have, where these are others than ITEM_STATUSES
+_STATUSES: Final = {
+    "file_search_call": ITEM_STATUSES | {"searching", "failed"},
+    "web_search_call": ITEM_STATUSES | {"searching", "failed"},
+    "image_generation_call": frozenset({"in_progress", _COMPLETED, "generating", "failed"}),
+    "code_interpreter_call": ITEM_STATUSES | {"interpreting", "failed"},
+    "computer_call_output": ITEM_STATUSES | {"failed"},
+    "mcp_call": ITEM_STATUSES | {"calling", "failed"},
+    "program_output": frozenset({_COMPLETED, "incomplete"}),
+    "apply_patch_call": frozenset({"in_progress", _COMPLETED}),
+    "apply_patch_call_output": frozenset({_COMPLETED, "failed"}),
+}
+_OUTPUT_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
+_MISSING: Final = "incomplete"  # of an output that failed
+
+
+def canonical_item(entry: Entry, item_id: str) -> Any:
+    """The item of an entry, as OpenAI's clients validate it, under an id."""
+    full = entry.item()
+    if full["type"] == "provider_item" and full.get("format") == NAME:
+        full = full.get("payload")  # type: ignore[assignment]  # what a block holds
+        if not isinstance(full, dict):
+            return full
+        item = usual(full)[0]
+    else:
+        item = plain_form(full)
+    kind = item.get("type")
+    if not isinstance(kind, str) or kind not in REQUIRED:
+        return item
+    if kind in ANSWER_KEYS and entry.origin != NAME:
+        known = ANSWER_KEYS[kind] | ({"summary", "upto"} if kind == "compaction" else set())
+        item = {key: value for key, value in item.items() if key in known}
+    item = _whole({**item, "id": item_id}, REQUIRED[kind])
+    item = _MAPPERS.get(kind, _as_it_is)(item, entry.origin)
+    return {"id": item_id, "type": kind, **item}
+
+
+def _whole(given: Mapping[str, Any], required: Mapping[str, Any]) -> JsonObject:
+    """An object with what stands for what it lacks."""
+    whole = dict(given)
+    for key, default in required.items():
+        value = given.get(key)
+        if isinstance(default, dict) and default and isinstance(value, dict):
+            same = value.get("type") in (None, default.get("type"))
+            whole[key] = {**default, **value} if same else value
+        elif value is None or (isinstance(default, str) and key != "output" and not isinstance(value, str)):
+            whole[key] = _text_of(value) if isinstance(default, str) and value is not None else default
+    return whole
+
+
+def _as_it_is(item: JsonObject, _origin: str | None) -> JsonObject:
+    return _with_status(item)
+
+
+def _with_status(item: JsonObject) -> JsonObject:
+    known = _STATUSES.get(item["type"], ITEM_STATUSES)
+    status = item.get("status")
+    if status is None or status in known:
+        return item
+    return {**item, "status": _MISSING if status == "failed" and _MISSING in known else _COMPLETED}
+
+
+def _without(item: JsonObject, *unless: tuple[str, type]) -> JsonObject:
+    """An object without optional keys that hold something of another kind."""
+    strange = {key for key, kind in unless if item.get(key) is not None and not isinstance(item[key], kind)}
+    caller = item.get("caller")
+    if isinstance(caller, dict) and caller.get("type") not in {"direct", "program"}:
+        strange.add("caller")
+    return {key: value for key, value in item.items() if key not in strange}
+
+
+def _message(item: JsonObject, origin: str | None) -> JsonObject:
+    role = item["role"] if item["role"] in _ROLES else "unknown"
+    parts = [_part(part, role, origin=origin) for part in _listed(item["content"])]
+    message = _with_status({**item, "role": role, "content": parts})
+    if message.get("phase") is not None and message["phase"] not in PHASES:
+        del message["phase"]
+    return message
+
+
+def _function_call(item: JsonObject, _origin: str | None) -> JsonObject:
+    kinds = (("namespace", str), ("caller", dict), ("async", bool), ("created_by", str))
+    return _without(_with_status(item), *kinds)
+
+
+def _output(item: JsonObject, origin: str | None) -> JsonObject:
+    """The output of a function or custom tool, of which only texts, images and files can be parts."""
+    output = item["output"]
+    if isinstance(output, list):
+        parts = [_part(part, "user", origin=origin) for part in output]
+        output = [part if part.get("type") in _OUTPUT_PARTS else _input_text(part) for part in parts]
+    elif not isinstance(output, str):
+        output = _text_of(output)
+    kinds = (("call_id", str), ("name", str), ("namespace", str), ("caller", dict), ("created_by", str))
+    return _without(_with_status({**item, "output": output}), *kinds)
+
+
+def _reasoning(item: JsonObject, origin: str | None) -> JsonObject:
+    texts = {
+        key: [{"type": kind, "text": _part_text(part)} for part in _listed(item[key])]
+        for key, kind in (("summary", "summary_text"), ("content", "reasoning_text"))
+        if item.get(key) is not None
+    }
+    if origin not in (None, NAME):  # only its own provider can read it
+        item = {key: value for key, value in item.items() if key != "encrypted_content"}
+    return _without(_with_status({**item, **texts}), ("encrypted_content", str))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _web_search(item: JsonObject, _origin: str | None) -> JsonObject:
+    """A search for the web; the clients know sources that are URLs, and the service names others, too."""
+    action = item["action"]
+    if isinstance(action, dict) and isinstance(action.get("sources"), list):
+        known = [one for one in action["sources"] if isinstance(one, dict) and one.get("type") == "url"]
+        item = {**item, "action": {**action, "sources": known}}
+    return _with_status(item)
+
+
+_MAPPERS: Final[dict[str, Callable[[JsonObject, str | None], JsonObject]]] = {
+    "web_search_call": _web_search,
+    "message": _message,
+    "function_call": _function_call,
+    "function_call_output": _output,
+    "custom_tool_call_output": _output,
+    "reasoning": _reasoning,
+}
+
+
+# Content parts
+
+
+def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:
+    if isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") == NAME:
+        part = part.get("payload")
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        return {"type": text_type(role), "text": _part_text(part), **_texts_of(role)}
+    mapper = _PARTS.get(part["type"])
+    if mapper is not None:
+        return mapper(part)
+    if origin == NAME and part["type"] != "provider_item":
+        return part
+    return {"type": text_type(role), "text": _text_of(part.get("payload", part)), **_texts_of(role)}
+
+
+def _texts_of(role: str) -> JsonObject:
+    return {"annotations": []} if text_type(role) == "output_text" else {}
+
+
+def _known(part: JsonObject) -> JsonObject:
+    known = PART_KEYS.get(part["type"], part.keys())
+    kept = {key: value for key, value in part.items() if key in known}
+    return _without(kept, ("prompt_cache_breakpoint", dict))
+
+
+def _text(part: JsonObject) -> JsonObject:
+    return {**_known(part), "text": _part_text(part)}
+
+
+def _output_text(part: JsonObject) -> JsonObject:
+    text = _text(part)
+    annotations = text.get("annotations")
+    text["annotations"] = sent_annotations(annotations if isinstance(annotations, list) else [], Context(), "")
+    if isinstance(logprobs := text.pop("logprobs", None), list):
+        text["logprobs"] = [_logprob(one) for one in logprobs if isinstance(one, dict)]
+    return text
+
+
+def _logprob(given: JsonObject) -> JsonObject:
+    token = given.get("token")
+    token = token if isinstance(token, str) else ""
+    tops = given.get("top_logprobs")
+    figures: JsonObject = {"token": token, "logprob": given.get("logprob") or 0.0}
+    figures["bytes"] = given.get("bytes") or list(token.encode("utf-8", "surrogatepass"))
+    if "top_logprobs" in given or isinstance(tops, list):
+        figures["top_logprobs"] = [_top(one) for one in tops or [] if isinstance(one, dict)]
+    return {"top_logprobs": [], **figures}
+
+
+def _top(given: JsonObject) -> JsonObject:
+    return {key: value for key, value in _logprob(given).items() if key != "top_logprobs"}
+
+
+def _refusal(part: JsonObject) -> JsonObject:
+    refusal = part.get("refusal")
+    return {**_known(part), "refusal": refusal if isinstance(refusal, str) else _part_text(part)}
+
+
+def _image(part: JsonObject) -> JsonObject:
+    image = _without(_known(part), ("image_url", str), ("file_id", str))
+    return {**image, "detail": image["detail"] if image.get("detail") in DETAILS else "auto"}
+
+
+def _file(part: JsonObject) -> JsonObject:
+    file = _without(_known(part), *((key, str) for key in ("file_data", "file_url", "file_id", "filename")))
+    if file.get("detail") is not None and file["detail"] not in {"auto", "low", "high"}:
+        del file["detail"]
+    return file
+
+
+def _video(part: JsonObject) -> JsonObject:
+    """A video as the file that it is: messages and outputs have no other place for one."""
+    url = part.get("video_url")
+    key = "file_data" if base64_media_type(url) else "file_url"
+    return {"type": "input_file", **({key: url} if isinstance(url, str) else {})}
+
+
+def _input_text(part: JsonObject) -> JsonObject:
+    return {"type": "input_text", "text": _part_text(part)}
+
+
+def _part_text(part: Any) -> str:
+    """The text of a part; the JSON of one that has none."""
+    if isinstance(part, dict):
+        for key in ("text", "refusal"):
+            if isinstance(text := part.get(key), str):
+                return text
+    return _text_of(part)
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else dumps(value).decode()
+
+
+_PARTS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {
+    **dict.fromkeys(("input_text", "text", "summary_text", "reasoning_text"), _text),
+    "output_text": _output_text,
+    "refusal": _refusal,
+    "input_image": _image,
+    "computer_screenshot": _image,
+    "input_file": _file,
+    "input_video": _video,
+}

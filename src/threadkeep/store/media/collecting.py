@@ -1,0 +1,101 @@
+"""Removing media that no item refers to any more: their rows, and after these their objects in the blob store.
+
+A row that names an object is first set aside: it gets a hash that nothing can refer to. It is deleted when the object
+is gone. So what is interrupted, or has to wait for a store with `blobs` or for the COMMIT of the caller, is found
+again, and who stores the same media meanwhile makes a row and an object of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
+
+from threadkeep.db.tables import blobs, item_blobs
+from threadkeep.store.media.placing import remove_objects
+from threadkeep.store.refs import Scope
+from threadkeep.store.transactions import Transactions
+
+BATCH_SIZE: Final = 1_000  # rows in one transaction
+
+
+def collect_media(connection: Connection, tenant: int) -> int:
+    """Remove a batch of media in rows that are not used any more; return how many."""
+    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_(None)).limit(BATCH_SIZE)
+    hashes = list(connection.execute(statement).scalars())
+    if hashes:
+        connection.execute(delete(blobs).where(blobs.c.tenant_id == tenant, blobs.c.hash.in_(hashes)))
+    return len(hashes)
+
+
+def set_aside_media(connection: Connection, tenant: int) -> dict[bytes, str]:
+    """Set aside a batch of unused media in the blob store; also those that an interrupted call had set aside.
+
+    Returns the names of their objects by the new hashes of their rows.
+    """
+    return _set_aside(connection, tenant, [])
+
+
+def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> dict[bytes, str]:
+    """Remove those of some media that no item refers to any more; return what was set aside, see `set_aside_media`."""
+    aside: dict[bytes, str] = {}
+    for start in range(0, len(hashes), BATCH_SIZE):
+        are_these = blobs.c.hash.in_(hashes[start : start + BATCH_SIZE])
+        connection.execute(delete(blobs).where(*_unused(tenant), are_these, blobs.c.location.is_(None)))
+        aside |= _set_aside(connection, tenant, [are_these])
+    return aside
+
+
+def _set_aside(connection: Connection, tenant: int, conditions: Sequence[ColumnElement[bool]]) -> dict[bytes, str]:
+    statement = select(blobs.c.hash, blobs.c.location).where(
+        *_unused(tenant), *conditions, blobs.c.location.is_not(None)
+    )
+    places = {row.location: bytes(row.hash) for row in connection.execute(statement.limit(BATCH_SIZE))}
+    aside = {hash_set_aside(location): location for location in places}
+    changes = [{"old": places[name], "new": new} for new, name in aside.items() if places[name] != new]
+    if changes:
+        change = update(blobs).where(blobs.c.tenant_id == tenant, blobs.c.hash == bindparam("old"))
+        connection.execute(change.values(hash=bindparam("new")), changes)
+    return aside
+
+
+def _unused(tenant: int) -> list[Any]:
+    user = select(item_blobs.c.hash).where(
+        item_blobs.c.tenant_id == blobs.c.tenant_id, item_blobs.c.hash == blobs.c.hash
+    )
+    return [blobs.c.tenant_id == tenant, ~user.exists()]
+
+
+def hash_set_aside(location: str) -> bytes:
+    """The hash that stands in the row of media whose object is going to be removed."""
+    return sha256(location.encode()).digest()
+
+
+def remove_set_aside(
+    transactions: Transactions, scope: Scope, aside: Mapping[bytes, str], *, is_strict: bool = False
+) -> bool:
+    """Remove the objects of media that were set aside, then their rows; return False where that has to wait.
+
+    `is_strict`: raise the errors of the blob store.
+    """
+    if not aside:
+        return True
+    if scope.blobs is None or not transactions.keeps_history:
+        return False
+    if not remove_objects(scope.blobs, aside.values(), is_strict=is_strict):
+        return False
+    transactions.write(partial(_forget, tenant=scope.tenant, hashes=aside), is_repeatable=True)
+    return True
+
+
+def _forget(connection: Connection, tenant: int, hashes: Collection[bytes]) -> None:
+    connection.execute(delete(blobs).where(blobs.c.tenant_id == tenant, blobs.c.hash.in_(list(hashes))))
+
+
+def has_objects(connection: Connection, tenant: int) -> bool:
+    """Return whether media of a tenant are in a blob store."""
+    statement = select(blobs.c.hash).where(blobs.c.tenant_id == tenant, blobs.c.location.is_not(None)).limit(1)
+    return connection.execute(statement).first() is not None

@@ -1,0 +1,126 @@
+"""Putting media into a blob store: before the transaction whose rows name them, under names that are used once.
+
+Whatever happens, no row names an object that is not there. An object that no row names is removed by whoever put it,
+or, after a crash or when the caller's transaction was rolled back, by `Store.purge_deleted`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from threadkeep.db.queries.items import places_of
+from threadkeep.store.connections import run_blocking
+from threadkeep.store.item_rows import ItemRecord
+from threadkeep.store.media.cutting import MediaPiece
+from threadkeep.store.media.stores import BlobStore
+from threadkeep.store.refs import Scope
+from threadkeep.store.transactions import Transactions
+
+T = TypeVar("T")
+
+LOG: Final = logging.getLogger("threadkeep.blobs")
+
+
+def write_items(
+    transactions: Transactions,
+    scope: Scope,
+    records: Sequence[ItemRecord],
+    work: Callable[[Connection], T],
+    *,
+    is_repeatable: bool,
+) -> T:
+    """Run work that writes these items, once their media are in the blob store, if there is one."""
+    if scope.blobs is None or not any(record.media for record in records):
+        return transactions.write(work, is_repeatable=is_repeatable)
+    pieces: dict[bytes, MediaPiece] = {}
+    for record in records:
+        for piece in record.media:
+            pieces.setdefault(piece.hash, piece)
+    return _write_placed(transactions, scope, scope.blobs, list(pieces.values()), work, is_repeatable=is_repeatable)
+
+
+def _write_placed(
+    transactions: Transactions,
+    scope: Scope,
+    store: BlobStore,
+    pieces: Sequence[MediaPiece],
+    work: Callable[[Connection], T],
+    *,
+    is_repeatable: bool,
+) -> T:
+    def attempt(connection: Connection) -> T:
+        for piece in pieces:
+            piece.is_used = False
+        return work(connection)
+
+    try:
+        _place(transactions, scope, store, pieces)
+        result = transactions.write(attempt, is_repeatable=is_repeatable)
+    except Exception as error:
+        if not (isinstance(error, DBAPIError) and error.connection_invalidated):  # else COMMIT may still arrive
+            _remove_unused(transactions, scope, store, pieces)
+        raise
+    if not all(piece.is_used or piece.location is None for piece in pieces):
+        _remove_unused(transactions, scope, store, pieces)
+    return result
+
+
+def _remove_unused(transactions: Transactions, scope: Scope, store: BlobStore, pieces: Sequence[MediaPiece]) -> None:
+    """Remove what was put, and is named by no row: the write failed, had been done before, or lost a race."""
+    placed = {piece.location: piece.hash for piece in pieces if piece.location is not None}
+    try:
+        named = {row.location for row in _places(transactions, scope, placed.values())}
+    except Exception as error:  # noqa: BLE001 - the error of the write counts
+        LOG.warning("Objects that may be unused stay in the blob store for now: %r", error)
+    else:
+        remove_objects(store, placed.keys() - named)
+
+
+def _place(transactions: Transactions, scope: Scope, store: BlobStore, pieces: Sequence[MediaPiece]) -> None:
+    known = {bytes(row.hash) for row in _places(transactions, scope, (piece.hash for piece in pieces))}
+    for piece in pieces:
+        piece.is_known = piece.hash in known
+        if not piece.is_known:
+            piece.location = new_name(scope.tenant, piece.hash)
+            run_blocking(store.put, piece.location, piece.content, piece.media_type)
+
+
+def _places(transactions: Transactions, scope: Scope, hashes: Iterable[bytes]) -> Sequence[Any]:
+    parameters = {"tenant": scope.tenant, "hashes": sorted(hashes)}
+    return transactions.read(lambda connection: connection.execute(places_of(""), parameters).all())
+
+
+def new_name(tenant: int, hash_: bytes) -> str:
+    """A name for media that nothing else has or will have: its object is written once."""
+    name = hash_.hex()
+    return f"{tenant_prefix(tenant)}{name[:2]}/{name}-{secrets.token_hex(8)}"
+
+
+def tenant_prefix(tenant: int) -> str:
+    """How the names of all media of a tenant begin."""
+    return f"{tenant}/"
+
+
+def remove_objects(store: BlobStore, names: Iterable[str], *, is_strict: bool = False) -> bool:
+    """Remove objects that no row names; return False if one was left, which is removed later.
+
+    `is_strict`: raise the error instead.
+    """
+    is_done = True
+    for name in names:
+        try:
+            run_blocking(store.delete, name)
+        except Exception as error:  # any: a store may be a class of the application
+            if is_strict:
+                raise
+            LOG.warning(
+                "The object %s was not removed from the blob store, which is tried again later: %r", name, error
+            )
+            is_done = False
+    return is_done

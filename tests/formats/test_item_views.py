@@ -1,0 +1,331 @@
+"""Items as OpenAI's clients validate them, and as they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from openai.types.conversations import ConversationItem
+from pydantic import TypeAdapter
+
+from tests.domain.jsonvalues import JSON, TEXT
+from tests.formats.requests_open_responses import ITEMS
+from tests.formats.test_open_responses_corpus import recorded, streams
+from tests.store.odd_values import BODIES, LISTS, TURNS
+from threadkeep.domain.items import Item, given_item, given_of
+from threadkeep.domain.jsontext import dumps
+from threadkeep.errors import InvalidItem
+from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.given import given_text
+from threadkeep.formats.canonical.view import REQUIRED
+from threadkeep.formats.canonical.views import ItemViews
+
+Json = dict[str, Any]
+OPENAI: TypeAdapter[Any] = TypeAdapter(ConversationItem)
+OWN = get_format("open_responses")
+# what threadkeep calls a type that OpenAI's clients do not know
+UNKNOWN = {"provider_item", "item_reference", "compaction_undone"}
+
+
+def views_of(item: Item) -> ItemViews:
+    """The views of an item, as the store has them."""
+    entry = entry_of(item.to_object(), position=0)
+    return ItemViews(entry, given_text(given_of(item), entry))
+
+
+def check(item: Any) -> None:
+    """A client reads the item as what it is, and finds nothing wrong; types of tomorrow are none of its business."""
+    if item.get("type") not in REQUIRED or "hologram" in str(item):
+        return
+    read = OPENAI.validate_python(item, strict=True)
+    assert read.type == item["type"]
+
+
+def check_as_given(items: list[Item], given_items: list[Any]) -> None:
+    assert len(items) == len(given_items)
+    for item, expected in zip(items, given_items, strict=True):
+        views = views_of(item)
+        assert dumps(views.given()) == dumps(expected), expected
+        if isinstance(expected, dict):
+            check(views.canonical("msg_1"))
+
+
+# As given
+
+
+def mixed(*alternatives: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(*alternatives)
+
+
+PARTS = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["input_text", "output_text", "text"]), "text": TEXT},
+        optional={
+            "annotations": st.sampled_from([[], None, [{"type": "file_path", "file_id": "f", "index": 0}]]),
+            "logprobs": st.sampled_from([[], None]),
+            "cache_control": st.just({"type": "ephemeral"}),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("input_image")},
+        optional={
+            "detail": st.sampled_from([None, "auto", "low"]),
+            "image_url": st.sampled_from(["https://x.example/a.png", "data:image/png;base64," + "A" * 9_000]),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("input_file"), "url": st.just("data:application/pdf;base64," + "B" * 9_000)},
+        optional={"filename": st.none() | TEXT},
+    ),
+    st.fixed_dictionaries({"type": st.just("refusal"), "refusal": TEXT}),
+    st.fixed_dictionaries({"type": st.just("hologram"), "x": JSON}),
+)
+CONTENT = st.one_of(TEXT, st.lists(st.one_of(PARTS, TEXT), max_size=3), st.none(), PARTS)
+ROLES = st.sampled_from(["user", "assistant", "system", "developer", "tool", "critic"])
+COMMON: Json = {
+    "id": st.sampled_from([None, "", "msg_1", "fc_1", "x" * 99]),
+    "status": st.sampled_from([None, "completed", "odd"]),
+    "vendor": JSON,
+}
+SHAPES = st.one_of(
+    st.fixed_dictionaries({"role": ROLES, "content": CONTENT}, optional={"type": st.just("message"), **COMMON}),
+    st.fixed_dictionaries(
+        {"type": st.just("function_call"), "call_id": TEXT, "name": TEXT},
+        optional={"arguments": st.none() | TEXT | st.dictionaries(TEXT, JSON, max_size=3), **COMMON},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("function_call_output"), "call_id": TEXT, "output": TEXT | st.lists(PARTS, max_size=2)},
+        optional=COMMON,
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("reasoning")},
+        optional={
+            "summary": st.sampled_from([[], None, [{"type": "summary_text", "text": "Hm"}]]),
+            "content": st.sampled_from([[], None, [{"type": "reasoning_text", "text": "Hm"}]]),
+            "encrypted_content": st.sampled_from([None, "", "gAAA"]),
+            **COMMON,
+        },
+    ),
+    st.fixed_dictionaries({"type": st.sampled_from(sorted(REQUIRED))}, optional=COMMON),
+    st.fixed_dictionaries({"type": st.just("hologram"), "x": JSON}, optional={"native": JSON, "spelling": JSON}),
+)
+ODD = SHAPES.flatmap(lambda shape: st.permutations(list(shape.items()))).map(dict)
+
+
+@given(ODD)
+@example({"content": [], "role": "user"})
+@example({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"})
+def test_an_item_is_given_back_as_it_was_added(raw: Json) -> None:
+    try:
+        item = given_item(raw)
+    except InvalidItem:
+        return
+    assert dumps(views_of(item).given()) == dumps(raw)
+
+
+@given(st.lists(ODD, min_size=1, max_size=3))
+def test_items_of_a_request_are_given_back_as_they_came(raw: list[Json]) -> None:
+    items = [item for turn in OWN.parse_turns(raw) for item in turn]
+    for item, expected in zip(items, raw, strict=True):
+        assert dumps(views_of(item).given()) == dumps(expected)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in ITEMS])
+def test_odd_requests_are_given_back_as_they_came(name: str) -> None:
+    raw = next(items for known, items in ITEMS if known == name)
+    check_as_given([item for turn in OWN.parse_turns(raw) for item in turn], raw)
+
+
+def test_recorded_requests_are_given_back_as_they_came() -> None:
+    for one in recorded():
+        raw = one["request"].get("input")
+        if isinstance(raw, list):
+            check_as_given(OWN.parse_request(one["request"]).items, raw)
+
+
+def test_recorded_responses_are_given_back_as_they_came() -> None:
+    for one in recorded():
+        body = one.get("response")
+        if isinstance(body, dict) and isinstance(body.get("output"), list):
+            check_as_given(OWN.parse_response(body).output, body["output"])
+    for _, events, _ in streams():
+        made = OWN.assembler()
+        for event in events:
+            made.feed(event)
+        check_as_given(made.response.output, made.body["output"])
+
+
+def test_what_is_given_as_it_is_stored_needs_nothing_more() -> None:
+    cases: list[Json] = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"type": "function_call_output", "call_id": "c", "output": "done"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "hologram", "x": [None, {}]},
+    ]
+    for raw in cases:
+        assert views_of(given_item(raw)).given_text is None
+
+
+def test_typed_items_and_those_of_other_formats_are_open_responses() -> None:
+    session = get_format("messages").parse_request(TURNS["messages"])
+    for item in session.items:
+        assert given_of(item) is None
+        found = views_of(item).given()
+        assert found["type"] == item.type
+        assert not {"origin", "native", "spelling"} & {key for part in [found] for key in part}
+
+
+def test_a_copy_with_changes_does_not_remember() -> None:
+    item = given_item({"role": "user", "content": "Hi"})
+    assert item == item.model_copy()
+    assert given_of(item.model_copy(update={"role": "system"})) is None
+    assert "_given" not in repr(item)
+    assert "_given" not in item.to_dict()
+    assert "_given" not in item.model_dump()
+
+
+# As OpenAI's clients validate it
+
+
+@pytest.mark.parametrize("kind", sorted(REQUIRED))
+@pytest.mark.parametrize("odd", [{}, {"status": None}, {"status": "failed"}, {"id": None}, {"vendor": {"x": None}}])
+def test_every_type_has_what_is_required(kind: str, odd: Json) -> None:
+    for origin in (None, "open_responses", "messages"):
+        raw = {"type": kind, **({"origin": origin} if origin else {}), **odd}
+        if kind == "message":
+            raw["role"] = "user"
+        entry = entry_of(raw, position=0)
+        check(ItemViews(entry).canonical("x_1") | {"id": "x_1"})
+
+
+def test_every_type_of_the_client_is_known() -> None:
+    core = OPENAI.core_schema
+    kinds = set(_literals(core, "type")) & {name for name in _literals(core, "type") if name in REQUIRED}
+    assert kinds == set(REQUIRED)
+
+
+def _literals(schema: Any, key: str) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if schema.get("type") == "literal":
+            yield from (value for value in schema["expected"] if isinstance(value, str))
+        for inner in schema.values():
+            yield from _literals(inner, key)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            yield from _literals(inner, key)
+
+
+@given(ODD)
+def test_odd_items_become_valid(raw: Json) -> None:
+    try:
+        items = [given_item(raw)]
+    except InvalidItem:
+        items = []
+    items += [item for turn in OWN.parse_turns([raw]) for item in turn]
+    for item in items:
+        check(views_of(item).canonical("x_1"))
+
+
+@pytest.mark.parametrize("wire", NAMES)
+def test_items_of_all_formats_become_valid(wire: FormatName) -> None:
+    read = get_format(wire)
+    turns = read.parse_turns(TURNS[wire][LISTS.get(wire, "messages")])
+    items = [*(item for turn in turns for item in turn), *read.parse_response(BODIES[wire]).output]
+    for item in items:
+        found = views_of(item).canonical("x_1")
+        assert found["type"] not in UNKNOWN
+        check(found)
+
+
+@pytest.mark.parametrize("wire", NAMES)
+def test_recorded_items_of_all_formats_become_valid(wire: FormatName) -> None:
+    read = get_format(wire)
+    for one in recorded(wire):
+        for item in read.parse_request(one["request"], model="m").items:
+            check(views_of(item).canonical("x_1"))
+
+
+CANONICAL: dict[str, tuple[Json, Json]] = {
+    "a text": (
+        {"role": "user", "content": "Hi"},
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}], "status": "completed", "type": "message"},
+    ),
+    "an answer": (
+        {"role": "assistant", "content": "Hi"},
+        {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Hi", "annotations": []}],
+            "status": "completed",
+            "type": "message",
+        },
+    ),
+    "an image": (
+        {"role": "user", "content": [{"type": "input_image", "url": "https://x.example/a.png"}]},
+        {
+            "role": "user",
+            "content": [{"type": "input_image", "image_url": "https://x.example/a.png", "detail": "auto"}],
+            "status": "completed",
+            "type": "message",
+        },
+    ),
+    "a video": (
+        {"role": "user", "content": [{"type": "input_video", "url": "https://x.example/a.mp4"}]},
+        {
+            "role": "user",
+            "content": [{"type": "input_file", "file_url": "https://x.example/a.mp4"}],
+            "status": "completed",
+            "type": "message",
+        },
+    ),
+    "a call": (
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a":1}', "status": "completed"},
+    ),
+    "reasoning": (
+        {"type": "reasoning", "encrypted_content": "x"},
+        {"type": "reasoning", "encrypted_content": "x", "summary": []},
+    ),
+    "a type of tomorrow": ({"type": "hologram", "x": [None]}, {"type": "hologram", "x": [None]}),
+}
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_items_in_their_canonical_form(name: str) -> None:
+    raw, expected = CANONICAL[name]
+    found = views_of(given_item(raw)).canonical("x_1")
+    assert found == (expected if raw.get("type") == "hologram" else {"id": "x_1", **expected})
+
+
+def test_reasoning_of_another_provider_does_not_go_to_openai() -> None:
+    item = {
+        "type": "reasoning",
+        "origin": "messages",
+        "encrypted_content": "sig",
+        "content": [{"type": "reasoning_text", "text": "Hm"}],
+    }
+    found = ItemViews(entry_of(item, position=0)).canonical("rs_1")
+    assert found == {
+        "id": "rs_1",
+        "type": "reasoning",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "Hm"}],
+    }
+
+
+@pytest.mark.parametrize("origin", [None, "messages"])
+def test_parts_of_unknown_types_become_text(origin: str | None) -> None:
+    part = {"type": "novel", "x": [1]}
+    raw = {"type": "message", "role": "user", "content": [part], **({"origin": origin} if origin else {})}
+    found = ItemViews(entry_of(raw, position=0)).canonical("x_1")
+    assert found["content"] == [{"type": "input_text", "text": '{"type":"novel","x":[1]}'}]
+    check(found)
+
+
+def test_parts_that_openai_may_have_tomorrow_pass_as_they_are() -> None:
+    part = {"type": "novel", "x": [1]}
+    ((item,),) = OWN.parse_turns([{"role": "user", "content": [part]}])
+    assert views_of(item).canonical("x_1")["content"] == [part]
