@@ -14,7 +14,8 @@ from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, bounded, tex
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.checking.conversations import ConversationCheck
-from threadkeep.store.item_rows import SPLICED, encode_item
+from threadkeep.store.item_rows import encode_item
+from threadkeep.store.media.cutting import SPLICED
 from threadkeep.store.moving.contents import pages
 from threadkeep.store.moving.records import Row
 from threadkeep.store.refs import ConversationRef, Scope

@@ -103,12 +103,7 @@ class Target:
         size = 0
         for line in file:
             table, row = decode_line(loads(line), self.scope.tenant, own["id"])
-            if table is tables.conversations:
-                row["search_from"] = 0 if own["next_position"] or own["title"] is not None else None
-            elif table is tables.responses and row["open_branch"] is not None:
-                row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
-            elif table is tables.blobs and row["hash"] in places:
-                row |= {"content": None, "location": places[row["hash"]]}
+            _complete(table, row, places)
             if batch and (table is not last or len(batch) == BATCH_ROWS or size > BATCH_BYTES):
                 self._insert(connection, last, batch)
                 batch, size = [], 0
@@ -197,6 +192,16 @@ class Target:
         columns = [column.name for column in table.columns if isinstance(column.type, Text | LargeBinary | EscapedText)]
         check_sizes(connection, rows, f"threadkeep_{short_name(table)}", columns)
         connection.execute(insert_missing(connection, table) if table in SHARED else insert(table), rows)
+
+
+def _complete(table: Table, row: Row, places: Mapping[bytes, str]) -> None:
+    """Set the columns that an export does not have; `places` are the names of media in the blob store."""
+    if table is tables.conversations:
+        row["search_from"] = 0 if row["next_position"] or row["title"] is not None else None
+    elif table is tables.responses and row["open_branch"] is not None:
+        row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
+    elif table is tables.blobs and row["hash"] in places:
+        row |= {"content": None, "location": places[row["hash"]]}
 
 
 def import_export(
