@@ -285,6 +285,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "body": lambda: BODIES[wire],
         "turns": lambda: TURNS[wire][LISTS.get(wire, "messages")],
         "content": lambda: "Hi",
+        "input": lambda: "Hi",
         "item": a_message,
         "items": lambda: [a_message(), a_call("c9")],
         "session": Session,

@@ -58,6 +58,9 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
         call_id="call_1", output=f"{n}", idempotency_key=key
     ),
     "add_response": lambda c, n, key: c.add_response(an_answer(f"text {n}"), "open_responses", idempotency_key=key),
+    "add_turn": lambda c, n, key: c.add_turn(f"text {n}", an_answer("Yes"), "open_responses", idempotency_key=key),
+    "approve": lambda c, n, key: c.approve(f"open_{n}", idempotency_key=key),
+    "deny": lambda c, n, key: c.deny(f"open_{n}", idempotency_key=key),
     "add_input": lambda c, n, key: c.add_input(a_turn(f"text {n}"), "chat_completion", idempotency_key=key),
     "sync_request": lambda c, n, key: c.sync_request(
         {"messages": [a_turn("before"), a_turn(f"text {n}")]}, "chat_completion", idempotency_key=key
@@ -71,6 +74,8 @@ WRITES: dict[str, Callable[[Any, int, str], Any]] = {
     "clear": lambda c, n, key: c.clear(purge=n == 1, idempotency_key=key),
     "redact_item": lambda c, n, key: c.redact_item(n - 1, idempotency_key=key),
     "fork": lambda c, n, key: c.fork(at=n - 2, idempotency_key=key),
+    "edit": lambda c, n, key: c.edit(0, f"text {n}", idempotency_key=key),
+    "regenerate": lambda c, n, key: c.regenerate((0, 3)[n - 1], idempotency_key=key),
     "update": lambda c, n, key: c.update(temperature=n, title="T", labels={"n": str(n)}, idempotency_key=key),
     "json_output": lambda c, n, key: c.json_output({"type": "object", "title": f"{n}"}, idempotency_key=key),
     "think": lambda c, n, key: c.think(budget_tokens=n, idempotency_key=key),
@@ -107,6 +112,7 @@ def prepared(conversation: Any) -> Any:
     """A conversation that every writing method can be called on."""
     conversation.user("before")
     conversation.compact(summary="before")
+    conversation.add_items([a_call("open_1"), a_call("open_2")])
     conversation.fork()
     conversation.register_tools([{"type": "function", "name": "old1"}, {"type": "function", "name": "old2"}])
     return conversation
@@ -127,7 +133,11 @@ def identity(result: Any) -> Any:
     """What a replay must give again."""
     if isinstance(result, list):
         return [identity(one) for one in result]
+    if hasattr(result, "response"):
+        return identity([*result.items, result.response])
     if hasattr(result, "rating"):
+        return result
+    if hasattr(result, "approval"):
         return result
     if hasattr(result, "position"):
         return (result.id, result.position, result.branch, result.item.to_dict())

@@ -86,3 +86,8 @@ def test_another_variant_takes_as_many_statements_at_any_size(asked: Any, databa
     edited = count(asked, lambda: asked.edit(question, "How?"))
     again = count(asked, asked.regenerate)
     assert (edited, again) == (10 + 2 * extra(database), 10 + 2 * extra(database))
+
+
+def test_a_turn_takes_one_statement_more_than_a_response(asked: Any) -> None:
+    answered = count(asked, lambda: asked.add_response(an_answer("Yes"), FORMAT))
+    assert count(asked, lambda: asked.add_turn("Sure?", an_answer("Yes"), FORMAT)) == answered + 1

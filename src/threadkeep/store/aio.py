@@ -303,6 +303,7 @@ class AsyncConversation(ConversationAttributes):
     add_input = awaited(Conversation.add_input)
     sync_request = awaited(Conversation.sync_request)
     add_response = awaited(Conversation.add_response)
+    add_turn = awaited(Conversation.add_turn)
     stream_response = recording(Conversation.stream_response)
     cancel_response = awaited(Conversation.cancel_response)
     record_attempt = awaited(Conversation.record_attempt)

@@ -15,7 +15,7 @@ from threadkeep.domain.options import UpdateOptions
 from threadkeep.domain.rendering import Rendered, ViewOptions
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
-from threadkeep.domain.running import NextStep, PendingCall, Siblings
+from threadkeep.domain.running import NextStep, PendingCall, Siblings, StoredTurn
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
@@ -33,6 +33,7 @@ from threadkeep.store import (
     removal,
     rendering,
     responses,
+    turns,
     updates,
     usage,
     variants,
@@ -220,6 +221,34 @@ class Conversation(ConversationAttributes):
         }  # fmt: skip
         call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
         return responses.add_response(self._handle, body, format, rendered, options, call)
+
+    def add_turn(
+        self,
+        input: Any,
+        body: Any,
+        format: FormatName,
+        *,
+        rendered: Rendered | None = None,
+        idempotency_key: str | None = None,
+        expected_head: int | None = None,
+        on_conflict: OnConflict = "raise",
+        provider: str | None = None,
+        latency_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        states: Mapping[str, Any] | None = None,
+    ) -> StoredTurn:
+        """Append a whole turn in one transaction: what was asked, and the provider's response to it; return both.
+
+        `input` is text or content of a user message, an item or a list of items, or turns in the provider's format, as
+        for `add_input`. Options and errors as for `add_response`; if the body is an error, `input` is not stored, and
+        only the ledger row is written.
+        """
+        options: AppendOptions = {
+            "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
+            "states": states,
+        }  # fmt: skip
+        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
+        return turns.add_turn(self._handle, input, body, format, rendered, options, call)
 
     def stream_response(
         self,

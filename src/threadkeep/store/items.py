@@ -108,6 +108,20 @@ class NewItems(NamedTuple):
         return [item if turn is None else replace(item, turn=first + turn) for item, turn in pairs]
 
 
+NO_ITEMS: Final = NewItems((), ())
+
+
+class TurnInput(NamedTuple):
+    """What a response answers that is stored with it; `content` is what an idempotency key stands for."""
+
+    items: NewItems
+    content: JsonObject
+    method: str = "add_turn"
+
+
+NO_TURN: Final = TurnInput(NO_ITEMS, {}, "add_response")
+
+
 # Appending
 
 

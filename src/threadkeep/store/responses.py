@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
 from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items
+from threadkeep.store.items import NO_ITEMS, NO_TURN, AppendResult, NewItems, TurnInput
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
 from threadkeep.store.media.placing import write_items
@@ -120,14 +121,22 @@ class NewResponse:
     attempt: Attempt
     columns: JsonObject  # of the responses row, by name
     key: IdempotencyKey | None = None
+    input: NewItems = NO_ITEMS  # what it answers, where that is stored with it
 
     @classmethod
-    def of(cls, response: Response, body: bytes | None, attempt: Attempt, key: IdempotencyKey | None) -> NewResponse:
+    def of(
+        cls,
+        response: Response,
+        body: bytes | None,
+        attempt: Attempt,
+        key: IdempotencyKey | None,
+        input: NewItems = NO_ITEMS,
+    ) -> NewResponse:
         """Return a response with its items; raise InvalidItem if one of them cannot be stored."""
         records = [
             encode_item(item.to_object(), model=response.model, given=given_of(item)) for item in response.output
         ]
-        return cls(records, body, attempt, response_columns(response, attempt.format), key)
+        return cls(records, body, attempt, response_columns(response, attempt.format), key, input)
 
 
 @dataclass(slots=True)
@@ -141,19 +150,33 @@ class ResponseResult:
     input_to: int = -1  # the last position that the request showed, as it was stored
     is_replayed: bool = False
     refused: errors.ThreadkeepError | None = None  # why the states of a stream were not written
+    input: AppendResult | None = None  # where the items that it answers were stored with it
 
 
 def add_response(
     handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
 ) -> Response:
     """Append a provider's response; see `Conversation.add_response`."""
+    return add_answer(handle, body, format, rendered, options, call)[0]
+
+
+def add_answer(
+    handle: Handle,
+    body: Any,
+    format: str,
+    rendered: Rendered | None,
+    options: AppendOptions,
+    call: CallInfo,
+    turn: TurnInput = NO_TURN,
+) -> tuple[Response, ResponseResult]:
+    """Append a provider's response, with what it answers in front of it where that is given as a `turn`."""
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
         raise mismatch(errors.InvalidOption, "a dict of header names and values", headers, "headers")
     check = positions.head_check(options)
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
-    key = positions.idempotency_key(options, "add_response", {"format": format, "body": value})
+    key = positions.idempotency_key(options, turn.method, {"format": format, "body": value, **turn.content})
     request = request_info(handle, format, rendered)
     try:
         response = wire.parse_response(value, headers)
@@ -162,27 +185,30 @@ def add_response(
         attempt = ledger.failed_attempt(format, call, error, named if isinstance(named, str) and named else model)
         ledger.record_attempt(handle, attempt, key, request.hashes)
         raise
-    new = NewResponse.of(response, raw, attempt_of(response, format, call, handle.resources.prices, model), key)
+    attempt = attempt_of(response, format, call, handle.resources.prices, model)
+    new = NewResponse.of(response, raw, attempt, key, turn.items)
     result = write_items(
-        handle.transactions, ref.scope, new.records,
+        handle.transactions, ref.scope, [*turn.items.records, *new.records],
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None,
     )  # fmt: skip
     if isinstance(result, errors.HeadConflict | errors.ResponseInProgress):
         raise result
+    if result.input is not None:
+        new.input.take_in(handle, result.input)
     if not result.is_replayed and result.branch == ref.branch:
         handle.cache.append(new.records, result.first, result.revision, turn=result.first, seen=result.input_to)
     handle.after_write()
     stored = StoredAt(result.branch, result.number)
-    return response.model_copy(update={"replayed": result.is_replayed, "stored": stored})
+    return response.model_copy(update={"replayed": result.is_replayed, "stored": stored}), result
 
 
 def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
 ) -> ResponseResult | errors.HeadConflict | errors.ResponseInProgress:
     """Write a response. A refusal is a result: its ledger row must be committed before it is raised."""
-    now = datetime.now(UTC)
+    now, count = datetime.now(UTC), len(new.input.records)
     try:
-        reservation = reserve(connection, ref, check, now, Counts(items=len(new.records), responses=1))
+        reservation = reserve(connection, ref, check, now, Counts(items=count + len(new.records), responses=1))
     except (errors.HeadConflict, errors.ResponseInProgress) as conflict:
         return _refuse(connection, ref, new, request, check, conflict)
     except StreamBlocksWrite:
@@ -192,6 +218,12 @@ def _store_response(
     if check.states:
         write_states(connection, ref, check.states, now)
     number, input_to = reservation.response, input_position(ref, request, check, reservation)
+    asked, told_from = None, reservation.first
+    if count:
+        inputs = replace(reservation, count=count)
+        insert_items(connection, ref, new.input.records, inputs, now, turns=new.input.turns, told_from=None)
+        asked = AppendResult(told_from, count, inputs.branch, inputs.revision, now)
+        reservation, input_to = replace(reservation, first=told_from + count, count=len(new.records)), inputs.last
     row = response_row(connection, ref, reservation, request, input_to, now) | new.columns
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
     rows = [(responses, [row]), (response_bodies, [body_row(connection, ref, number, new.body or b"", now)])]
@@ -201,15 +233,17 @@ def _store_response(
             connection, ref, new.attempt, now, user_id=reservation.user_id, response=number, tool_set_hash=tools
         )
         rows.append((usage_records, [attempt]))
-    insert_items(connection, ref, new.records, reservation, now, seen=input_to, beside=rows)
+    insert_items(connection, ref, new.records, reservation, now, seen=input_to, beside=rows, told_from=told_from)
     if new.key is not None:
         outcome = {"kind": "response", "number": number, "first": reservation.first, "branch": reservation.branch}
+        if count:
+            outcome["input"] = count
         if refusal is None:
             keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **outcome)
         else:  # refused before under this key: its ledger row exists
             ledger.link_response(connection, ref, refusal["usage"], number)
             replace_outcome(connection, ref.scope.tenant, ref.key, new.key, **outcome)
-    return ResponseResult(number, reservation.first, reservation.branch, reservation.revision, input_to)
+    return ResponseResult(number, reservation.first, reservation.branch, reservation.revision, input_to, input=asked)
 
 
 def _find_refusal(
@@ -230,7 +264,9 @@ def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | errors
     """Return what was stored under an idempotency key."""
     if outcome["kind"] == "head_conflict":
         return errors.HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
-    return ResponseResult(outcome["number"], outcome["first"], outcome["branch"], is_replayed=True)
+    first, branch, count = outcome["first"], outcome["branch"], outcome.get("input", 0)
+    asked = AppendResult(first - count, count, branch)
+    return ResponseResult(outcome["number"], first, branch, is_replayed=True, input=asked if count else None)
 
 
 def _refuse(

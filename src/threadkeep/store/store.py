@@ -439,7 +439,7 @@ class Store:
         if self._has_tenants and other._has_tenants:
             self._root.open()
             other._root.open()
-            return copying.copy_tenants(self._transactions, other._transactions, progress)
+            return copying.copy_tenants(self._transactions, other._transactions, progress, self._blobs, other._blobs)
         source = exporting.Source(self._transactions, self._scope)
         return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
 
@@ -621,6 +621,10 @@ class Store:
         tenants.delete_tenant(self._transactions, tenant, self._resources)
 
     @property
+    def _blobs(self) -> BlobStore | None:
+        return self._resources.blobs
+
+    @property
     def _scope(self) -> Scope:
         """The tenant and user whose data this store can access; InvalidOption: it has tenants, and none was chosen."""
         return self._get_scope(create=False)
@@ -636,7 +640,7 @@ class Store:
         tenant = self._tenant
         if tenant is None:
             tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user, self._resources.blobs)
+        return Scope(tenant, self._user, self._blobs)
 
     @property
     def _searched_scope(self) -> Scope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,9 +17,10 @@ from threadkeep.store.conversations import open_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_places import position_of
-from threadkeep.store.item_rows import encode_item
+from threadkeep.store.item_rows import ItemRecord, encode_item
 from threadkeep.store.items import NewItems
 from threadkeep.store.lineage import ConversationState, Lineage, get_lineage, get_row, lineage_from, position_not_found
+from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import NOTHING, Counts, branch_before, position_before
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.updates import update_row
@@ -101,7 +102,8 @@ def edit(
     ref, wanted, author = handle.ref, item_argument("position", item), optional_identifier("author_id", author_id)
     message = message_of("user", content)
     new = NewItems([message], [encode_item(message.to_object(), author_id=author)])
-    once = IdempotencyKey.of(key, "edit", [ref.branch, wanted, message.to_object(), author])
+    # whichever branch it is called on: a repeated call may find the new one active
+    once = IdempotencyKey.of(key, "edit", [wanted, message.to_object(), author])
 
     def write(connection: Connection, lineage: Lineage, now: datetime) -> int:
         position, facts = _get_item(connection, ref, lineage, wanted)
@@ -113,13 +115,13 @@ def edit(
         new.insert(connection, ref, reservation, once, now)
         return reservation.branch
 
-    return _branched(handle, once, write)
+    return _branched(handle, once, write, new.records)
 
 
 def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple[ConversationState, bool]:
     """A branch without an answer; see `Conversation.regenerate`."""
     ref, wanted = handle.ref, None if item is None else item_argument("position", item)
-    once = IdempotencyKey.of(key, "regenerate", [ref.branch, wanted])
+    once = IdempotencyKey.of(key, "regenerate", [wanted])
 
     def write(connection: Connection, lineage: Lineage, now: datetime) -> int:
         position = lineage.head if wanted is None else _get_item(connection, ref, lineage, wanted)[0]
@@ -148,7 +150,9 @@ def _answer_at(connection: Connection, ref: BranchRef, lineage: Lineage, positio
     raise InvalidOption("There is no answer to generate again.", hint="Render the conversation, and ask the model.")
 
 
-def _branched(handle: Handle, key: IdempotencyKey | None, write: Write) -> tuple[ConversationState, bool]:
+def _branched(
+    handle: Handle, key: IdempotencyKey | None, write: Write, records: Sequence[ItemRecord] = ()
+) -> tuple[ConversationState, bool]:
     """The conversation on a branch that is made by `write`, and is the active one from then on."""
     ref, configs = handle.ref, handle.resources.configs
 
@@ -162,6 +166,6 @@ def _branched(handle: Handle, key: IdempotencyKey | None, write: Write) -> tuple
         update_row(connection, ref, {"active_branch": number})
         return opened(number), False
 
-    result = handle.transactions.write(run, is_repeatable=key is not None)
+    result = write_items(handle.transactions, ref.scope, records, run, is_repeatable=key is not None)
     handle.after_write()
     return result

@@ -7,6 +7,7 @@ leads to what conversations share. New tables and columns are carried without a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Table, and_, or_, select
@@ -16,7 +17,9 @@ from threadkeep.db.base import PREFIX
 from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.jsontext import JsonObject, loads_stored
+from threadkeep.store.media.rows import content_of, read_objects
 from threadkeep.store.moving.records import Digest, Row, encode_row
+from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import HostTransactions, Transactions
 
 BATCH: Final = 200  # rows read at once
@@ -90,14 +93,14 @@ def begin_snapshot(connection: Connection, transactions: Transactions) -> None:
         connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
 
 
-def rows_of(connection: Connection, tenant: int, key: int) -> Iterator[tuple[Table, Row]]:
+def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
     """All rows of a conversation: what it shares with others, its own row, and its parts; none where it is gone."""
-    row = tables.conversations.c
+    tenant, row = scope.tenant, tables.conversations.c
     own = select(tables.conversations).where(row.tenant_id == tenant, row.id == key, row.status != DELETED)
     found = connection.execute(own).mappings().one_or_none()
     if found is None:
         return
-    yield from _shared_rows(connection, tenant, key)
+    yield from _shared_rows(connection, scope, key)
     yield tables.conversations, dict(found)
     for table in PARTS:
         for part in pages(connection, table, [table.c.tenant_id == tenant, table.c.conversation_id == key]):
@@ -128,7 +131,8 @@ def _after(order: Sequence[Any], last: Row) -> ColumnElement[bool]:
     return and_(order[0] >= last[order[0].name], or_(*steps))
 
 
-def _shared_rows(connection: Connection, tenant: int, key: int) -> Iterator[tuple[Table, Row]]:
+def _shared_rows(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
+    tenant = scope.tenant
     hashes: dict[Table, set[bytes]] = {table: set() for table in SHARED}
     for user in (tables.conversations, *PARTS):
         own = user.c.id if user is tables.conversations else user.c.conversation_id
@@ -141,7 +145,7 @@ def _shared_rows(connection: Connection, tenant: int, key: int) -> Iterator[tupl
         hashes[tables.tool_definitions].update(definitions_in(row))
     for table, some in hashes.items():
         for row in _by_hash(connection, table, tenant, some):
-            yield table, row
+            yield table, _with_content(scope, row) if table is tables.blobs else row
     for row in sets:
         yield tables.tool_sets, row
 
@@ -158,6 +162,14 @@ def _by_hash(connection: Connection, table: Table, tenant: int, hashes: set[byte
         yield from (dict(row) for row in connection.execute(statement).mappings())
 
 
+def _with_content(scope: Scope, row: Row) -> Row:
+    """A row of media with its content, wherever that is kept."""
+    if row["location"] is None:
+        return row
+    place = SimpleNamespace(**row)
+    return {**row, "content": content_of(place, read_objects(scope.blobs, [place]))}
+
+
 def record_of(table: Table, row: Row) -> JsonObject:
     """A row of a conversation as it is exported."""
     return encode_row(table, row, omitted(table))
@@ -170,9 +182,9 @@ def add_to(digest: Digest, table: Table, record: JsonObject) -> None:
     digest.add(short_name(table), record)
 
 
-def fingerprint(connection: Connection, tenant: int, key: int) -> dict[str, tuple[int, str]]:
+def fingerprint(connection: Connection, scope: Scope, key: int) -> dict[str, tuple[int, str]]:
     """How many rows of each table a conversation has, and their checksums; empty where it is gone."""
     digests: dict[str, Digest] = {}
-    for table, row in rows_of(connection, tenant, key):
+    for table, row in rows_of(connection, scope, key):
         add_to(digests.setdefault(short_name(table), Digest()), table, record_of(table, row))
     return {name: (digest.count, digest.hex()) for name, digest in digests.items()}

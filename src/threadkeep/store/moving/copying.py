@@ -15,6 +15,7 @@ from threadkeep.domain.objects import mismatch
 from threadkeep.domain.usage import FIGURES
 from threadkeep.errors import CannotParse, Conflict, InvalidOption
 from threadkeep.store import tenants
+from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.contents import begin_snapshot, fingerprint
 from threadkeep.store.moving.exporting import Source
 from threadkeep.store.moving.reading import Lines
@@ -97,12 +98,18 @@ def copy(source: Source, target: Target, progress: Progress | None) -> CopyRepor
     return run.report
 
 
-def copy_tenants(ours: Transactions, theirs: Transactions, progress: Progress | None) -> CopyReport:
+def copy_tenants(
+    ours: Transactions,
+    theirs: Transactions,
+    progress: Progress | None,
+    our_blobs: BlobStore | None,
+    their_blobs: BlobStore | None,
+) -> CopyReport:
     """Copy all tenants; those that are missing in the target are created."""
     report = CopyReport()
     for name in tenants.list_tenants(ours):
-        source = Source(ours, Scope(tenants.get_tenant(ours, name)))
-        target = Target(theirs, Scope(tenants.get_or_create_tenant(theirs, name)))
+        source = Source(ours, Scope(tenants.get_tenant(ours, name), blobs=our_blobs))
+        target = Target(theirs, Scope(tenants.get_or_create_tenant(theirs, name), blobs=their_blobs))
         report.add(copy(source, target, progress))
     return report
 
@@ -179,7 +186,7 @@ class _Copy:
     def _fingerprint(self, side: Source | Target, key: int) -> dict[str, tuple[int, str]]:
         def read(connection: Connection) -> dict[str, tuple[int, str]]:
             begin_snapshot(connection, side.transactions)
-            return fingerprint(connection, side.scope.tenant, key)
+            return fingerprint(connection, side.scope, key)
 
         return side.transactions.read(read)
 

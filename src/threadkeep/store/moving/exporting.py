@@ -98,7 +98,7 @@ class Source:
         def read(connection: Connection) -> Block | None:
             begin_snapshot(connection, self.transactions)
             writer, is_empty = BlockWriter(CONVERSATION, id=id), True
-            for table, row in rows_of(connection, self.scope.tenant, key):
+            for table, row in rows_of(connection, self.scope, key):
                 writer.add(table, record_of(table, row))
                 is_empty = False
             return None if is_empty else writer.end()
