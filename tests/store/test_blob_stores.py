@@ -262,6 +262,18 @@ def test_media_of_an_item_that_no_branch_has_are_not_found(opened: Any, folder: 
         store.media(name)
 
 
+def test_media_are_moved_by_content(rival: Any, folder: Watched, tables: Tables, tmp_path: Path) -> None:
+    conversation = rival.create_conversation(model="m")
+    conversation.user([PICTURE])
+    assert names_in(folder)
+    lines = list(rival.export())
+    with Store(f"sqlite:///{tmp_path / 'a.db'}") as one, Store(f"sqlite:///{tmp_path / 'b.db'}") as two:
+        one.import_export(lines)
+        assert rival.copy_to(two).is_equal
+        for store in (one, two):
+            assert shown(store.get_conversation(conversation.id).get_item(0)) == PICTURE["image_url"]
+
+
 # Failing and racing
 
 

@@ -122,6 +122,14 @@ def test_a_turn_that_failed_leaves_its_attempt(conversation: Any, tables: Tables
     assert says(conversation) == "Hi Hello"
 
 
+def test_it_is_one_change(conversation: Any, tables: Tables) -> None:
+    before = len(tables.rows("changes"))
+    conversation.add_turn("Hi", an_answer("Hello", calls=("c",)), FORMAT)
+    *earlier, last = tables.rows("changes", "id")
+    assert len(earlier) == before
+    assert (last["kind"], last["from_position"], last["to_position"]) == ("appended", 0, 2)
+
+
 def test_states_are_written_with_it(conversation: Any) -> None:
     conversation.add_turn("Hi", an_answer("Hello"), FORMAT, states={"run": {"step": 1}})
     assert conversation.state("run").value == {"step": 1}

@@ -164,10 +164,12 @@ def insert_items(
     seen: int | None = None,
     turns: Sequence[int | None] = (),
     beside: TableRows = (),
+    told_from: int | None = -1,
 ) -> None:
     """The rows of items at the positions that were reserved; `seen` marks them as the output of one response.
 
-    `turns`: where the wire turns of the items begin, as offsets; `beside`: rows of other tables to write with them.
+    `turns`: where the wire turns of the items begin, as offsets; `beside`: rows of other tables to write with them;
+    `told_from`: where the change begins that the feed tells of, -1 for where these begin, None if it is told later.
     """
     first = reservation.first
     offsets = turns or [None if seen is None else 0] * len(records)
@@ -176,8 +178,9 @@ def insert_items(
         record.row(location, first + offset, None if turn is None else first + turn)
         for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
     ]
-    if rows or beside:
-        change = append_row(ref, reservation.branch, first, reservation.last, now)
+    if told_from is not None and (rows or beside):
+        start = first if told_from < 0 else told_from
+        change = append_row(ref, reservation.branch, start, reservation.last, now)
         beside = [*beside, (changes, [change])]
     insert_item_rows(connection, rows, records, now, beside)
 

@@ -218,11 +218,12 @@ def _store_response(
     if check.states:
         write_states(connection, ref, check.states, now)
     number, input_to = reservation.response, input_position(ref, request, check, reservation)
-    asked = None
+    asked, told_from = None, reservation.first
     if count:
-        asked = new.input.insert(connection, ref, replace(reservation, count=count), None, now)
-        reservation = replace(reservation, first=asked.first + count, count=len(new.records))
-        input_to = reservation.first - 1
+        inputs = replace(reservation, count=count)
+        insert_items(connection, ref, new.input.records, inputs, now, turns=new.input.turns, told_from=None)
+        asked = AppendResult(told_from, count, inputs.branch, inputs.revision, now)
+        reservation, input_to = replace(reservation, first=told_from + count, count=len(new.records)), inputs.last
     row = response_row(connection, ref, reservation, request, input_to, now) | new.columns
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
     rows = [(responses, [row]), (response_bodies, [body_row(connection, ref, number, new.body or b"", now)])]
@@ -232,7 +233,7 @@ def _store_response(
             connection, ref, new.attempt, now, user_id=reservation.user_id, response=number, tool_set_hash=tools
         )
         rows.append((usage_records, [attempt]))
-    insert_items(connection, ref, new.records, reservation, now, seen=input_to, beside=rows)
+    insert_items(connection, ref, new.records, reservation, now, seen=input_to, beside=rows, told_from=told_from)
     if new.key is not None:
         outcome = {"kind": "response", "number": number, "first": reservation.first, "branch": reservation.branch}
         if count:

@@ -441,9 +441,8 @@ class Store:
         if self._has_tenants and other._has_tenants:
             self._root.open()
             other._root.open()
-            ours, theirs = self._transactions, other._transactions
-            blobs = self._resources.blobs, other._resources.blobs
-            return copying.copy_tenants((ours, blobs[0]), (theirs, blobs[1]), progress)
+            ours, theirs = (self._transactions, self._blobs), (other._transactions, other._blobs)
+            return copying.copy_tenants(ours, theirs, progress)
         source = exporting.Source(self._transactions, self._scope)
         return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
 
@@ -636,6 +635,10 @@ class Store:
         tenants.delete_tenant(self._transactions, tenant, self._resources)
 
     @property
+    def _blobs(self) -> BlobStore | None:
+        return self._resources.blobs
+
+    @property
     def _scope(self) -> Scope:
         """The tenant and user whose data this store can access; InvalidOption: it has tenants, and none was chosen."""
         return self._get_scope(create=False)
@@ -651,7 +654,7 @@ class Store:
         tenant = self._tenant
         if tenant is None:
             tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user, self._resources.blobs)
+        return Scope(tenant, self._user, self._blobs)
 
     @property
     def _searched_scope(self) -> Scope:
