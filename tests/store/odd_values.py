@@ -296,7 +296,6 @@ def valid(name: str, world: World, wire: str) -> Any:
         "names": lambda: "t",
         "number": int,
         "position": int,
-        "position_or_id": int,
         "text": lambda: "word",
         "value": lambda: {"step": 1},
         "labels": lambda: {"a": "b"},
