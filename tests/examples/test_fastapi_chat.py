@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib.util
 import json
 import multiprocessing
@@ -16,10 +17,11 @@ import httpx2
 import pytest
 from starlette.requests import ClientDisconnect
 
+from tests.factories import noise
 from threadkeep import Store
 
 FILE = Path(__file__).parents[2] / "examples" / "fastapi_chat.py"
-MOST_LINES = 120
+MOST_LINES = 280
 LEAVING_KEY = "left"
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -28,7 +30,7 @@ class Provider:
     """Answers each request with the next script: texts, one after the other, or an error to raise."""
 
     def __init__(self) -> None:
-        self.scripts: list[list[str | Exception]] = []
+        self.scripts: list[list[str | Exception | dict[str, Any]]] = []
         self.payloads: list[dict[str, Any]] = []
         self.pause = 0.0
 
@@ -39,7 +41,8 @@ class Provider:
             await asyncio.sleep(self.pause)
             if isinstance(step, Exception):
                 raise step
-            yield {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": step}}]}
+            delta = step if isinstance(step, dict) else {"content": step}
+            yield {**head, "choices": [{"index": 0, "delta": {"role": "assistant", **delta}}]}
         yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         yield {**head, "choices": [], "usage": usage}
@@ -307,5 +310,153 @@ def test_a_second_message_meanwhile_is_refused(chat: Any, provider: Provider) ->
         assert "still being streamed" in second.json()["detail"]
         assert 1 <= int(second.headers["Retry-After"]) <= 5
         assert (await first).text == "slow" * 50
+
+    browsing(chat, visit)
+
+
+# Tools, images, variants, feedback, usage
+
+
+def a_call(name: str, **arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"tool_calls": [{"index": 0, "id": f"call_{name}", "type": "function", "function": function}]}
+
+
+def test_tools_run_until_the_model_has_answered(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Wait. ", a_call("count_words", text="a b c")], ["Three."]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        response = await browser.post(f"{url}/messages", json={"text": "Count: a b c"})
+        assert response.text == "Wait. Three."
+        history = (await browser.get(url)).json()
+        assert [item["type"] for item in history] == [
+            "message", "message", "function_call", "function_call_output", "message",
+        ]  # fmt: skip
+        assert history[3]["output"] == "3"
+
+    browsing(chat, visit)
+    assert [tool["function"]["name"] for tool in provider.payloads[0]["tools"]] == ["count_words", "send_mail"]
+
+
+def test_a_model_is_told_what_was_wrong_with_its_call(chat: Any, provider: Provider) -> None:
+    provider.scripts = [[a_call("count_words", words="a")], ["Sorry."]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        assert (await browser.post(f"{url}/messages", json={"text": "Hi"})).text == "Sorry."
+
+    browsing(chat, visit)
+    assert "text" in provider.payloads[1]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_the_user_decides_about_calls(chat: Any, provider: Provider, approved: bool) -> None:
+    provider.scripts = [[a_call("send_mail", to="ben", text="Hello")], ["Done."]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        assert (await browser.post(f"{url}/messages", json={"text": "Write to Ben"})).text == ""
+        assert len(provider.payloads) == 1
+        [call] = (await browser.get(f"{url}/calls")).json()
+        assert (call["name"], call["arguments"]) == ("send_mail", {"to": "ben", "text": "Hello"})
+        other = await browser.post(f"{url}/calls/call_send_mail", json={"approved": True}, headers={"X-User": "ben"})
+        assert other.status_code == 404
+        for _ in range(2):  # the second one is a retry
+            answer = await browser.post(
+                f"{url}/calls/call_send_mail", json={"approved": approved}, headers={"Idempotency-Key": "1"}
+            )
+            assert answer.status_code == 200
+        assert (await browser.post(f"{url}/calls/call_send_mail", json={"approved": True})).status_code == 409
+        assert (await browser.get(f"{url}/calls")).json() == []
+        history = (await browser.get(url)).json()
+        assert texts([history[-1]]) == ["Done."]
+
+    browsing(chat, visit)
+    assert len(provider.payloads) == 2
+    output = provider.payloads[1]["messages"][-1]["content"]
+    assert output == ("Sent 5 characters to ben." if approved else "The user does not want this.")
+
+
+def test_images_are_named_in_the_history(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["A lot of noise."]]
+    picture = noise(20_000)
+    url_of_picture = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        images = [url_of_picture, "https://elsewhere.example/secret.png"]
+        await browser.post(f"{url}/messages", json={"text": "What is it?", "images": images})
+        [_, part] = (await browser.get(url)).json()[0]["content"]
+        found = await browser.get(f"/media/{part['url']}")
+        assert (found.content, found.headers["content-type"]) == (picture, "image/png")
+        for name in (part["url"], "nothing"):
+            response = await browser.get(f"/media/{name}", headers={"X-User": "ben"})
+            assert response.status_code in {400, 404}
+
+    browsing(chat, visit)
+    [_, part] = provider.payloads[0]["messages"][-1]["content"]
+    assert part["image_url"]["url"] == url_of_picture
+
+
+def test_variants_are_counted_and_shown(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["one"], ["uno"], ["eins"]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        await browser.post(f"{url}/messages", json={"text": "1"})
+        for _ in range(2):
+            await browser.post(f"{url}/messages/0")
+        position = (await browser.get(url)).json()[1]["position"]
+        found = (await browser.get(f"{url}/messages/{position}/variants")).json()
+        assert (found["number"], found["count"]) == (3, 3)
+        first = found["variants"][0]
+        assert (await browser.put(f"{url}/branch", json={"number": first["branch"]})).status_code == 200
+        assert texts((await browser.get(url)).json()) == ["1", "one"]
+        assert (await browser.put(f"{url}/branch", json={"number": 77})).status_code == 404
+        assert (await browser.post(f"{url}/messages/1", json={"text": "not mine"})).status_code == 400
+
+    browsing(chat, visit)
+
+
+def test_answers_are_rated(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Hello"]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        await browser.post(f"{url}/messages", json={"text": "Hi"})
+        for rating, shown in ((1, [1]), (-1, [-1]), (None, [])):
+            await browser.put(f"{url}/messages/1/feedback", json={"rating": rating})
+            assert (await browser.get(url)).json()[1]["ratings"] == shown
+
+    browsing(chat, visit)
+
+
+def test_an_answer_can_be_stopped(chat: Any, provider: Provider, tmp_path: Path) -> None:
+    provider.scripts = [["word "] * 400]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        assert (await browser.post(f"{url}/stop")).json() is False
+        provider.pause = 0.01
+        answer = asyncio.ensure_future(browser.post(f"{url}/messages", json={"text": "Count"}))
+        while not provider.payloads:  # noqa: ASYNC110 - the provider has no event to wait for
+            await asyncio.sleep(0.01)
+        assert (await browser.post(f"{url}/stop")).json() is True
+        assert 0 < len((await answer).text) < 400 * len("word ")
+
+    browsing(chat, visit)
+    assert statuses(tmp_path) == ["cancelled"]
+
+
+def test_the_page_of_usage(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Hello"]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        url = await new_conversation(browser)
+        await browser.post(f"{url}/messages", json={"text": "Hi"})
+        page = await browser.get("/usage.html")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "<td>gpt-5.4</td><td>1</td><td>10</td><td>5</td>" in page.text
 
     browsing(chat, visit)

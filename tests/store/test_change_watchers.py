@@ -108,12 +108,11 @@ def test_it_ends_when_it_is_closed(store: Any, conversation: Any) -> None:
 def test_it_ends_with_its_store(database: Database, tenant: str) -> None:
     with Store(database.url, tenants=True) as opened:
         store = opened.for_tenant(tenant)
-        watcher = store.watch(poll=QUICK)
-        rest: list[Any] = []
-        thread = threading.Thread(target=lambda: rest.extend(watcher))
-        thread.start()
         store.create_conversation(model="m")
-        until(lambda: rest)
+        watcher = store.watch(poll=3600)
+        thread = threading.Thread(target=list, args=(watcher,))
+        thread.start()
+        time.sleep(0.1)  # until it waits
     thread.join(20)
     assert not thread.is_alive()
     assert list(watcher) == []

@@ -103,7 +103,7 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 # The others: what they show or make is tested one by one below.
 OTHERS = {
     "changes", "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
-    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
+    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items", "media",
     "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics",
     "tool_usage", "usage", "watch", "within",
 }  # fmt: skip

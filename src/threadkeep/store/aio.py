@@ -188,6 +188,8 @@ class AsyncStore:
 
     async def close(self) -> None:
         """Close the connections that this store opened."""
+        if self._sync._transactions.notifier is not None:
+            await run_in_thread(self._sync._transactions.notifier.close)  # it waits
         await self._run(self._sync.close)  # not `_call`, which would open a store that could not be opened again
 
     create_conversation = awaited_face(Store.create_conversation)

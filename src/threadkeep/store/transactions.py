@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
@@ -184,6 +185,13 @@ class Connections:
                 return connection
 
 
+class Endable(Protocol):
+    """What goes on until the store is closed."""
+
+    def end(self) -> None:
+        """Stop it, from whichever thread."""
+
+
 class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
@@ -194,6 +202,7 @@ class EngineTransactions(Inheritable):
     ) -> None:
         super().__init__()
         self.engine, self.is_closed, self.notifier = engine, False, notifier
+        self.watchers: WeakSet[Endable] = WeakSet()  # which end with it
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
         keeps = is_owned and is_sqlite_file(engine.url)
@@ -238,6 +247,8 @@ class EngineTransactions(Inheritable):
     def close(self) -> None:
         """Close the connections that were opened."""
         self.is_closed = True
+        for watcher in list(self.watchers):
+            watcher.end()
         if self.notifier is not None:
             self.notifier.close()
         self._close_kept()
@@ -272,6 +283,7 @@ class HostTransactions:
     """Runs work inside a transaction that the caller began and will end: no commit, no repetition."""
 
     keeps_history = False
+    notifier = None  # the commit is the caller's
 
     def __init__(self, host: Connection | OrmSession, *, end_stream: StreamEnder) -> None:
         self._host, self._end_stream = host, end_stream

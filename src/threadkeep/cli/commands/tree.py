@@ -70,7 +70,7 @@ def record_of(conversation: Conversation, branch: Branch) -> dict[str, Any]:
     after = -1 if branch.fork_position is None else branch.fork_position
     own: Sequence[StoredItem] = ()
     if branch.head_position > after:
-        own = conversation.on_branch(branch.number).items(after=after, limit=LOOKED_AT).items
+        own = conversation.on_branch(branch.number).items(after=after, limit=LOOKED_AT, media="reference").items
     texts = (getattr(stored.item, "text", None) for stored in own)
     known = record(branch, "number", "parent", "fork_position", "created_at")
     return known | {

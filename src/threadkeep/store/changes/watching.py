@@ -44,6 +44,18 @@ ReadPage = Callable[[str | None], ChangePage]
 AsyncReadPage = Callable[[str | None], Awaitable[ChangePage]]
 
 
+class Wakening:
+    """How a watcher that waits is woken, and whether it is to end."""
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self.wake, self.is_over = wake, False
+
+    def end(self) -> None:
+        """Let it end."""
+        self.is_over = True
+        self.wake()
+
+
 class Feed(Generic[R]):
     """The feed that is followed: how to read it, and, where commits are told, how to wait for them."""
 
@@ -56,11 +68,12 @@ class Feed(Generic[R]):
         """Whether the store is."""
         return not self._transactions.is_closed
 
-    def listen(self, owner: object, wake: Callable[[], object]) -> Callable[[], object]:
-        """Call `wake` when something may have been committed, for as long as the owner lives; return what ends it."""
+    def follow(self, wakening: Wakening) -> Callable[[], object]:
+        """Wake somebody when something may have been committed, and end it with the store; return what stops that."""
+        self._transactions.watchers.add(wakening)
         if self._transactions.notifier is None:
             return _nothing
-        return finalize(owner, Listener(self._transactions.engine, wake).close)
+        return finalize(wakening, Listener(self._transactions.engine, wakening.wake).close)
 
 
 class _Progress:
@@ -130,8 +143,9 @@ class ChangeWatcher(WatcherAttributes):
             _Progress(page, feed.poll),
             page.cursor if after == NOW else after,
         )
-        self._wake, self._ended = threading.Event(), threading.Event()
-        self._release = feed.listen(self, self._wake.set)
+        self._woken = threading.Event()
+        self._wakening = Wakening(self._woken.set)
+        self._release = feed.follow(self._wakening)
 
     def __iter__(self) -> Self:
         return self
@@ -142,26 +156,25 @@ class ChangeWatcher(WatcherAttributes):
         Raises:
             CursorExpired: as for `Store.changes`.
         """
-        while not self._ended.is_set() and self._feed.is_open():
+        while not self._wakening.is_over and self._feed.is_open():
             change = self._progress.take()
             if change is not None:
                 self._cursor = change.cursor
                 return change
             self._cursor = self._progress.end
-            self._wake.clear()  # before looking, so that what comes meanwhile is not missed
+            self._woken.clear()  # before looking, so that what comes meanwhile is not missed
             try:
                 pause = self._progress.add(self._feed.read(self._cursor))
             except Exception as error:  # noqa: BLE001 - raised unless it is an outage
                 pause = self._progress.fail(error) if self._feed.is_open() else 0.0
-            if pause and not self._ended.is_set():
-                self._wake.wait(pause)
+            if pause and not self._wakening.is_over:
+                self._woken.wait(pause)
         self.close()
         raise StopIteration
 
     def close(self) -> None:
         """End the iteration, also from another thread."""
-        self._ended.set()
-        self._wake.set()
+        self._wakening.end()
         self._release()
 
     def __enter__(self) -> Self:
@@ -182,7 +195,7 @@ class AsyncChangeWatcher(WatcherAttributes):
     def __init__(self, feed: Feed[AsyncReadPage], after: str | None) -> None:
         self._feed, self._after, self._cursor = feed, after, after
         self._progress: _Progress | None = None
-        self._wake, self._is_ended = asyncio.Event(), False
+        self._woken, self._wakening = asyncio.Event(), Wakening(_nothing)
         self._release: Callable[[], object] = _nothing
 
     def __aiter__(self) -> Self:
@@ -191,28 +204,27 @@ class AsyncChangeWatcher(WatcherAttributes):
     async def __anext__(self) -> Change:
         """Wait for the next change; errors as for `ChangeWatcher`."""
         progress = await self._begun()
-        while not self._is_ended and self._feed.is_open():
+        while not self._wakening.is_over and self._feed.is_open():
             change = progress.take()
             if change is not None:
                 self._cursor = change.cursor
                 return change
             self._cursor = progress.end
-            self._wake.clear()
+            self._woken.clear()
             try:
                 pause = progress.add(await self._feed.read(self._cursor))
             except Exception as error:  # noqa: BLE001 - raised unless it is an outage
                 pause = progress.fail(error) if self._feed.is_open() else 0.0
-            if pause and not self._is_ended:
+            if pause and not self._wakening.is_over:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
-                        await self._wake.wait()
+                        await self._woken.wait()
         await self.close()
         raise StopAsyncIteration
 
     async def close(self) -> None:
         """End the iteration, also from another task."""
-        self._is_ended = True
-        self._wake.set()
+        self._wakening.end()
         self._release()
 
     async def __aenter__(self) -> Self:
@@ -229,7 +241,8 @@ class AsyncChangeWatcher(WatcherAttributes):
             page = await self._feed.read(self._after)
             self._progress = _Progress(page, self._feed.poll)
             self._cursor = page.cursor if self._after == NOW else self._after
-            self._release = self._feed.listen(self, partial(_set_soon, asyncio.get_running_loop(), self._wake))
+            self._wakening.wake = partial(_set_soon, asyncio.get_running_loop(), self._woken)
+            self._release = self._feed.follow(self._wakening)
         return self._progress
 
 
