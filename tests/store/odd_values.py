@@ -297,7 +297,6 @@ def valid(name: str, world: World, wire: str) -> Any:
         "number": int,
         "response": int,
         "position": int,
-        "position_or_id": int,
         "text": lambda: "word",
         "value": lambda: {"step": 1},
         "labels": lambda: {"a": "b"},

@@ -159,7 +159,7 @@ def damaged(database: Database, store: Any) -> Callable[[Any, Damage], None]:
     return damage
 
 
-@pytest.mark.one_face
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, damaged: Any, name: str) -> None:
     conversation, what = full(store), NAMES[name]

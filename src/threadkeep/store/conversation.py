@@ -333,9 +333,7 @@ class Conversation(ConversationAttributes):
         """
         return removal.pop(self._handle, options)
 
-    def remove_item(
-        self, position_or_id: int | str, *, purge: bool = False, idempotency_key: str | None = None
-    ) -> None:
+    def remove_item(self, position: int | str, *, purge: bool = False, idempotency_key: str | None = None) -> None:
         """Remove an item from this branch; other branches keep it.
 
         It is neither listed nor rendered any more. If no other branch has it, a search does not find it and, with
@@ -345,13 +343,13 @@ class Conversation(ConversationAttributes):
             NotFound: this branch has no such item.
             ResponseInProgress, IdempotencyConflict: nothing was removed.
         """
-        removal.remove_item(self._handle, position_or_id, purge, idempotency_key)
+        removal.remove_item(self._handle, position, purge, idempotency_key)
 
     def clear(self, *, purge: bool = True, idempotency_key: str | None = None) -> None:
         """Remove all items from this branch, as `remove_item` does. Options and tools stay."""
         removal.clear(self._handle, purge, idempotency_key)
 
-    def redact_item(self, position_or_id: int | str, *, idempotency_key: str | None = None) -> None:
+    def redact_item(self, position: int | str, *, idempotency_key: str | None = None) -> None:
         """Remove the content of an item for good, on all branches; the item stays, with its type, ids and names.
 
         Its text becomes ``[redacted]``, and the arguments of a call ``{}``. Its media, its search document and the raw
@@ -362,7 +360,7 @@ class Conversation(ConversationAttributes):
             NotFound: the conversation has no such item.
             ResponseInProgress, IdempotencyConflict: nothing was changed.
         """
-        redacting.redact_item(self._handle, position_or_id, idempotency_key)
+        redacting.redact_item(self._handle, position, idempotency_key)
 
     def render(self, format: FormatName, **view: Unpack[ViewOptions]) -> Rendered:
         """Render the next request for a provider, with its losses and repairs. Only reads what is new.

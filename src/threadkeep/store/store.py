@@ -278,15 +278,18 @@ class Store:
         place = self._scope, beginning
         return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
 
-    def get_item(self, id: str, *, media: Literal["inline", "reference"] = "inline") -> StoredItem:
+    def get_item(
+        self, id: str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
+    ) -> StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
-        Items of the active branch come before those of other branches. `media` as for `Conversation.items`.
+        Items of the active branch come before those of other branches. `annotations` and `media` as for
+        `Conversation.items`.
 
         Raises:
             NotFound: this store has no item with that id.
         """
-        return item_lookup.find_item(self._transactions, self._scope, id, media)
+        return item_lookup.find_item(self._transactions, self._scope, id, media, annotations=annotations)
 
     def get_response(self, id: str) -> StoredResponse:
         """Return the response with an id, from any conversation: its own, or the provider's (the newest one with it).
@@ -304,17 +307,19 @@ class Store:
         user_id: str | None = None,
         after: str | None = None,
         limit: int = 50,
+        media: Literal["inline", "reference"] = "inline",
     ) -> Page[StoredItem]:
         """Return a page of the items that have these labels and this rating, those of the newest conversations first.
 
         They come from all branches of all conversations (with `user_id`, of that user's), with their labels and
-        feedback. Items must have all of the labels, and the rating from at least one user.
+        feedback. Items must have all of the labels, and the rating from at least one user. `media` as for
+        `Conversation.items`.
 
         Raises:
             InvalidOption: neither labels nor a rating is given, or `after` is not the `next` of a page.
         """
         wanted = {"labels": labels, "rating": rating, "user_id": user_id, "after": after, "limit": limit}
-        return list_annotated(self._transactions, self._scope, wanted)
+        return list_annotated(self._transactions, self._scope, wanted, media)
 
     def list_conversations(
         self,

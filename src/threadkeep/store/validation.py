@@ -107,7 +107,7 @@ def item_cursor(cursor: str | int | None, argument: str = "after") -> int | str 
 
 
 def item_argument(argument: str, item: object) -> int | str:
-    """An item, given by its position or id."""
+    """An item, given by its position or id (a call: by its position or call id)."""
     return item if isinstance(item, str) else whole_number(argument, item, MAX_POSITION)
 
 
