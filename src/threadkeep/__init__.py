@@ -39,7 +39,17 @@ if TYPE_CHECKING:
     from threadkeep.domain.response import Response
     from threadkeep.domain.running import Approval, NextStep, PendingCall, Siblings, StoredTurn, Variant
     from threadkeep.domain.session import Session
-    from threadkeep.domain.stored import Branch, Page, SearchResult, StoredItem, StoredResponse, SyncResult
+    from threadkeep.domain.stored import (
+        Branch,
+        ConversationMatch,
+        ConversationSummary,
+        Page,
+        SearchResult,
+        Seen,
+        StoredItem,
+        StoredResponse,
+        SyncResult,
+    )
     from threadkeep.domain.tools import (
         BuiltinTool, FunctionTool, Tool, ToolRegistry, default_registry, register_tool, reset_default_registry,
     )
@@ -63,21 +73,21 @@ __all__ = [
     "AmbiguousId", "AppendOptions", "Approval", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder",
     "AsyncStore", "Branch", "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage",
     "ChangeWatcher", "CheckReport", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
-    "ConversationInfo", "CopyReport", "CursorExpired", "DamagedRow", "Difference", "ErasureReport", "Feedback",
-    "Finding", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
-    "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
-    "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
-    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra",
-    "NewOptions", "NewSession", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page",
-    "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem",
-    "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair",
-    "Response", "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate",
-    "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite",
-    "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text",
-    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
-    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
-    "Variant", "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
-    "reset_default_registry", "schema",
+    "ConversationInfo", "ConversationMatch", "ConversationSummary", "CopyReport", "CursorExpired", "DamagedRow",
+    "Difference", "ErasureReport", "Feedback", "Finding", "FormatError", "FormatName", "FunctionCall",
+    "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "ImportReport",
+    "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments",
+    "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss",
+    "LossError", "Media", "Message", "MissingExtra", "NewOptions", "NewSession", "NextStep", "NormalizedUsage",
+    "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price",
+    "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport",
+    "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError",
+    "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Seen", "Session", "SessionOptions", "Siblings",
+    "State", "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn",
+    "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry",
+    "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters",
+    "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url",
+    "default_registry", "formats", "register_tool", "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
@@ -105,7 +115,9 @@ _NAMES: Final = {
     "domain.response": "Response",
     "domain.running": "Approval NextStep PendingCall Siblings StoredTurn Variant",
     "domain.session": "Session",
-    "domain.stored": "Branch Page SearchResult StoredItem StoredResponse SyncResult",
+    "domain.stored": (
+        "Branch ConversationMatch ConversationSummary Page SearchResult Seen StoredItem StoredResponse SyncResult"
+    ),
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import psycopg
 
 from threadkeep.db.driver import Statement, insert_statement
 from threadkeep.db.queries import conversations, items, tool_calls
+from threadkeep.db.queries.lists import ListQuery, conversation_page
 from threadkeep.db.tables import items as items_table
 
 MODULES: list[Any] = [sqlite, psycopg, pymysql]
@@ -63,7 +64,7 @@ def text_of(made: Any, dialect: Any) -> str:
 
 def test_a_page_of_conversations_is_bound_by_a_range() -> None:
     """Row values are no range on MariaDB, and a plain OR is none on PostgreSQL."""
-    found = text_of(conversations.conversation_page(user=False, statuses=True, labels=0, after=True), DIALECTS[0])
+    found = text_of(conversation_page(ListQuery(after=True)), DIALECTS[0])
     assert "last_activity_at <= ?" in found
     assert "last_activity_at < ? OR threadkeep_conversations.id < ?" in found
 

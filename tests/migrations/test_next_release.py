@@ -18,12 +18,7 @@ from threadkeep.db.schema import HEAD, REVISIONS
 from threadkeep.db.tables import METADATA
 
 NEXT = "v0_1_1_a"
-UNFILLED = {
-    f"threadkeep_{name}"
-    for name in (
-        "conversation_reads",
-    )
-}  # fmt: skip
+UNFILLED: set[str] = set()
 ITEMS = "threadkeep_items"
 
 ADD_COLUMN = """

@@ -83,6 +83,7 @@ def fill(url: str, engine: Engine) -> list[str]:
             conversation.approve("c")
             conversation.add_item(an_output("c"))
             conversation.fork(at=0).add_items([a_message("a"), a_message("b")], states={"run": {"step": number}})
+            conversation.mark_seen("ann")
             conversation.label_item(0, {"n": str(number)})
             conversation.set_feedback(0, rating=number)
             ids.append(conversation.id)

@@ -15,8 +15,9 @@ from threadkeep import NotFound, Price, Session, Store
 from threadkeep.store.purging import purge_batch
 
 OF_A_CONVERSATION = {
-    "conversations", "conversation_labels", "conversation_states", "branches", "items", "item_blobs", "item_labels",
-    "item_feedback", "approvals", "responses", "response_bodies", "stream_parts", "search_documents",
+    "conversations", "conversation_labels", "conversation_states", "conversation_reads", "branches",
+    "items", "item_blobs", "item_labels", "item_feedback", "approvals", "responses", "response_bodies", "stream_parts",
+    "search_documents",
 }  # fmt: skip
 
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
@@ -26,7 +27,7 @@ OTHERS = {
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {
-    "context_caches", "conversation_reads",
+    "context_caches",
 }  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def full(store: Any) -> Any:
     conversation.approve("c")
     conversation.fork().user("more", states={"run": 1})
     conversation.label_item(0, {"a": "b"})
+    conversation.mark_seen("ann")
     conversation.set_feedback(0, rating=1)
     store.reindex()
     conversation.on_branch(1).stream_response("open_responses").__enter__()  # its recorder is not heard of any more

@@ -66,6 +66,8 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "feedback on an item": lambda c: c.feedback(0),
     "transcript": lambda c: c.transcript(),
     "responses": lambda c: c.responses(),
+    "mark_seen": lambda c: c.mark_seen(c._handle.ref.scope.user or "ann"),
+    "seen": lambda c: c.seen(c._handle.ref.scope.user or "ann"),
     "get_response": lambda c: c.get_response(0),
     "get_response by id": lambda c: c.get_response("resp_1"),
     "input_items": lambda c: c.input_items(0),
@@ -109,8 +111,9 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 # The others: what they show or make is tested one by one below.
 OTHERS = {
     "changes", "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
-    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items", "media",
-    "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "statistics",
+    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
+    "list_summaries", "media", "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search",
+    "search_conversations", "statistics",
     "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 

@@ -139,15 +139,27 @@ def folded(text: str) -> str:
     return "".join(character for character in characters if not combining(character))
 
 
-def text_in(kind: str, json: str) -> str:
-    """The text by which a stored item is found, from its JSON text or the first JSON_LIMIT characters of that."""
+def text_in(kind: str, json: str, limit: int = JSON_LIMIT) -> str:
+    """The text by which a stored item is found, from its JSON text or the first `limit` characters of that."""
     if kind in _SILENT:
         return ""
-    if len(json) < JSON_LIMIT:
+    if len(json) < limit:
         value = loads(json)
         item = value if "type" in value else value.get("value", value)  # an item of which only the overlay is stored
         return bounded("\n".join(_texts_of(item)))
     return bounded("\n".join(loads(f'"{text}"') for text in _STRINGS.findall(json)))
+
+
+def beginning_of(text: str) -> str:
+    """The beginning of a text on one line, cut between words where there are blanks."""
+    line = " ".join(text[: 20 * SNIPPET_CHARACTERS].split())
+    if len(line) <= SNIPPET_CHARACTERS:
+        return line
+    blank = line.rfind(" ", SNIPPET_CHARACTERS // 2, SNIPPET_CHARACTERS)
+    end = SNIPPET_CHARACTERS - 1 if blank < 0 else blank
+    while end > 1 and _is_inner(line, end):
+        end -= 1
+    return f"{line[:end]}…"
 
 
 def bounded(text: str) -> str:

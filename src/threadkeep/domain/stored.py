@@ -164,6 +164,53 @@ class SyncResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """How far a user has read a conversation.
+
+    Attributes:
+        user_id: the user.
+        position: the position of the last item that was seen; -1 for none.
+        seen_at: when it was marked; aware, in UTC.
+    """
+
+    user_id: str
+    position: int
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSummary:
+    """What a list shows of a conversation.
+
+    Attributes:
+        id, external_id, user_id, title, labels, properties, status, created_at, last_activity_at: as of a conversation.
+        preview: the beginning of the newest text that a user or model said on the active branch, on one line; None if
+            there is none near its end.
+        item_count: how many items were appended, on all branches.
+        response_count: how many responses, on all branches, including those in progress.
+        branch_count: how many branches there are, including the first one.
+        seen_at: when the reader last marked it as seen; None for never.
+        is_unread: whether something was appended, on any branch, after what the reader has seen; None without a reader.
+    """
+
+    id: str
+    external_id: str | None
+    user_id: str | None
+    title: str | None
+    labels: Mapping[str, str]
+    properties: Mapping[str, str]
+    status: str
+    created_at: datetime
+    last_activity_at: datetime
+    preview: str | None
+    item_count: int
+    response_count: int
+    branch_count: int
+    seen_at: datetime | None
+    is_unread: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """An item or a title that matches a search.
 
@@ -190,6 +237,25 @@ class SearchResult:
     marks: tuple[tuple[int, int], ...]
     score: float
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationMatch:
+    """A conversation that matches a search.
+
+    Attributes:
+        conversation_id, title, user_id: those of the conversation.
+        best: the best of its matches.
+        hits: how many items and titles match.
+        newest_at: when the newest of them was stored; aware, in UTC.
+    """
+
+    conversation_id: str
+    title: str | None
+    user_id: str | None
+    best: SearchResult
+    hits: int
+    newest_at: datetime
 
 
 @dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11

@@ -17,7 +17,7 @@ from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
 from threadkeep.domain.running import NextStep, PendingCall, Siblings, StoredTurn
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
+from threadkeep.domain.stored import Branch, Page, Seen, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.formats import FormatName
@@ -35,6 +35,7 @@ from threadkeep.store import (
     rendering,
     response_lookup,
     responses,
+    seen,
     turns,
     updates,
     usage,
@@ -512,6 +513,20 @@ class Conversation(ConversationAttributes):
             NotFound: the branch has no such item.
         """
         return _annotations.list_feedback(self._handle, position)
+
+    def mark_seen(self, user_id: str, *, position: int | None = None, move_back: bool = False) -> Seen:
+        """Note that a user has seen everything so far, or everything up to a position, on all branches.
+
+        A mark does not move back, so that a device that lags behind marks nothing as unread, unless `move_back` is set.
+
+        Raises:
+            InvalidOption: the store is limited to another user.
+        """
+        return seen.mark_seen(self._handle, user_id, position, move_back=move_back)
+
+    def seen(self, user_id: str) -> Seen | None:
+        """Return how far a user has read; None for a user who has not marked anything as seen."""
+        return seen.find_seen(self._handle, user_id)
 
     def transcript(self, *, media: Literal["inline", "reference"] = "inline") -> list[StoredItem]:
         """Return all items of this branch, in order. `media` as for `items`."""

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import LazyRow, insert_statement
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER, DELETED, conversation_page
+from threadkeep.db.queries.conversations import ACTIVE, DELETED
 from threadkeep.db.tables import changes, conversation_labels, conversations
 from threadkeep.domain.changes import APPENDED
 from threadkeep.domain.ids import CONVERSATION_PREFIX, new_key, new_public_id, public_id_text
@@ -21,7 +21,6 @@ from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Page
 from threadkeep.errors import AmbiguousId, InvalidOption, shown
 from threadkeep.store import validation
 from threadkeep.store.changes.rows import change_row
@@ -35,9 +34,6 @@ from threadkeep.store.source_times import NOW, SourceTimes
 from threadkeep.store.transactions import Replay, Transactions
 
 INSERT_CONVERSATION: Final = insert_statement(conversations)
-CONFIG_HASH = CONVERSATION_READER.index("config_hash")
-TOOL_SET_HASH = CONVERSATION_READER.index("tool_set_hash")
-ACTIVE_BRANCH = CONVERSATION_READER.index("active_branch")
 _BEGINNING: Final = re.compile(rf"(?:{CONVERSATION_PREFIX})?([0-9a-fA-F]{{1,32}})")
 _SHOWN_IDS: Final = 5  # of those that begin alike
 
@@ -300,45 +296,3 @@ def complete_id(connection: Connection, scope: Scope, beginning: object) -> str:
     if len(ids) > 1:
         raise AmbiguousId(str(beginning), ids[:_SHOWN_IDS], has_more=len(ids) > _SHOWN_IDS)
     return ids[0]
-
-
-# Listing
-
-
-def status_filter(status: object) -> str | None:
-    """The status that conversations are to have; None for any."""
-    return None if status is None else validation.one_of("status", status, (ACTIVE, ARCHIVED))
-
-
-def list_conversations(
-    transactions: Transactions, scope: Scope, configs: ConfigCache, wanted: Mapping[str, Any]
-) -> Page[ConversationState]:
-    """A page of conversations; see `Store.list_conversations`, whose arguments `wanted` has by name."""
-    status, limit = status_filter(wanted["status"]), validation.page_size(wanted["limit"])
-    user = validation.optional_identifier("user_id", wanted["user_id"])
-    labels, after = validation.label_texts(wanted["labels"]), validation.conversation_cursor(wanted["after"])
-    if scope.user is not None and user not in {None, scope.user}:
-        return Page([])
-    parameters = {"status": status, "user": user} | scope.parameters(limit=limit + 1)
-    if after is not None:
-        parameters["after_at"], parameters["after_id"] = after
-    for number, (name, value) in enumerate(sorted(labels.items())):
-        parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
-    parameters = {name: value for name, value in parameters.items() if value is not None}
-    statement = conversation_page(
-        user="user" in parameters, statuses=status is not None, labels=len(labels), after=after is not None
-    )
-
-    def read(connection: Connection) -> list[ConversationState]:
-        """Options and tools that are not known are read in a few statements."""
-        rows = statement.fetch_all(connection, parameters)
-        settings = configs.settings_by_hash(connection, scope.tenant, {row[CONFIG_HASH] for row in rows})
-        return [
-            ConversationState(scope, record, settings[row[CONFIG_HASH]], [], 0)
-            if row[TOOL_SET_HASH] is None and not row[ACTIVE_BRANCH]
-            else state_of(connection, scope, record, configs)
-            for row, record in zip(rows, CONVERSATION_READER.read(connection.dialect, rows), strict=True)
-        ]
-
-    page = transactions.read(read)
-    return Page.of(page, limit, lambda last: validation.cursor_after(last.row.last_activity_at, last.row.id))

@@ -40,7 +40,8 @@ _NUMBERED: Final = (
     (tables.responses, "number"),
 )
 _SMALL: Final = (
-    tables.branches, tables.conversation_labels, tables.conversation_states, tables.context_caches, tables.appends,
+    tables.branches, tables.conversation_labels, tables.conversation_states, tables.conversation_reads,
+    tables.context_caches, tables.appends,
 )  # fmt: skip
 
 # The key and number of a response, in the order in which raw bodies are removed
@@ -283,6 +284,17 @@ def _anonymize(connection: Connection, tenant: int, column: Column[Any], user: s
     for conditions in _by_conversation(tenant, table.position, rows):
         connection.execute(update(column.table).where(*conditions).values({column.name: None}))
     return len(rows)
+
+
+def delete_reads(connection: Connection, tenant: int, user: str) -> int:
+    """Remove a batch of the marks of how far a user has read; return how many."""
+    table = tables.conversation_reads.c
+    is_of_user = [table.tenant_id == tenant, table.user_id == user]
+    statement = select(table.conversation_id).where(*is_of_user).limit(BATCH_SIZE)
+    keys = list(connection.execute(statement).scalars())
+    if keys:
+        connection.execute(delete(tables.conversation_reads).where(*is_of_user, table.conversation_id.in_(keys)))
+    return len(keys)
 
 
 def delete_feedback(connection: Connection, tenant: int, user: str) -> int:

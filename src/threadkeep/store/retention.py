@@ -180,6 +180,7 @@ def erase_user(
     attempts = removal.repeat(purging.anonymize_ledger, "attempts", user=user)
     items = removal.repeat(purging.anonymize_items, "items", user=user)
     removal.repeat(purging.delete_feedback, "feedback", user=user)
+    removal.repeat(purging.delete_reads, "marks", user=user)
     removal.repeat(purging.anonymize_approvals, "decisions", user=user)
     after: str | None = ""
     while after is not None:

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -27,7 +27,14 @@ from threadkeep.domain.reports import (
     UsageSum,
 )
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Page, SearchResult, StoredItem, StoredResponse
+from threadkeep.domain.stored import (
+    ConversationMatch,
+    ConversationSummary,
+    Page,
+    SearchResult,
+    StoredItem,
+    StoredResponse,
+)
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
@@ -35,6 +42,7 @@ from threadkeep.store import (
     conversations,
     importing,
     item_lookup,
+    lists,
     response_lookup,
     retention,
     rollups,
@@ -75,6 +83,9 @@ from threadkeep.store.validation import MAX_PAGE, MAX_POSITION, identifier, othe
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session as OrmSession
     from sqlalchemy.orm import scoped_session
+
+Status: TypeAlias = Literal["active", "archived"]
+OrderBy: TypeAlias = Literal["activity", "created", "title"]
 
 
 class StoreRoot:
@@ -322,24 +333,41 @@ class Store:
         return list_annotated(self._transactions, self._scope, wanted, media)
 
     def list_conversations(
-        self,
-        *,
-        user_id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        status: Literal["active", "archived"] | None = "active",
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Page[Conversation]:
+        self, *, user_id: str | None = None, labels: Mapping[str, str] | None = None, status: Status | None = "active",
+        unread_by: str | None = None, order_by: OrderBy = "activity", order: Literal["asc", "desc"] | None = None,
+        after: str | None = None, limit: int = 50,
+    ) -> Page[Conversation]:  # fmt: skip
         """Return a page of conversations, most recently active first.
 
-        Filter by user, by labels (conversations must have all of them) and by status (None: any status).
+        Filter by user, by labels (conversations must have all of them), by status (None: any status) and by whether
+        that user has something to read (see `Conversation.mark_seen`). `order_by` is "activity", "created" (newest
+        first) or "title" (the first ones in the alphabet first); `order` is "desc" or "asc".
 
         Raises:
-            InvalidOption: a filter cannot be used, or `after` is not the `next` of a page.
+            InvalidOption: a filter cannot be used, or `after` is not the `next` of a page in the same order.
         """
-        wanted = {"user_id": user_id, "labels": labels, "status": status, "after": after, "limit": limit}
-        page = conversations.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
+        wanted = {
+            "user_id": user_id, "labels": labels, "status": status, "unread_by": unread_by, "order_by": order_by,
+            "order": order, "after": after, "limit": limit,
+        }  # fmt: skip
+        page = lists.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
+
+    def list_summaries(
+        self, *, user_id: str | None = None, labels: Mapping[str, str] | None = None, status: Status | None = "active",
+        unread_by: str | None = None, seen_by: str | None = None, order_by: OrderBy = "activity",
+        order: Literal["asc", "desc"] | None = None, after: str | None = None, limit: int = 50,
+    ) -> Page[ConversationSummary]:  # fmt: skip
+        """Return a page of what a list shows of conversations: preview, counts, and whether there is something to read.
+
+        `seen_by` is the user whose marks count: by default the one of `unread_by`, or each conversation's own user. A
+        page has at most 100 of them. Other arguments and errors as for `list_conversations`.
+        """
+        wanted = {
+            "user_id": user_id, "labels": labels, "status": status, "unread_by": unread_by, "seen_by": seen_by,
+            "order_by": order_by, "order": order, "after": after, "limit": limit,
+        }  # fmt: skip
+        return lists.list_summaries(self._transactions, self._scope, wanted)
 
     def media(self, hash: str) -> Media:
         """Return media of 8 KiB or more by hash, or by the reference that an item contains with `media="reference"`.
@@ -533,6 +561,23 @@ class Store:
             since=since, until=until, after=after, limit=limit,
         )  # fmt: skip
         return query.search(self._transactions, scope, found)
+
+    def search_conversations(
+        self, text: str, *, user_id: str | None = None, labels: Mapping[str, str] | None = None,
+        status: Status | None = "active", conversation_id: str | None = None, type: str | None = None,
+        role: str | None = None, since: date | None = None, until: date | None = None, after: str | None = None,
+        limit: int = 20,
+    ) -> Page[ConversationMatch]:  # fmt: skip
+        """Search like `search`, and return conversations: each once, with its best match and the number of matches.
+
+        The one with the best match comes first. Arguments and errors as for `search`.
+        """
+        scope = self._searched_scope
+        found = query.search_query(
+            text, user_id=user_id, labels=labels, status=status, conversation_id=conversation_id, type=type, role=role,
+            since=since, until=until, after=after, limit=limit,
+        )  # fmt: skip
+        return query.search_conversations(self._transactions, scope, found)
 
     def reindex(self, *, rebuild: bool = False) -> int:
         """Index everything that is not indexed yet; return the number of items and titles with text.

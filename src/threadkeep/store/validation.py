@@ -52,9 +52,9 @@ def optional_identifier(argument: str, value: object) -> str | None:
     return None if value is None else identifier(argument, value)
 
 
-def other_user(owner: str, user: object) -> InvalidOption:
+def other_user(owner: str, user: object, argument: str = "user_id") -> InvalidOption:
     """The error for another user than the one whose store it is."""
-    return InvalidOption(f"must be {owner!r}, whose store this is, not {shown(user)}.", argument="user_id")
+    return InvalidOption(f"must be {owner!r}, whose store this is, not {shown(user)}.", argument=argument)
 
 
 def whole_number(argument: str, value: object, limit: int = MAX_NUMBER) -> int:
@@ -79,10 +79,10 @@ def refuse_misspelt(argument: str, word: str, known: Collection[str]) -> None:
         raise InvalidOption(f"is the unknown word {shown(word)}.", argument=argument, hint=hint)
 
 
-def page_size(limit: object, argument: str = "limit") -> int:
-    """How many rows a page shows: from 1 to MAX_PAGE."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise InvalidOption(f"must be a number from 1 to {MAX_PAGE:,}, not {shown(limit)}.", argument=argument)
+def page_size(limit: object, argument: str = "limit", *, most: int = MAX_PAGE) -> int:
+    """How many rows a page shows: from 1 to MAX_PAGE, or fewer."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidOption(f"must be a number from 1 to {most:,}, not {shown(limit)}.", argument=argument)
     return limit
 
 
@@ -126,6 +126,22 @@ def _time_and_key(cursor: str) -> tuple[datetime, int] | None:
     text, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
     at, key = datetime.fromisoformat(text), int(number)
     return (at.astimezone(UTC), key) if at.tzinfo is not None and 0 <= key <= MAX_KEY else None
+
+
+def title_after(title: Any, key: int) -> str:
+    """The `next` of a page of conversations in the order of their titles."""
+    text = title.decode() if isinstance(title, bytes) else title
+    return base64.urlsafe_b64encode(f"{key} {text}".encode()).decode()
+
+
+def title_cursor(cursor: object) -> tuple[str, int] | None:
+    """What the last conversation of a page was sorted by, and its key."""
+    return None if cursor is None else _decoded(cursor, _title_and_key)
+
+
+def _title_and_key(cursor: str) -> tuple[str, int] | None:
+    number, text = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ", 1)
+    return (text, int(number)) if 0 <= int(number) <= MAX_KEY and "\x00" not in text else None
 
 
 def place_after(key: int, position: int) -> str:

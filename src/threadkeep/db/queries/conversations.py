@@ -130,30 +130,6 @@ def counters_of(*, scoped: bool) -> Statement:
 
 
 @cache
-def conversation_page(*, user: bool, statuses: bool, labels: int, after: bool) -> Statement:
-    """A page of conversations, newest activity first.
-
-    Parameters: tenant, limit; user; status; key_0, value_0 …; after_at, after_id. The condition for a page is written
-    so that all three databases start in the middle of the index.
-    """
-    table = conversations.c
-    where = of_tenant(conversations, **({"user_id": "user"} if user else {}))
-    if statuses:
-        where.append(table.status == bindparam("status"))
-    else:
-        where.append(sa.or_(table.status == ACTIVE, table.status == ARCHIVED))
-    where += [
-        table.id.in_(with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}")))
-        for number in range(labels)
-    ]
-    if after:
-        at, key = table.last_activity_at, table.id
-        where += [at <= bindparam("after_at"), sa.or_(at < bindparam("after_at"), key < bindparam("after_id"))]
-    order = (table.last_activity_at.desc(), table.id.desc())
-    return Statement(select(*CONVERSATION_COLUMNS).where(*where).order_by(*order).limit(bindparam("limit")))
-
-
-@cache
 def config_of() -> Select[Any]:
     """The options of a hash."""
     return select(configs.c.config).where(*of_tenant(configs, hash="hash"))

@@ -164,6 +164,34 @@ def matching_documents(dialect: str, tenant: int, scope_user: str | None, query:
     )  # fmt: skip
 
 
+def matching_conversations(dialect: str, tenant: int, scope_user: str | None, query: SearchQuery) -> Select[Any]:
+    """A page of conversations, those with the best document first: that document, their number, and the newest time."""
+    documents, talks = search_documents.c, conversations.c
+    found = _ranked(dialect, tenant, scope_user, query)
+    ranked = found.add_columns(documents.conversation_id, documents.created_at).subquery("ranked")
+    of_one: Any = ranked.c.conversation_id
+    place = func.row_number().over(partition_by=of_one, order_by=(ranked.c.score.desc(), ranked.c.id.desc()))
+    hits, newest = func.count().over(partition_by=of_one), func.max(ranked.c.created_at).over(partition_by=of_one)
+    columns = (ranked.c.score, ranked.c.id, place.label("place"), hits.label("hits"), newest.label("newest_at"))
+    grouped = select(*columns).subquery("grouped")
+    page = select(grouped).where(grouped.c.place == 1)
+    if query.after is not None:
+        score, key = query.after
+        page = page.where(grouped.c.score <= score, sa.or_(grouped.c.score < score, grouped.c.id < key))
+    best = page.order_by(grouped.c.score.desc(), grouped.c.id.desc()).limit(query.limit).subquery("best")
+    return (
+        select(
+            best.c.score, best.c.hits, best.c.newest_at, documents.id, documents.position, documents.branch,
+            documents.type, documents.role, documents.created_at, documents.text, talks.public_id, talks.title,
+            talks.user_id,
+        )
+        .select_from(best)
+        .join(search_documents, sa.and_(documents.tenant_id == tenant, documents.id == best.c.id))
+        .join(conversations, sa.and_(talks.tenant_id == tenant, talks.id == documents.conversation_id))
+        .order_by(best.c.score.desc(), best.c.id.desc())
+    )  # fmt: skip
+
+
 def _ranked(dialect: str, tenant: int, scope_user: str | None, query: SearchQuery) -> Select[Any]:
     """All documents that match, with their scores."""
     documents, talks = search_documents.c, conversations.c

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_transient, planned_for_values
-from threadkeep.db.queries.search import SCORE_PARTS, SearchQuery, any_unindexed, matching_documents
+from threadkeep.db.queries.search import (
+    SCORE_PARTS,
+    SearchQuery,
+    any_unindexed,
+    matching_conversations,
+    matching_documents,
+)
 from threadkeep.domain import searching
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.objects import shown
-from threadkeep.domain.stored import Page, SearchResult
+from threadkeep.domain.stored import ConversationMatch, Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError
 from threadkeep.store import validation
-from threadkeep.store.conversations import status_filter
+from threadkeep.store.lists import status_filter
 from threadkeep.store.refs import Scope
 from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
 from threadkeep.store.transactions import Transactions
@@ -29,8 +35,24 @@ TYPES: Final = (*ITEMS, searching.TITLE)
 BATCHES_BEFORE_SEARCH: Final = 20_000 // BATCH_SIZE
 
 
+# A statement of matches, from the dialect, the tenant, its user, and the query
+Statement = Callable[[str, int, str | None, SearchQuery], Select[Any]]
+
+
 def search(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page[SearchResult]:
-    """A page of results, after having indexed what is new; what cannot be indexed is not found, and that is all.
+    """A page of results; see `Store.search`."""
+    page = _page(transactions, scope, query, matching_documents)
+    return Page([_result_of(row, query) for row in page], page.next)
+
+
+def search_conversations(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page[ConversationMatch]:
+    """A page of conversations; see `Store.search_conversations`."""
+    page = _page(transactions, scope, query, matching_conversations)
+    return Page([_match_of(row, query) for row in page], page.next)
+
+
+def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statement: Statement) -> Page[Row[Any]]:
+    """A page of rows, after having indexed what is new; what cannot be indexed is not found, and that is all.
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
     """
@@ -42,12 +64,11 @@ def search(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page
         except Exception as error:  # noqa: BLE001 - a database that can only be read can be searched, too
             log_index_failure(error)
     with_next = replace(query, limit=query.limit + 1)
-    rows = transactions.read(lambda connection: matching_rows(connection, scope, with_next))
+    rows = transactions.read(lambda connection: matching_rows(connection, scope, with_next, statement))
     if not rows:  # words of their own have roles and types, too, but not these
         validation.refuse_misspelt("role", query.role or "", ROLES)
         validation.refuse_misspelt("type", query.type or "", TYPES)
-    page = Page.of(rows, query.limit, lambda row: f"{row.score}.{row.id}")
-    return Page([_result_of(row, query) for row in page], page.next)
+    return Page.of(rows, query.limit, lambda row: f"{row.score}.{row.id}")
 
 
 def search_query(
@@ -103,12 +124,14 @@ def _moment(argument: str, value: date | None) -> datetime | None:
         raise InvalidOption(f"cannot be converted to UTC: {value!r}.", argument=argument) from error
 
 
-def matching_rows(connection: Connection, scope: Scope, query: SearchQuery) -> Sequence[Row[Any]]:
-    """The documents that match, best first; SchemaError when the index is missing or broken."""
-    statement = matching_documents(connection.dialect.name, scope.tenant, scope.user, query)
+def matching_rows(
+    connection: Connection, scope: Scope, query: SearchQuery, statement: Statement = matching_documents
+) -> Sequence[Row[Any]]:
+    """What matches, best first; SchemaError when the index is missing or broken."""
+    matches = statement(connection.dialect.name, scope.tenant, scope.user, query)
     try:
         with planned_for_values(connection):
-            return connection.execute(statement).all()
+            return connection.execute(matches).all()
     except SQLAlchemyError as error:
         if isinstance(error, DBAPIError) and (error.connection_invalidated or is_transient(error)):
             raise  # it is repeated
@@ -131,3 +154,8 @@ def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
         score=row.score / SCORE_PARTS,
         created_at=row.created_at,
     )
+
+
+def _match_of(row: Row[Any], query: SearchQuery) -> ConversationMatch:
+    best = _result_of(row, query)
+    return ConversationMatch(best.conversation_id, best.title, best.user_id, best, row.hits, row.newest_at)

@@ -1,0 +1,310 @@
+"""What an application shows as lists: summaries in any order, with previews, counts and unread marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise
+from tests.store.watching import Tables
+from threadkeep import InvalidOption, NotFound, Seen, Session
+from threadkeep.domain.searching import beginning_of
+
+FORMAT = "open_responses"
+FIRST = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def titles(page: Any) -> list[str | None]:
+    return [one.title for one in page]
+
+
+def preview(store: Any, conversation: Any) -> str | None:
+    [found] = [one for one in store.list_summaries(status=None) if one.id == conversation.id]
+    text: str | None = found.preview
+    return text
+
+
+# Summaries
+
+
+def test_a_summary_has_what_a_list_shows(store: Any) -> None:
+    conversation = store.create_conversation(
+        model="m", input="Where to?", user_id="ann", title="A trip", labels={"a": "b"}, properties={"p": "q"},
+        external_id="e",
+    )  # fmt: skip
+    conversation.add_response(an_answer("To the\n sea,  of course."), FORMAT)
+    conversation.fork().user("No")
+    read = store.get_conversation(conversation.id)
+    [found] = store.list_summaries()
+    for name in ("id", "external_id", "user_id", "title", "labels", "properties", "status", "created_at"):
+        assert getattr(found, name) == getattr(read, name)
+    assert found.last_activity_at == read.last_activity_at
+    assert (found.item_count, found.response_count, found.branch_count) == (3, 1, 2)
+    assert found.preview == "To the sea, of course."
+    assert (found.seen_at, found.is_unread) == (None, True)
+
+
+def test_an_empty_conversation_has_nothing_to_show_or_to_read(store: Any) -> None:
+    store.create_conversation(user_id="ann")
+    [found] = store.list_summaries()
+    assert (found.preview, found.title, found.labels, found.item_count, found.branch_count) == (None, None, {}, 0, 1)
+    assert found.is_unread is False
+
+
+def test_filters_and_pages_are_those_of_conversations(store: Any) -> None:
+    for number in range(12):
+        store.create_conversation(user_id=f"u{number % 2}", labels={"k": "abc"[number % 3]}, title=str(number))
+    store.list_conversations(user_id="u0", labels={"k": "a"}, limit=1).items[0].archive()
+    for filters in ({}, {"user_id": "u1"}, {"labels": {"k": "b"}}, {"status": "archived"}, {"status": None}):
+        expected = titles(store.list_conversations(**filters))
+        seen, after = [], None
+        while True:
+            page = store.list_summaries(after=after, limit=5, **filters)
+            seen += titles(page)
+            if (after := page.next) is None:
+                break
+        assert seen == expected
+
+
+# Previews
+
+
+def test_the_newest_text_is_shown_and_no_media_or_calls(store: Any, conversation: Any) -> None:
+    conversation.user(["Look", a_picture(noise(9_000))])
+    assert preview(store, conversation) == "Look"
+    conversation.user([a_picture(noise(20_000))])
+    conversation.user([a_picture(noise(600)), "small"])
+    assert preview(store, conversation) == "small"
+    conversation.user([a_picture(noise(20_000))])
+    conversation.system("You are a parrot")
+    conversation.add_items([a_call("c"), an_output("c", "secret")])
+    assert preview(store, conversation) == "small"
+
+
+def test_text_far_from_the_end_is_shown_too_but_not_from_anywhere(store: Any, conversation: Any) -> None:
+    conversation.user("asked")
+    conversation.add_items([a_call(f"c{number}") for number in range(200)])
+    assert preview(store, conversation) == "asked"
+    conversation.add_items([a_call(f"d{number}") for number in range(1_000)])
+    assert preview(store, conversation) is None
+
+
+def test_the_active_branch_is_shown(store: Any, conversation: Any) -> None:
+    conversation.user("one")
+    conversation.user("two")
+    fork = conversation.fork(at=0)
+    assert preview(store, conversation) == "two"
+    conversation.set_active_branch(fork.branch)
+    assert preview(store, conversation) == "one"
+    fork.user("three")
+    assert preview(store, conversation) == "three"
+    fork.pop()
+    assert preview(store, conversation) == "one"
+    conversation.set_active_branch(0)
+    conversation.pop()
+    assert preview(store, conversation) == "one"
+    conversation.redact_item(0)
+    assert "one" not in (preview(store, conversation) or "")
+
+
+def test_long_texts_are_cut(store: Any, conversation: Any) -> None:
+    conversation.user("word " * 50_000)
+    found = preview(store, conversation)
+    assert found is not None
+    assert found.startswith("word word")
+    assert found.endswith("word…")
+    assert 120 < len(found) <= 160
+    conversation.user([{"type": "input_text", "text": "first"}, {"type": "input_text", "text": "second"}])
+    assert preview(store, conversation) == "first second"
+
+
+@given(st.text(max_size=500))
+def test_the_beginning_of_a_text_is_short_and_on_one_line(text: str) -> None:
+    found = beginning_of(text)
+    assert len(found) <= 160
+    assert found.split() == found.removesuffix("…").split() or found.endswith("…")
+    assert not set(found) & set("\n\r\t")
+    line = " ".join(text.split())
+    assert found == line or (found.endswith("…") and line.startswith(found[:-1]))
+
+
+# Orders
+
+
+@pytest.fixture
+def shelf(store: Any) -> Any:
+    """Conversations whose order is another one by title, by creation and by activity."""
+    for title, created, active in (("b", 2, 9), ("Ä", 1, 8), ("a", 3, 5), (None, 4, 6), ("B", 0, 7), ("a", 5, 10)):
+        session = Session(input=[a_message("x")])
+        at = FIRST + timedelta(days=created)
+        store.save(session, title=title, created_at=at, items_created_at=[FIRST + timedelta(days=active)], user_id="u")
+    return store
+
+
+def test_orders(shelf: Any) -> None:
+    for listing in (shelf.list_conversations, shelf.list_summaries):
+        assert titles(listing(order_by="created")) == ["a", None, "a", "b", "Ä", "B"]
+        assert titles(listing(order_by="created", order="asc")) == ["B", "Ä", "b", "a", None, "a"]
+        assert (
+            titles(listing()) == titles(listing(order_by="activity", order="desc")) == ["a", "b", "Ä", "B", None, "a"]
+        )
+        by_title = titles(listing(order_by="title"))
+        assert [title and title.lower() for title in by_title if title != "Ä"] == [None, "a", "a", "b", "b"]
+        assert titles(listing(order_by="title", order="desc")) == by_title[::-1]
+
+
+@pytest.mark.parametrize("order_by", ["activity", "created", "title"])
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_pages_join_to_the_whole_in_every_order(shelf: Any, order_by: Any, order: Any, limit: int) -> None:
+    for listing in (shelf.list_conversations, shelf.list_summaries):
+        whole = [one.id for one in listing(order_by=order_by, order=order)]
+        seen: list[str] = []
+        after = None
+        while len(seen) < 20:
+            page = listing(order_by=order_by, order=order, limit=limit, after=after, user_id="u")
+            seen += [one.id for one in page]
+            if (after := page.next) is None:
+                break
+        assert seen == whole
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=70), max_size=6))
+def test_no_title_breaks_a_page(store: Any, names: list[str]) -> None:
+    label = {"run": str(hash(tuple(names)))[:20] + str(len(names))}
+    ids = store.save_many([Session() for _ in names], labels=label)
+    for public_id, name in zip(ids, names, strict=True):
+        store.get_conversation(public_id).update(title=name)
+    for order in ("asc", "desc"):
+        seen, after = [], None
+        while True:
+            page = store.list_summaries(order_by="title", order=order, labels=label, limit=2, after=after)
+            seen += [one.id for one in page]
+            if (after := page.next) is None:
+                break
+        assert set(ids) <= set(seen)
+        assert len(seen) == len(set(seen))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"order_by": "size"}, {"order_by": None}, {"order": "up"}, {"order": 1}, {"unread_by": ""}, {"unread_by": 7},
+     {"after": "x", "order_by": "title"}, {"limit": 0}, {"limit": 1_001}],
+    ids=str,
+)  # fmt: skip
+def test_other_orders_are_refused(store: Any, options: dict[str, Any]) -> None:
+    for listing in (store.list_conversations, store.list_summaries):
+        with pytest.raises(InvalidOption):
+            listing(**options)
+
+
+def test_a_page_belongs_to_its_order(shelf: Any) -> None:
+    by_title, by_time = shelf.list_summaries(order_by="title", limit=1).next, shelf.list_summaries(limit=1).next
+    with pytest.raises(InvalidOption):
+        shelf.list_summaries(after=by_title)
+    with pytest.raises(InvalidOption):
+        shelf.list_summaries(after=by_time, order_by="title")
+    with pytest.raises(InvalidOption, match="from 1 to 100"):
+        shelf.list_summaries(limit=101)
+
+
+# Unread marks
+
+
+def test_what_was_appended_after_the_mark_is_unread(store: Any, conversation: Any) -> None:
+    conversation.user("one")
+    assert conversation.seen("ann") is None
+    mark = conversation.mark_seen("ann")
+    assert (mark.user_id, mark.position) == ("ann", 0)
+    assert conversation.seen("ann") == mark
+
+    def unread(user: str) -> list[bool | None]:
+        assert titles(store.list_conversations(unread_by=user)) == titles(store.list_summaries(unread_by=user))
+        found = [one.is_unread for one in store.list_summaries(seen_by=user)]
+        assert len(store.list_summaries(unread_by=user)) == found.count(True)
+        return found
+
+    assert (unread("ann"), unread("ben")) == ([False], [True])
+    conversation.fork().user("two")  # on any branch
+    assert (unread("ann"), unread("ben")) == ([True], [True])
+    conversation.mark_seen("ann")
+    conversation.mark_seen("ben", position=0)
+    assert (unread("ann"), unread("ben")) == ([False], [True])
+    assert store.list_summaries(seen_by="ann").items[0].seen_at == conversation.seen("ann").seen_at
+
+
+def test_a_mark_moves_back_only_when_asked(conversation: Any) -> None:
+    conversation.add_items([a_message(str(number)) for number in range(3)])
+    first = conversation.mark_seen("ann", position=2)
+    assert conversation.mark_seen("ann", position=1) == first == conversation.seen("ann")
+    again = conversation.mark_seen("ann", position=2)
+    assert again.seen_at >= first.seen_at
+    assert conversation.mark_seen("ann", position=0, move_back=True).position == 0
+    assert conversation.mark_seen("ann", position=-1, move_back=True).position == -1
+    assert conversation.mark_seen("ann", position=2**62).position == 2  # nothing behind the end has been seen
+    with pytest.raises(InvalidOption):
+        conversation.mark_seen("ann", position=-2)
+
+
+def test_the_conversation_s_own_user_counts_by_default(store: Any) -> None:
+    mine = store.create_conversation(user_id="ann", title="mine", input="x")
+    store.create_conversation(user_id="ben", title="yours", input="x").mark_seen("ann")
+    store.create_conversation(title="nobody's", input="x")
+    mine.mark_seen("ann")
+    assert {one.title: one.is_unread for one in store.list_summaries()} == {
+        "mine": False,
+        "yours": True,
+        "nobody's": None,
+    }
+    assert {one.title: one.is_unread for one in store.list_summaries(seen_by="ann")} == {
+        "mine": False,
+        "yours": False,
+        "nobody's": True,
+    }
+
+
+def test_a_mark_is_no_change_of_the_conversation(store: Any, conversation: Any, tables: Tables) -> None:
+    conversation.user("one")
+    before = tables.rows("conversations", "id")
+    conversation.mark_seen("ann")
+    assert tables.rows("conversations", "id") == before
+    store.delete_conversation(conversation.id)
+    assert tables.counts()["conversation_reads"] == 0
+    for call in (conversation.mark_seen, conversation.seen):
+        with pytest.raises(NotFound):
+            call("ann")
+
+
+def test_a_user_sees_own_marks_only(store: Any) -> None:
+    conversation = store.create_conversation(user_id="ann", input="x")
+    scoped = store.for_user("ann")
+    mine = scoped.get_conversation(conversation.id)
+    conversation.mark_seen("ben")
+    assert isinstance(mine.mark_seen("ann"), Seen)
+    assert [one.is_unread for one in scoped.list_summaries()] == [False]
+    calls: list[Callable[[], Any]] = [
+        lambda: mine.mark_seen("ben"),
+        lambda: mine.seen("ben"),
+        lambda: scoped.list_summaries(seen_by="ben"),
+        lambda: scoped.list_summaries(unread_by="ben"),
+        lambda: scoped.list_conversations(unread_by="ben"),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidOption, match="ann"):
+            call()
+    assert list(store.for_user("ben").list_summaries()) == []
+    assert list(scoped.list_summaries(user_id="ben")) == []
+
+
+def test_an_erased_user_leaves_no_marks(store: Any, conversation: Any, tables: Tables) -> None:
+    conversation.user("one")
+    for user in ("ann", "ben"):
+        conversation.mark_seen(user)
+    store.erase_user("ann")
+    assert [row["user_id"] for row in tables.rows("conversation_reads", "user_id")] == ["ben"]
