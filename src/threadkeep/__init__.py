@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
+    from threadkeep.store.checking.findings import CheckReport, Finding
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
     from threadkeep.store.moving.copying import CopyReport, Difference
@@ -60,21 +61,22 @@ __version__ = "0.1.0"
 __all__ = [
     "AmbiguousId", "AppendOptions", "Approval", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder",
     "AsyncStore", "Branch", "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage",
-    "ChangeWatcher", "Compaction", "Conflict", "Content", "ContextCache", "Conversation", "ConversationInfo",
-    "CopyReport", "CursorExpired", "DamagedRow", "Difference", "ErasureReport", "Feedback", "FormatError", "FormatName",
-    "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions",
-    "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption",
-    "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation",
-    "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra", "NewOptions", "NextStep", "NormalizedUsage",
-    "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price",
-    "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport",
-    "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError",
-    "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "Siblings",
-    "State", "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn",
-    "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry",
-    "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters",
-    "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url",
-    "default_registry", "formats", "register_tool", "reset_default_registry", "schema",
+    "ChangeWatcher", "CheckReport", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
+    "ConversationInfo", "CopyReport", "CursorExpired", "DamagedRow", "Difference", "ErasureReport", "Feedback",
+    "Finding", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict",
+    "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
+    "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
+    "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra",
+    "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
+    "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
+    "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
+    "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
+    "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
+    "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
+    "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
+    "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
+    "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
@@ -107,6 +109,7 @@ _NAMES: Final = {
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
     "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
+    "store.checking.findings": "CheckReport Finding",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
     "store.moving.copying": "CopyReport Difference",

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from tests.cli.bodies import ANSWER, SESSION
 from tests.cli.runs import PROGRAM, Cli
@@ -147,6 +148,22 @@ def test_following(cli: Cli, stored: str, last: list[str]) -> None:
         next(line for line in read if "and of Italy?" in line)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
+
+
+def test_a_doctor(cli: Cli, stored: str) -> None:
+    healthy = cli("doctor")
+    assert healthy.out == ""
+    assert "1 conversation checked, no problems found, 0 repaired" in healthy.err
+    engine = create_engine(cli.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE threadkeep_conversations SET head_position = 7")
+    engine.dispose()
+    sick = cli("doctor", "--tenant", "default", code=1)
+    assert [(row["code"], row["repair"], row["repaired"]) for row in sick.rows] == [("head", "set it to 0", "no")]
+    mended = cli("doctor", "--repair", "--json").json
+    assert (mended["found"], mended["repaired"], mended["is_healthy"]) == (1, 1, True)
+    assert mended["findings"][0]["problem"] == "head_position is 7, and the last item is at 0"
+    assert cli("doctor", "--json").json["findings"] == []
 
 
 LOOKS = ["ls", "show", "branches", "title", "label", "search"]

@@ -9,7 +9,8 @@ import pytest
 
 from tests.databases import Database
 from tests.store.test_exports import bodies, full
-from threadkeep import InvalidOption, NotFound, Store
+from threadkeep import Conflict, InvalidOption, NotFound, Store, ThreadkeepError
+from threadkeep.blobs import FolderBlobs
 from threadkeep.store.tenants import list_tenants
 
 
@@ -87,3 +88,41 @@ def test_all_tenants(tmp_path: Path) -> None:
         assert len(target.for_tenant("one").list_conversations().items) == 1
         with pytest.raises(InvalidOption, match="tenants"):
             source.copy_to(target.for_tenant("one"))
+
+
+def objects(folder: Path) -> int:
+    return sum(1 for path in folder.rglob("*") if path.is_file())
+
+
+def test_media_of_blob_stores_are_copied_by_content(tmp_path: Path) -> None:
+    """From a folder into a database, and from there into another folder; what was put for nothing is removed."""
+    for name in ("one", "two"):
+        tmp_path.joinpath(name).mkdir()
+    one, two = FolderBlobs(tmp_path / "one"), FolderBlobs(tmp_path / "two")
+    with (
+        Store(f"sqlite:///{tmp_path / 'a.db'}", blobs=one) as first,
+        Store(f"sqlite:///{tmp_path / 'b.db'}") as second,
+        Store(f"sqlite:///{tmp_path / 'c.db'}", blobs=two) as third,
+    ):
+        conversation = full(first)
+        assert (objects(tmp_path / "one"), first.copy_to(second).is_equal) == (1, True)
+        assert bodies(second.get_conversation(conversation.id)) == bodies(conversation)
+        lines = list(second.export())
+        assert lines[1:] == list(first.export())[1:]
+        third.create_conversation(external_id="x")
+        with pytest.raises(Conflict):
+            third.import_export(lines)
+        assert objects(tmp_path / "two") == 0
+        third.delete_conversation(third.find_conversation(external_id="x").id)  # type: ignore[union-attr]
+        assert third.import_export(lines).conversations == 1
+        assert (objects(tmp_path / "two"), third.import_export(lines).skipped) == (1, 1)
+        assert objects(tmp_path / "two") == 1
+        assert bodies(third.get_conversation(conversation.id)) == bodies(conversation)
+        third.reindex()
+        assert third.check().findings == []
+        for path in (tmp_path / "two").rglob("*"):
+            if path.is_file():
+                path.unlink()
+        assert [(one.code, one.table, one.repair) for one in third.check().findings] == [("media", "blobs", None)]
+        with pytest.raises(ThreadkeepError, match="blob"):
+            list(third.export())

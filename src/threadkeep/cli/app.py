@@ -18,6 +18,7 @@ from threadkeep.cli.commands import (
     changes,
     conversations,
     demo,
+    doctor,
     editing,
     import_sessions,
     moving,
@@ -119,7 +120,7 @@ COMMANDS: Final = {
     "stats": administration.stats,
     "title": editing.title, "label": editing.label, "fork": editing.fork, "archive": editing.archive,
     "unarchive": editing.unarchive, "delete": editing.delete, "export": moving.export, "restore": moving.restore,
-    "copy": moving.copy, "backup": moving.backup, "retain": administration.retain,
+    "copy": moving.copy, "backup": moving.backup, "doctor": doctor.doctor, "retain": administration.retain,
     "erase-user": administration.erase_user, "demo": demo.demo,
 }  # fmt: skip
 

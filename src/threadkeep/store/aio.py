@@ -206,6 +206,7 @@ class AsyncStore:
     export = iterated(Store.export)
     import_export = awaited(Store.import_export)
     backup = awaited(Store.backup)
+    check = awaited(Store.check)
     delete_conversation = awaited(Store.delete_conversation)
     changes = awaited(Store.changes)
     purge_deleted = awaited(Store.purge_deleted)

@@ -81,17 +81,20 @@ def repair_batch(connection: Connection, tenant: int, after: date | None) -> tup
 
     Returns the last day that was compared (None: there are no more), and how many differed.
     """
+    last, different = compare_batch(connection, tenant, after)
+    if different:
+        _roll_up(connection, tenant, different, datetime.now(UTC))
+    return last, len(different)
+
+
+def compare_batch(connection: Connection, tenant: int, after: date | None) -> tuple[date | None, list[date]]:
+    """Compare rolled-up days with the ledger as above; return the last one, and those that differ."""
     table = usage_days.c
     statement = select(table.day).where(table.tenant_id == tenant, table.filled_at.is_not(None))
     if after is not None:
         statement = statement.where(table.day > after)
     days = list(connection.execute(statement.order_by(table.day).limit(BATCH_DAYS)).scalars())
-    if not days:
-        return None, 0
-    different = _different_days(connection, tenant, days)
-    if different:
-        _roll_up(connection, tenant, different, datetime.now(UTC))
-    return days[-1], len(different)
+    return (days[-1], _different_days(connection, tenant, days)) if days else (None, [])
 
 
 def _missing_days(connection: Connection, tenant: int, last: date) -> list[date]:

@@ -37,6 +37,8 @@ from threadkeep.store.changes import reading
 from threadkeep.store.changes.notify import Notifier, can_notify
 from threadkeep.store.changes.reading import DEFAULT_LAG
 from threadkeep.store.changes.watching import ChangeWatcher, Feed
+from threadkeep.store.checking.findings import CheckReport
+from threadkeep.store.checking.run import check
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.conversations import ConversationInfo, NewConversation
@@ -439,7 +441,8 @@ class Store:
         if self._has_tenants and other._has_tenants:
             self._root.open()
             other._root.open()
-            return copying.copy_tenants(self._transactions, other._transactions, progress, self._blobs, other._blobs)
+            ours, theirs = (self._transactions, self._blobs), (other._transactions, other._blobs)
+            return copying.copy_tenants(ours, theirs, progress)
         source = exporting.Source(self._transactions, self._scope)
         return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
 
@@ -450,6 +453,17 @@ class Store:
             InvalidOption: it is another database, or the file exists already or cannot be written.
         """
         return backup(self._transactions, file, progress)
+
+    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+        """Check that all rows fit together, and return what does not; with `repair`, mend what can be mended.
+
+        Nothing is invented: content that is damaged or missing is only reported. Without `repair`, nothing is written.
+        A repaired conversation is checked and mended in one transaction, so the store can be in use.
+
+        Raises:
+            InvalidOption: this store is limited to one user.
+        """
+        return check(self._transactions, self._scope, self._resources, repair=repair, progress=progress)
 
     def search(
         self,

@@ -7,7 +7,6 @@ What is not told is found by polling.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -55,7 +54,6 @@ class Notifier(Inheritable):
         self._connection: Any = None
         self._committed, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
 
     def notify(self) -> None:
         """Say that something was committed; returns at once."""

@@ -100,8 +100,11 @@ def begin_snapshot(connection: Connection, transactions: Transactions) -> None:
 
 
 def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
-    """All rows of a conversation: what it shares with others, its own row, and its parts; none where it is gone."""
-    tenant, row = scope.tenant, tables.conversations.c
+    """All rows of a conversation: what it shares with others, its own row, and its parts; none where it is gone.
+
+    Media that a blob store has are read from it.
+    """
+    row, tenant = tables.conversations.c, scope.tenant
     own = select(tables.conversations).where(row.tenant_id == tenant, row.id == key, row.status != DELETED)
     found = connection.execute(own).mappings().one_or_none()
     if found is None:
@@ -169,11 +172,11 @@ def _by_hash(connection: Connection, table: Table, tenant: int, hashes: set[byte
 
 
 def _with_content(scope: Scope, row: Row) -> Row:
-    """A row of media with its content, wherever that is kept."""
+    """The row of media as if the database had them."""
     if row["location"] is None:
         return row
     place = SimpleNamespace(**row)
-    return {**row, "content": content_of(place, read_objects(scope.blobs, [place]))}
+    return row | {"content": content_of(place, read_objects(scope.blobs, [place]))}
 
 
 def record_of(table: Table, row: Row) -> JsonObject:

@@ -98,18 +98,16 @@ def copy(source: Source, target: Target, progress: Progress | None) -> CopyRepor
     return run.report
 
 
-def copy_tenants(
-    ours: Transactions,
-    theirs: Transactions,
-    progress: Progress | None,
-    our_blobs: BlobStore | None,
-    their_blobs: BlobStore | None,
-) -> CopyReport:
+# How to reach all tenants of a database, and its blob store
+Database = tuple[Transactions, BlobStore | None]
+
+
+def copy_tenants(ours: Database, theirs: Database, progress: Progress | None) -> CopyReport:
     """Copy all tenants; those that are missing in the target are created."""
     report = CopyReport()
-    for name in tenants.list_tenants(ours):
-        source = Source(ours, Scope(tenants.get_tenant(ours, name), blobs=our_blobs))
-        target = Target(theirs, Scope(tenants.get_or_create_tenant(theirs, name), blobs=their_blobs))
+    for name in tenants.list_tenants(ours[0]):
+        source = Source(ours[0], Scope(tenants.get_tenant(ours[0], name), None, ours[1]))
+        target = Target(theirs[0], Scope(tenants.get_or_create_tenant(theirs[0], name), None, theirs[1]))
         report.add(copy(source, target, progress))
     return report
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Final
+from types import TracebackType
+from typing import IO, Any, Final, Self
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, select
 
@@ -54,7 +55,7 @@ class BlockWriter:
 
     def __init__(self, kind: str, **about: Any) -> None:
         self._file: IO[bytes] = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the reader of the block closes it
-        self._kind, self._digest = kind, Digest()
+        self._kind, self._digest, self._is_ended = kind, Digest(), False
         self._write({"begin": kind, **about})
 
     def add(self, table: Table, record: JsonObject) -> None:
@@ -62,8 +63,20 @@ class BlockWriter:
         add_to(self._digest, table, record)
         self._write({"table": short_name(table), "row": record})
 
-    def end(self) -> Block:
-        """Write the last line."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_ended:
+            self._file.close()
+
+    def end(self) -> Block | None:
+        """Write the last line; None where there are no rows."""
+        if not self._digest.count:
+            return None
+        self._is_ended = True
         self._write({"end": self._kind, "rows": self._digest.count, "checksum": self._digest.hex()})
         return Block(self._file, self._digest.count)
 
@@ -98,12 +111,11 @@ class Source:
 
         def read(connection: Connection) -> Block | None:
             begin_snapshot(connection, self.transactions)
-            writer, is_empty = BlockWriter(CONVERSATION, id=id), True
-            for table, row in rows_of(connection, self.scope, key):
-                if not is_shown or contents.is_shown(self.scope, table, row):
-                    writer.add(table, record_of(table, row))
-                is_empty = False
-            return None if is_empty else writer.end()
+            with BlockWriter(CONVERSATION, id=id) as writer:
+                for table, row in rows_of(connection, self.scope, key):
+                    if not is_shown or contents.is_shown(self.scope, table, row):
+                        writer.add(table, record_of(table, row))
+                return writer.end()
 
         return self.transactions.read(read)
 
@@ -157,7 +169,7 @@ def _lines(source: Source, chosen: list[tuple[int, str]] | None) -> Iterator[str
             block = source.block(key, public_id, is_shown=True)
             if block is not None:
                 conversations, rows = conversations + 1, rows + block.count
-                yield from _texts(block)
+            yield from _texts(block)
     keys = None if chosen is None else [key for key, _ in chosen]
     for kind, table, pages in (
         (LEDGER, tables.usage_records, source.attempts(keys)),
@@ -165,19 +177,21 @@ def _lines(source: Source, chosen: list[tuple[int, str]] | None) -> Iterator[str
     ):
         for some in pages:
             rows += len(some)
-            yield from _texts(block_of(kind, table, some))
+            yield from _texts(_block_of(kind, table, some))
     yield _text({"complete": True, "conversations": conversations, "rows": rows})
 
 
-def block_of(kind: str, table: Table, rows: Iterable[Row]) -> Block:
+def _block_of(kind: str, table: Table, rows: Iterable[Row]) -> Block | None:
     """Rows beside the conversations as a block."""
-    writer = BlockWriter(kind)
-    for row in rows:
-        writer.add(table, encode_row(table, row))
-    return writer.end()
+    with BlockWriter(kind) as writer:
+        for row in rows:
+            writer.add(table, encode_row(table, row))
+        return writer.end()
 
 
-def _texts(block: Block) -> Iterator[str]:
+def _texts(block: Block | None) -> Iterator[str]:
+    if block is None:
+        return
     with block.file:
         for line in block.lines():
             yield line.decode()

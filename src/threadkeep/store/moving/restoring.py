@@ -6,7 +6,7 @@ only under the hash of what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +28,7 @@ from threadkeep.errors import CannotParse, Conflict, NotFound, shown
 from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.moving.contents import SHARED, is_shown, short_name
 from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
+from threadkeep.store.moving.placing import placed_media
 from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
 from threadkeep.store.moving.records import Row, decode_row
 from threadkeep.store.refs import TENANT_WIDE, Scope
@@ -84,13 +85,16 @@ class Target:
                 checks.add(table, row)
                 file.write(line.rstrip(b"\r\n") + b"\n")
             own = checks.end()
-            write = partial(self._insert_conversation, own=own, file=file)
-            try:
-                return self.transactions.write(write, is_repeatable=True)
-            except IntegrityError as error:
-                raise lines.error(f"the rows of {public_id_text(public_id)} do not fit together") from error
+            with placed_media(self.transactions, self.scope, file) as places:
+                write = partial(self._insert_conversation, own=own, file=file, places=places)
+                try:
+                    return self.transactions.write(write, is_repeatable=True)
+                except IntegrityError as error:
+                    raise lines.error(f"the rows of {public_id_text(public_id)} do not fit together") from error
 
-    def _insert_conversation(self, connection: Connection, own: Row, file: IO[bytes]) -> int:
+    def _insert_conversation(
+        self, connection: Connection, own: Row, file: IO[bytes], places: Mapping[bytes, str]
+    ) -> int:
         if self._exists(connection, own):
             raise Replay(0)
         file.seek(0)
@@ -101,10 +105,7 @@ class Target:
             table, row = decode_line(loads(line), self.scope.tenant, own["id"])
             if self._is_checked and not is_shown(self.scope, table, row):
                 continue
-            if table is tables.conversations:
-                row["search_from"] = 0 if own["next_position"] or own["title"] is not None else None
-            elif table is tables.responses and row["open_branch"] is not None:
-                row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
+            _complete(table, row, places)
             if batch and (table is not last or len(batch) == BATCH_ROWS or size > BATCH_BYTES):
                 self._insert(connection, last, batch)
                 batch, size = [], 0
@@ -193,6 +194,16 @@ class Target:
         columns = [column.name for column in table.columns if isinstance(column.type, Text | LargeBinary | EscapedText)]
         check_sizes(connection, rows, f"threadkeep_{short_name(table)}", columns)
         connection.execute(insert_missing(connection, table) if table in SHARED else insert(table), rows)
+
+
+def _complete(table: Table, row: Row, places: Mapping[bytes, str]) -> None:
+    """Set the columns that an export does not have; `places` are the names of media in the blob store."""
+    if table is tables.conversations:
+        row["search_from"] = 0 if row["next_position"] or row["title"] is not None else None
+    elif table is tables.responses and row["open_branch"] is not None:
+        row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
+    elif table is tables.blobs and row["hash"] in places:
+        row |= {"content": None, "location": places[row["hash"]]}
 
 
 def import_export(

@@ -1,0 +1,1 @@
+"""Checking a database: what does not fit together is found, explained and, if asked, mended."""

@@ -1,0 +1,100 @@
+"""Checks: a conversation at a time, each in one snapshot, and with `repair` in a transaction that keeps writers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from sqlalchemy import Connection, select, update
+
+from threadkeep.db import tables
+from threadkeep.db.queries.conversations import DELETED
+from threadkeep.domain.ids import public_id_text
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import InvalidOption
+from threadkeep.store.changes.rows import record_change
+from threadkeep.store.checking import shared
+from threadkeep.store.checking.conversations import ConversationCheck
+from threadkeep.store.checking.findings import CheckReport, Findings
+from threadkeep.store.checking.items import check_items
+from threadkeep.store.checking.responses import check_responses
+from threadkeep.store.handle import StoreResources
+from threadkeep.store.moving.contents import begin_snapshot
+from threadkeep.store.moving.exporting import Source
+from threadkeep.store.refs import ConversationRef, Scope
+from threadkeep.store.retention import Progress
+from threadkeep.store.transactions import Transactions
+
+Part = Callable[[Findings], object]
+
+
+def check(
+    transactions: Transactions, scope: Scope, resources: StoreResources, *, repair: bool, progress: Progress | None
+) -> CheckReport:
+    """Check all rows of a tenant; see `Store.check`."""
+    scope.check_all_users("A check is about the data of all users", "check()")
+    if not isinstance(repair, bool):
+        raise mismatch(InvalidOption, "True or False", repair, "repair")
+    if not (progress is None or callable(progress)):
+        raise mismatch(InvalidOption, "a function", progress, "progress")
+    run = _Check(transactions, scope, repair=repair)
+    for table in shared.tables_with_parents():
+        while run.part(partial(shared.check_orphans, table=table)) >= shared.BATCH:
+            pass
+    for page in Source(transactions, scope).conversations():
+        for key, _ in page:
+            run.part(partial(_check_conversation, key=key))
+            run.report.conversations += 1
+            if progress is not None:
+                progress("conversations", run.report.conversations)
+    for part in (shared.check_shared, shared.check_ledger, shared.check_unused):
+        run.part(part)
+    if run.report.repaired:
+        resources.configs.clear()
+        resources.histories.clear()
+    return run.report
+
+
+class _Check:
+    def __init__(self, transactions: Transactions, scope: Scope, *, repair: bool) -> None:
+        self._transactions, self._scope, self._repair = transactions, scope, repair
+        self.report = CheckReport()
+
+    def part(self, part: Part) -> int:
+        """Check a part, and mend what can be mended; return how many rows were mended."""
+
+        def read(connection: Connection) -> Findings:
+            begin_snapshot(connection, self._transactions)
+            return self._run(connection, part, repair=False)
+
+        found = self._transactions.read(read)
+        if found.can_repair and self._repair:  # again, and nobody changes it meanwhile
+            write = partial(self._run, part=part, repair=True)
+            found = self._transactions.write(write, is_repeatable=True)
+        self.report.add(found)
+        return found.repaired
+
+    def _run(self, connection: Connection, part: Part, *, repair: bool) -> Findings:
+        findings = Findings(connection, self._scope, repair=repair)
+        part(findings)
+        return findings
+
+
+def _check_conversation(findings: Findings, key: int) -> None:
+    """Check a conversation; before it is mended, it is locked, and other processes read it again afterwards."""
+    table = tables.conversations
+    is_it = [table.c.tenant_id == findings.tenant, table.c.id == key]
+    statement = select(table).where(*is_it, table.c.status != DELETED)
+    if findings.repair:
+        statement = statement.with_for_update()
+    row = findings.connection.execute(statement).mappings().one_or_none()
+    if row is None:
+        return
+    check = ConversationCheck(findings, dict(row))
+    check.run()
+    check_items(check)
+    check_responses(check)
+    if findings.repaired:
+        findings.connection.execute(update(table).where(*is_it).values(revision=table.c.revision + 1))
+        ref = ConversationRef(findings.scope, key, public_id_text(bytes(row["public_id"])))
+        record_change(findings.connection, ref)

@@ -1,0 +1,177 @@
+"""What conversations share, rows without the rows they belong to, and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date
+from functools import partial
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any, Final
+
+from sqlalchemy import ForeignKeyConstraint, Table, and_, select
+
+from threadkeep.db import tables
+from threadkeep.db.queries.conversations import DELETED
+from threadkeep.domain.jsontext import loads
+from threadkeep.errors import DamagedRow
+from threadkeep.store.checking.findings import Findings
+from threadkeep.store.media.collecting import collect_these_media, hash_set_aside
+from threadkeep.store.media.rows import content_of, read_objects
+from threadkeep.store.moving.contents import SHARED, pages
+from threadkeep.store.moving.records import Row
+from threadkeep.store.refs import TENANT_WIDE
+from threadkeep.store.rollups import compare_batch, invalidate, repair_batch
+
+BATCH: Final = 500  # rows without a parent, in one transaction
+
+
+def check_orphans(findings: Findings, table: Table) -> int:
+    """Find rows of a table, a batch of them, whose foreign keys lead nowhere; return how many."""
+    count = 0
+    for constraint in sorted(table.constraints, key=str):
+        if isinstance(constraint, ForeignKeyConstraint) and constraint.referred_table is not tables.tenants:
+            count += _check_key(findings, table, constraint)
+    if table is tables.appends:
+        count += _check_keys_of_conversations(findings)
+    return count
+
+
+def _check_key(findings: Findings, table: Table, constraint: ForeignKeyConstraint) -> int:
+    parent = constraint.referred_table.alias()
+    pairs = [(element.parent, parent.c[element.column.name]) for element in constraint.elements]
+    there = select(parent.c.tenant_id).where(*(own == other for own, other in pairs))
+    given = [own.is_not(None) for own, _ in pairs]
+    statement = select(*table.primary_key.columns).where(table.c.tenant_id == findings.tenant, *given, ~there.exists())
+    rows = findings.connection.execute(statement.limit(BATCH)).mappings().all()
+    name = constraint.referred_table.name
+    for row in rows:
+        key = {column: value for column, value in row.items() if column != "tenant_id"}
+        if constraint.ondelete == "CASCADE":
+            mend = findings.removing(table, key)
+            findings.add(
+                "orphan", table, key, f"the row of {name} that it belongs to does not exist", "remove it", mend
+            )
+        else:
+            findings.add("missing", table, key, f"the row of {name} that it names does not exist")
+    return len(rows)
+
+
+def _check_keys_of_conversations(findings: Findings) -> int:
+    table, row = tables.appends, tables.conversations.c
+    there = select(row.id).where(row.tenant_id == table.c.tenant_id, row.id == table.c.conversation_id)
+    of_none = [table.c.tenant_id == findings.tenant, table.c.conversation_id != TENANT_WIDE, ~there.exists()]
+    rows = (
+        findings.connection.execute(select(table.c.conversation_id, table.c.key).where(*of_none).limit(BATCH))
+        .mappings()
+        .all()
+    )
+    for found in rows:
+        key = dict(found)
+        mend = findings.removing(table, key)
+        findings.add("orphan", table, key, "the conversation that it belongs to does not exist", "remove it", mend)
+    return len(rows)
+
+
+# What is stored under its hash
+
+
+def check_shared(findings: Findings) -> None:
+    """Check options, tools and media against their hashes."""
+    for table, column in SHARED.items():
+        if table is not tables.blobs:
+            for row in pages(findings.connection, table, [table.c.tenant_id == findings.tenant]):
+                _check_text(findings, table, column, row)
+    blob = tables.blobs.c
+    hashes = findings.connection.execute(select(blob.hash).where(blob.tenant_id == findings.tenant)).scalars().all()
+    for hash_ in hashes:  # one at a time: they are large
+        statement = select(tables.blobs).where(blob.tenant_id == findings.tenant, blob.hash == hash_)
+        for blob_row in findings.connection.execute(statement).mappings():
+            _check_blob(findings, dict(blob_row))
+
+
+def _check_text(findings: Findings, table: Table, column: str, row: Row) -> None:
+    key = {"hash": bytes(row["hash"])}
+    if sha256(row[column].encode()).digest() != key["hash"]:
+        findings.add("hash", table, key, f"its {column} is not what the hash was made of")
+        return
+    if table is tables.tool_sets:
+        named = {bytes.fromhex(name) for name in loads(row[column])}
+        tool = tables.tool_definitions.c
+        statement = select(tool.hash).where(tool.tenant_id == findings.tenant, tool.hash.in_(named))
+        missing = named - {bytes(found) for found in findings.connection.execute(statement).scalars()}
+        if missing:
+            findings.add("missing", table, key, f"the tool {min(missing).hex()} that it names does not exist")
+
+
+def _check_blob(findings: Findings, row: Row) -> None:
+    key, location = {"hash": bytes(row["hash"])}, row["location"]
+    if location is not None and (findings.scope.blobs is None or hash_set_aside(location) == key["hash"]):
+        return  # it cannot be read here, or is being removed
+    try:
+        place = SimpleNamespace(**row)
+        content = content_of(place, read_objects(findings.scope.blobs, [place]))
+    except DamagedRow as error:
+        findings.add("media", tables.blobs, key, f"its content cannot be read: {error.message}")
+        return
+    if sha256(content).digest() != key["hash"]:
+        findings.add("hash", tables.blobs, key, "its content is not what the hash was made of")
+    elif row["size"] != len(content):
+        problem, repair = f"size is {row['size']}, not {len(content)}", f"set it to {len(content)}"
+        findings.add(
+            "media", tables.blobs, key, problem, repair, findings.setting(tables.blobs, key, size=len(content))
+        )
+
+
+def check_unused(findings: Findings) -> None:
+    """Find media that no item has, unless somebody is deleting conversations just now."""
+    blob, link, row = tables.blobs.c, tables.item_blobs.c, tables.conversations.c
+    deleted = select(row.id).where(row.tenant_id == findings.tenant, row.status == DELETED).limit(1)
+    if findings.connection.execute(deleted).first() is not None:
+        return
+    used = select(link.hash).where(and_(link.tenant_id == blob.tenant_id, link.hash == blob.hash))
+    statement = select(blob.hash, blob.location).where(blob.tenant_id == findings.tenant, ~used.exists())
+    for found in findings.connection.execute(statement).all():
+        hash_, location = bytes(found.hash), found.location
+        if location is None or hash_set_aside(location) != hash_:
+            mend = partial(collect_these_media, tenant=findings.tenant, hashes=[hash_])
+            repair = "remove it" if location is None else "set it aside for purge_deleted(), which removes its object"
+            findings.add("unused", tables.blobs, {"hash": hash_}, "no item has it", repair, mend)
+
+
+# The ledger
+
+
+def check_ledger(findings: Findings) -> None:
+    """Check the days of ledger rows, and the sums of days."""
+    table = tables.usage_records
+    for row in pages(findings.connection, table, [table.c.tenant_id == findings.tenant]):
+        day: date = row["occurred_at"].astimezone(UTC).date()
+        if day != row["day"]:
+            mend = partial(_move, findings=findings, key=row["id"], days=(row["day"], day))
+            findings.add("day", table, {"id": row["id"]}, f"day is {row['day']}, not {day}", f"set it to {day}", mend)
+    after: date | None = None
+    while True:
+        last, different = compare_batch(findings.connection, findings.tenant, after)
+        for day in different:
+            mend = partial(_sum_again, findings=findings, after=after)
+            problem = "its sums are not those of the ledger"
+            findings.add("sums", tables.usage_days, {"day": day}, problem, "sum them up again", mend)
+        if last is None:
+            return
+        after = last
+
+
+def _move(connection: Any, findings: Findings, key: int, days: Sequence[date]) -> None:
+    findings.setting(tables.usage_records, {"id": key}, day=days[1])(connection)
+    for day in sorted(days):
+        invalidate(connection, findings.tenant, day)
+
+
+def _sum_again(connection: Any, findings: Findings, after: date | None) -> None:
+    repair_batch(connection, findings.tenant, after)
+
+
+def tables_with_parents() -> Iterator[Table]:
+    """The tables whose rows may lack the rows they belong to; parents first."""
+    return iter(table for table in tables.METADATA.sorted_tables if table is not tables.tenants)

@@ -1,0 +1,54 @@
+"""Media of an export, put into a blob store before the transaction whose rows name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO
+
+from threadkeep.db import tables
+from threadkeep.db.queries.items import places_of
+from threadkeep.domain.jsontext import loads
+from threadkeep.store.connections import run_blocking
+from threadkeep.store.media.placing import new_name, remove_objects
+from threadkeep.store.media.stores import BlobStore
+from threadkeep.store.moving.reading import decode_line
+from threadkeep.store.refs import Scope
+from threadkeep.store.transactions import Transactions
+
+_MEDIA: bytes = b'"blobs"'  # in the lines with media, and hardly any other
+
+
+@contextmanager
+def placed_media(transactions: Transactions, scope: Scope, file: IO[bytes]) -> Iterator[Mapping[bytes, str]]:
+    """Put the media of these lines into the blob store, if there is one; gives their names by their hashes.
+
+    Whatever no row names afterwards is removed again: the database had it already, or the write failed.
+    """
+    places: dict[bytes, str] = {}
+    try:
+        if scope.blobs is not None:
+            _put(transactions, scope, scope.blobs, file, places)
+        yield places
+    finally:
+        if scope.blobs is not None and places:
+            used = _locations(transactions, scope, list(places)).values()
+            remove_objects(scope.blobs, set(places.values()) - set(used))
+
+
+def _put(transactions: Transactions, scope: Scope, store: BlobStore, file: IO[bytes], places: dict[bytes, str]) -> None:
+    file.seek(0)
+    for line in file:
+        if _MEDIA not in line[:40]:
+            continue
+        table, row = decode_line(loads(line), scope.tenant, 0)
+        if table is tables.blobs and not _locations(transactions, scope, [row["hash"]]):
+            name = places[row["hash"]] = new_name(scope.tenant, row["hash"])
+            run_blocking(store.put, name, row["content"], row["media_type"])
+
+
+def _locations(transactions: Transactions, scope: Scope, hashes: list[bytes]) -> dict[bytes, str | None]:
+    """Where media are that the database knows, by their hashes."""
+    parameters = {"tenant": scope.tenant, "hashes": sorted(hashes)}
+    rows = transactions.read(lambda connection: connection.execute(places_of(""), parameters).all())
+    return {bytes(row.hash): row.location for row in rows}

@@ -1,0 +1,241 @@
+"""A check finds what does not fit together, says what it is, and mends what it can without inventing content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import pytest
+from sqlalchemy import Connection, Table, delete, insert, select, update
+
+from tests.databases import Database
+from tests.factories import a_message, an_answer
+from tests.store.test_exports import full
+from tests.store.watching import Tables, statements_of
+from threadkeep import InvalidOption
+from threadkeep.db import tables as t
+
+BEFORE = datetime.now(UTC) - timedelta(days=9)
+
+
+class Place(NamedTuple):
+    """Where something is damaged."""
+
+    connection: Connection
+    tenant: int
+    key: int
+
+    def set(self, table: Table, which: dict[str, Any] | None = None, **values: Any) -> None:
+        changed = self.connection.execute(update(table).where(*self.where(table, which or {})).values(**values))
+        assert changed.rowcount
+
+    def remove(self, table: Table, **which: Any) -> None:
+        assert self.connection.execute(delete(table).where(*self.where(table, which))).rowcount
+
+    def copy(self, table: Table, which: dict[str, Any], **values: Any) -> None:
+        """Insert a row like another one."""
+        row = self.connection.execute(select(table).where(*self.where(table, which))).mappings().first()
+        assert row is not None
+        self.connection.execute(insert(table), {**row, **values})
+
+    def where(self, table: Table, which: dict[str, Any]) -> list[Any]:
+        own = {"tenant_id": self.tenant}
+        if "conversation_id" in table.c:
+            own["conversation_id"] = self.key
+        return [table.c[name] == value for name, value in {**own, **which}.items()]
+
+
+class Damage(NamedTuple):
+    """What is done to the rows, and what a check calls that."""
+
+    do: Callable[[Place], object]
+    code: str
+    table: str
+    is_repairable: bool = True
+
+
+def rolled_up(place: Place) -> None:
+    """A day whose sums are not those of its ledger."""
+    day, numbers = BEFORE.date(), {"tenant_id": place.tenant, "number": 0, "attempts": 7, "costs": 0, "latencies": 0}
+    place.set(t.usage_records, occurred_at=BEFORE, day=day)
+    place.connection.execute(insert(t.usage_days), {"tenant_id": place.tenant, "day": day, "filled_at": BEFORE})
+    place.connection.execute(insert(t.usage_daily_models), {**numbers, "day": day})
+
+
+def unused(place: Place) -> None:
+    row = {"tenant_id": place.tenant, "hash": sha256(b"").digest(), "content": b"", "size": 0, "created_at": BEFORE}
+    place.connection.execute(insert(t.blobs), row)
+
+
+NAMES = {
+    "a counter of items": Damage(lambda p: p.set(t.conversations, next_position=1), "counter", "conversations"),
+    "a counter of responses": Damage(lambda p: p.set(t.conversations, next_response=0), "counter", "conversations"),
+    "a counter of branches": Damage(lambda p: p.set(t.conversations, next_branch=1), "counter", "conversations"),
+    "a counter of streams": Damage(lambda p: p.set(t.conversations, streams=None), "counter", "conversations"),
+    "the head": Damage(lambda p: p.set(t.conversations, head_position=1), "head", "conversations"),
+    "the head of a branch": Damage(lambda p: p.set(t.branches, head_position=0), "head", "branches"),
+    "a lineage": Damage(lambda p: p.set(t.branches, lineage="[[7,1]]"), "lineage", "branches"),
+    "a lineage that is none": Damage(lambda p: p.set(t.branches, lineage="[["), "lineage", "branches"),
+    "the active branch": Damage(lambda p: p.set(t.conversations, active_branch=9), "branch", "conversations"),
+    "a label": Damage(lambda p: p.set(t.conversation_labels, value="other"), "labels", "conversation_labels"),
+    "a label too few": Damage(lambda p: p.remove(t.conversation_labels), "labels", "conversation_labels"),
+    "labels that are none": Damage(lambda p: p.set(t.conversations, labels="{"), "labels", "conversations", False),
+    "the hash of an id": Damage(lambda p: p.set(t.items, {"position": 2}, item_hash=bytes(16)), "columns", "items"),
+    "a call id": Damage(lambda p: p.set(t.items, {"position": 3}, call_id="c2"), "columns", "items"),
+    "JSON": Damage(lambda p: p.set(t.items, {"position": 2}, payload="{"), "json", "items", False),
+    "JSON of no item": Damage(lambda p: p.set(t.items, {"position": 2}, payload="[1]"), "json", "items", False),
+    "what was given": Damage(lambda p: p.set(t.items, {"position": 2}, given="{"), "json", "items"),
+    "the branch of an item": Damage(lambda p: p.set(t.items, {"position": 1}, branch=9), "branch", "items", False),
+    "a codec": Damage(lambda p: p.set(t.items, {"position": 1}, codec=0), "media", "items"),
+    "the place of media": Damage(lambda p: p.set(t.item_blobs, splice_at=10**9), "media", "item_blobs", False),
+    "links to media": Damage(lambda p: p.remove(t.item_blobs), "media", "items", False),
+    "the size of media": Damage(lambda p: p.set(t.blobs, size=1), "media", "blobs"),
+    "media": Damage(lambda p: p.set(t.blobs, content=b"x"), "hash", "blobs", False),
+    "media that are gone": Damage(lambda p: p.remove(t.blobs), "missing", "item_blobs", False),
+    "unused media": Damage(unused, "unused", "blobs"),
+    "options": Damage(lambda p: p.set(t.configs, config="{}"), "hash", "configs", False),
+    "options that are gone": Damage(lambda p: p.remove(t.configs), "missing", "conversations", False),
+    "a tool that is gone": Damage(lambda p: p.remove(t.tool_definitions), "missing", "tool_sets", False),
+    "an item of nobody": Damage(lambda p: p.copy(t.items, {"position": 0}, conversation_id=1), "orphan", "items"),
+    "a state of nobody": Damage(
+        lambda p: p.copy(t.conversation_states, {}, conversation_id=1), "orphan", "conversation_states"
+    ),
+    "a key of nobody": Damage(lambda p: p.copy(t.appends, {"key": "key"}, conversation_id=1), "orphan", "appends"),
+    "ranges that overlap": Damage(
+        lambda p: p.copy(t.responses, {"number": 0}, number=5, response_hash=None), "range", "responses", False
+    ),
+    "a range too far": Damage(
+        lambda p: p.set(t.responses, {"number": 0}, to_position=99), "range", "responses", False
+    ),
+    "a range elsewhere": Damage(
+        lambda p: p.set(t.responses, {"number": 0}, from_position=5, to_position=5), "range", "responses", False
+    ),
+    "a response that nobody ends": Damage(
+        lambda p: p.set(t.responses, {"number": 1}, open_branch=None), "lease", "responses"
+    ),
+    "a lease": Damage(lambda p: p.set(t.responses, {"number": 1}, lease_until=None), "lease", "responses"),
+    "events of the past": Damage(lambda p: p.copy(t.stream_parts, {"part": 0}, number=0), "stream", "stream_parts"),
+    "a raw body": Damage(lambda p: p.set(t.response_bodies, codec=1, body=b"x"), "body", "response_bodies", False),
+    "provider data": Damage(
+        lambda p: p.set(t.responses, {"number": 0}, provider_data="{"), "json", "responses", False
+    ),
+    "an outcome": Damage(lambda p: p.set(t.appends, {"key": "key"}, outcome="{"), "outcome", "appends", False),
+    "a search document": Damage(
+        lambda p: p.set(t.search_documents, {"position": 2}, text="other"), "search", "search_documents"
+    ),
+    "a missing search document": Damage(
+        lambda p: p.remove(t.search_documents, position=2), "search", "search_documents"
+    ),
+    "a search document of nothing": Damage(
+        lambda p: p.copy(t.search_documents, {"position": 2}, position=77, id=5), "search", "search_documents"
+    ),
+    "the document of the title": Damage(
+        lambda p: p.set(t.search_documents, {"position": -1}, text="other"), "search", "search_documents"
+    ),
+    "a day": Damage(lambda p: p.set(t.usage_records, day=date(2020, 1, 1)), "day", "usage_records"),
+    "sums": Damage(rolled_up, "sums", "usage_days"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def damaged(database: Database, store: Any) -> Callable[[Any, Damage], None]:
+    """Damages a conversation as no store would."""
+
+    def damage(conversation: Any, what: Damage) -> None:
+        with database.engine().connect() as connection:
+            for statement in {
+                "sqlite": ["PRAGMA foreign_keys=OFF"],
+                "postgresql": ["SET session_replication_role = replica"],
+                "mariadb": ["SET FOREIGN_KEY_CHECKS = 0"],
+            }[database.kind]:
+                connection.exec_driver_sql(statement)
+            what.do(Place(connection, store._scope.tenant, conversation._handle.ref.key))
+            connection.commit()
+
+    return damage
+
+
+@pytest.mark.one_face
+@pytest.mark.parametrize("name", NAMES)
+def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, damaged: Any, name: str) -> None:
+    conversation, what = full(store), NAMES[name]
+    store.reindex()
+    before, counts = [one.item.to_dict() for one in conversation.transcript()], tables.counts()
+    assert store.check().findings == []
+    damaged(conversation, what)
+    report = elsewhere.check()
+    found = [one for one in report.findings if (one.code, one.table) == (what.code, what.table)]
+    assert found, report.findings
+    assert not any(one.is_repaired for one in report.findings)
+    assert all(one.problem and one.key for one in found)
+    assert what.is_repairable == all(one.repair is not None for one in found)
+    mended = elsewhere.check(repair=True)
+    assert any(one.is_repaired for one in mended.findings) or not what.is_repairable
+    if not what.is_repairable:
+        assert not mended.is_healthy
+        assert what.code in {one.code for one in elsewhere.check().findings}
+        return
+    assert mended.is_healthy
+    elsewhere.reindex()
+    assert elsewhere.check().findings == []
+    assert [one.item.to_dict() for one in conversation.transcript()] == before
+    assert [one.position for one in elsewhere.search('"Hello"', role="assistant")] == [2]
+    assert "items" not in {one for one, count in tables.counts().items() if count < counts[one]}
+
+
+def test_there_are_many_kinds_of_damage() -> None:
+    assert len(NAMES) > 20
+    assert {what.code for what in NAMES.values()} >= {"counter", "head", "hash", "orphan", "range", "search", "sums"}
+
+
+def test_a_store_in_use_is_healthy(stores: Any, store: Any, face: str, tenant: str) -> None:
+    """A check sees each conversation as it is in one moment."""
+    conversations = [full(store, str(number), str(number)).id for number in range(3)]
+
+    def use(number: int) -> None:
+        own = stores.get("sync", f"user {number}").for_tenant(tenant)
+        for turn in range(6):
+            conversation = own.get_conversation(conversations[number], branch=0)
+            conversation.user(f"turn {turn}", on_conflict="append")
+            conversation.add_response(an_answer("Hi", id=f"r{turn}"), "open_responses", on_conflict="append")
+            conversation.fork().user("elsewhere")
+            conversation.pop(on_conflict="append")
+            own.search("turn")
+
+    with ThreadPoolExecutor(3) as pool:
+        users = [pool.submit(use, number) for number in range(3)]
+        reports = [store.check()]
+        while not all(user.done() for user in users):
+            reports.append(store.check(repair=len(reports) % 2 == 0))
+        for user in users:
+            user.result()
+    assert [report.findings for report in reports if report.found] == []
+
+
+def test_a_check_only_reads(store: Any, tables: Tables) -> None:
+    full(store)
+    before = tables.counts()
+    with statements_of(store) as seen:
+        report = store.check()
+    assert (report.conversations, report.found, report.is_healthy) == (1, 0, True)
+    assert {statement.split()[0] for statement in seen} <= {"SELECT", "SET", "START"}
+    assert tables.counts() == before
+
+
+def test_a_check_takes_statements_by_the_batch(store: Any) -> None:
+    counts = []
+    for size in (10, 1_000):
+        store.create_conversation(model="m", input=[a_message(str(number)) for number in range(size)])
+        store.reindex()
+        with statements_of(store) as seen:
+            store.check()
+        counts.append(len(seen))
+    assert counts[1] - counts[0] < 40
+
+
+def test_the_store_of_a_user_cannot_be_checked(store: Any) -> None:
+    with pytest.raises(InvalidOption, match="all users"):
+        store.for_user("ann").check()
