@@ -328,7 +328,8 @@ def test_paths_lead_into_lists_and_objects(registry: ToolRegistry) -> None:
 
 def test_the_text_of_the_error_is_short_whatever_a_model_sends(registry: ToolRegistry) -> None:
     """It is sent back to the model."""
-    for arguments in ({"stops": [], "x" * 100_000: 1}, {"stops": [{}] * 10_000}):
+    hostile: list[dict[str, Any]] = [{"stops": [], "x" * 100_000: 1}, {"stops": [{}] * 10_000}]
+    for arguments in hostile:
         with pytest.raises(InvalidToolArguments) as caught:
             registry.invoke("trip", arguments)
         assert len(str(caught.value)) < 5_000
