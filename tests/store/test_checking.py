@@ -59,7 +59,8 @@ class Damage(NamedTuple):
 
 def rolled_up(place: Place) -> None:
     """A day whose sums are not those of its ledger."""
-    day, numbers = BEFORE.date(), {"tenant_id": place.tenant, "number": 0, "attempts": 7, "costs": 0, "latencies": 0}
+    day, numbers = BEFORE.date(), {"tenant_id": place.tenant, "number": 0, "attempts": 7, "costs": 0}
+    numbers |= {"latencies": 0, "first_tokens": 0}
     place.set(t.usage_records, occurred_at=BEFORE, day=day)
     place.connection.execute(insert(t.usage_days), {"tenant_id": place.tenant, "day": day, "filled_at": BEFORE})
     place.connection.execute(insert(t.usage_daily_models), {**numbers, "day": day})
@@ -158,7 +159,7 @@ def damaged(database: Database, store: Any) -> Callable[[Any, Damage], None]:
     return damage
 
 
-@pytest.mark.one_face
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, damaged: Any, name: str) -> None:
     conversation, what = full(store), NAMES[name]

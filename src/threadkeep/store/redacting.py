@@ -26,30 +26,30 @@ from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not
 from threadkeep.store.media.collecting import collect_these_media, remove_set_aside
 from threadkeep.store.positions import NO_CHECK, NOTHING, reserve_once
 from threadkeep.store.refs import TENANT_WIDE, BranchRef
-from threadkeep.store.removal import place_given
 from threadkeep.store.search.index import forget_documents, merge_index
 from threadkeep.store.updates import update_row
+from threadkeep.store.validation import item_argument
 
 _STAYS: Final = ("author_id", "model")  # columns of an item that are not of its content
 _KEYS: Final = 500  # idempotency keys in one statement
 
 
-def redact_item(handle: Handle, position_or_id: object, key: str | None) -> None:
+def redact_item(handle: Handle, position: object, key: str | None) -> None:
     """Redact an item; see `Conversation.redact_item`."""
-    ref, place = handle.ref, place_given(position_or_id)
+    ref, place = handle.ref, item_argument("position", position)
     once = IdempotencyKey.of(key, "redact_item", place)
 
     def write(connection: Connection) -> Mapping[bytes, str]:
         now = datetime.now(UTC)
         reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: {})
         lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
-        position = _position_at(connection, ref, lineage, place)
-        entry = _read_entry(connection, ref, position)
+        found = _position_at(connection, ref, lineage, place)
+        entry = _read_entry(connection, ref, found)
         if entry is None:
-            raise position_not_found(ref, position, lineage.head)
+            raise position_not_found(ref, found, lineage.head)
         aside = _redact_row(connection, ref, entry)
-        number = _redact_response(connection, ref, position)
-        _forget_keys(connection, ref, position, number)
+        number = _redact_response(connection, ref, found)
+        _forget_keys(connection, ref, found, number)
         update_row(connection, ref, {})
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="redacted")
         return aside

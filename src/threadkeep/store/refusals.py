@@ -78,7 +78,7 @@ def refuse(
     if outcome is not None:
         is_over = outcome["kind"] in _PASSING or isinstance(conflict, errors.StateConflict)
         raise Replay(conflict if is_over else _result_of(outcome, check))
-    row, now = get_row(connection, ref), datetime.now(UTC)
+    row, now = get_row(connection, ref), check.at or datetime.now(UTC)
     tools = row.tool_set_hash if hashes is None else hashes.tools
     usage = ledger.insert_attempt(connection, ref, attempt, now, user_id=row.user_id, tool_set_hash=tools)
     reason = {"kind": _KINDS[type(conflict)], "head": getattr(conflict, "head", None), "usage": usage}

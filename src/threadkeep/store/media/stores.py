@@ -58,7 +58,7 @@ class FolderBlobs:
             raise mismatch(InvalidOption, "the path of a folder", path, "path")
         self._root = Path(path)
         if not self._root.is_dir():
-            raise InvalidOption(f"There is no folder {str(path)!r}.", argument="path", hint="Create it first.")
+            raise InvalidOption(f"is not a folder: {str(path)!r}.", argument="path", hint="Create it first.")
 
     def put(self, name: str, content: bytes, media_type: str | None = None) -> None:
         """Write a file; it appears under its name when it is complete."""

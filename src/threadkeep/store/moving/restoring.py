@@ -227,7 +227,7 @@ def import_export(
         elif kind == CONVERSATION:
             if existing == "refuse":
                 raise Conflict(
-                    f"The conversation before line {read.number} is there already.",
+                    f"The conversation {value['id']} (before line {read.number}) is there already.",
                     hint='Pass existing="skip" to leave it as it is and go on.',
                 )
             report.skipped += 1
