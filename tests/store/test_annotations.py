@@ -61,6 +61,16 @@ def test_labels_are_read_when_asked_for(chat: Any, elsewhere: Any) -> None:
     assert [(item.labels, item.feedback) for item in (other.get_item(1), *other.items())] == [(None, None)] * 5
 
 
+def test_an_item_found_by_its_id_has_both(store: Any, chat: Any) -> None:
+    other = answered(store, "Oslo.")
+    other.label_item(0, {"topic": "fjords"})
+    chat.label_item(0, {"topic": "food"})
+    chat.set_feedback(0, rating=1, user_id="ann")
+    found = store.get_item(chat.get_item(0).id, annotations=True)
+    assert (found.labels, opinions(found)) == ({"topic": "food"}, [("ann", 1, None)])
+    assert (store.get_item(found.id).labels, store.get_item(found.id).feedback) == (None, None)
+
+
 def test_labels_of_an_item_are_replaced_as_a_whole(chat: Any) -> None:
     chat.label_item(1, {"a": "1", "b": "2"})
     chat.label_item(1, {"b": "3"})
@@ -214,6 +224,8 @@ def test_found_items_have_their_media(store: Any) -> None:
     [found] = store.list_items(labels={"set": "eval"})
     assert found.item == picture.item
     assert found.item.to_dict() == conversation.get_item(0).item.to_dict()
+    [found] = store.list_items(labels={"set": "eval"}, media="reference")
+    assert found.item.to_dict() == conversation.get_item(0, media="reference").item.to_dict()
 
 
 # Scope

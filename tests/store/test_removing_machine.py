@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -168,8 +169,9 @@ def test_lineages_merge_what_was_removed_side_by_side() -> None:
 
 
 def test_many_scattered_removals_take_few_statements() -> None:
-    lineage = Lineage((), 9_999)
-    for position in range(1, 9_999, 5):
-        lineage = Lineage(lineage.without(0, position - 1, position, 0), 9_999)
+    removed = range(1, 9_999, 5)
+    lineage = Lineage(tuple(chain.from_iterable((Part(0, at - 1), Part(-1, at, 0)) for at in removed)), 9_999)
+    last = removed[-1]
+    assert Lineage(lineage.parts[:-2], 9_999).without(0, last - 1, last, 0) == lineage.parts
     assert len(lineage.ranges(0, -1, 9_999)) == 2_001
     assert len(lineage.spans(0, -1, 9_999)) == 2

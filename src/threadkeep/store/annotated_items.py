@@ -11,30 +11,22 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.annotations import annotated_items
 from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.objects import mismatch
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import InvalidOption
-from threadkeep.store.annotations import annotated
-from threadkeep.store.items import stored_items
+from threadkeep.store.annotations import annotated, valid_rating
+from threadkeep.store.items import media_form, stored_items
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.validation import (
-    MAX_NUMBER,
-    label_texts,
-    optional_identifier,
-    page_size,
-    place_after,
-    place_cursor,
-)
+from threadkeep.store.validation import label_texts, optional_identifier, page_size, place_after, place_cursor
 
 
-def list_annotated(transactions: Transactions, scope: Scope, wanted: Mapping[str, Any]) -> Page[StoredItem]:
+def list_annotated(
+    transactions: Transactions, scope: Scope, wanted: Mapping[str, Any], media: object
+) -> Page[StoredItem]:
     """A page of items; see `Store.list_items`, whose arguments `wanted` has by name."""
-    labels, limit = label_texts(wanted["labels"]), page_size(wanted["limit"])
-    rating, owner = wanted["rating"], optional_identifier("user_id", wanted["user_id"])
+    labels, limit, form = label_texts(wanted["labels"]), page_size(wanted["limit"]), media_form(media)
+    rating, owner = valid_rating(wanted["rating"]), optional_identifier("user_id", wanted["user_id"])
     after = place_cursor(wanted["after"])
-    if rating is not None and not (type(rating) is int and abs(rating) <= MAX_NUMBER):
-        raise mismatch(InvalidOption, f"a whole number, at most {MAX_NUMBER:,}", rating, "rating")
     if not labels and rating is None:
         raise InvalidOption("It is not said which items are wanted.", hint="Pass labels= or rating=.")
     if scope.user is not None and owner not in {None, scope.user}:
@@ -53,7 +45,8 @@ def list_annotated(transactions: Transactions, scope: Scope, wanted: Mapping[str
         rows = statement.fetch_all(connection, parameters)
         items = []
         for (key, public_id), some in groupby(rows, itemgetter(-2, -1)):
-            items += stored_items(connection, ConversationRef(scope, key, public_id_text(bytes(public_id))), list(some))
+            ref = ConversationRef(scope, key, public_id_text(bytes(public_id)))
+            items += stored_items(connection, ref, list(some), form)
         keys = [row[-2] for row in rows]
         page = annotated(connection, scope, keys[:limit], items[:limit])
         return Page(page, place_after(keys[limit - 1], page[-1].position) if len(rows) > limit else None)

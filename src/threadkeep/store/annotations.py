@@ -27,12 +27,11 @@ from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.states import lock_conversation
 from threadkeep.store.validation import (
     MAX_NUMBER,
-    MAX_POSITION,
+    item_argument,
     label_texts,
     optional_identifier,
     other_user,
     plain_text,
-    whole_number,
 )
 
 MAX_COMMENT: Final = 16_384  # characters
@@ -65,7 +64,7 @@ def set_feedback(
 ) -> Feedback | None:
     """Store what somebody thinks of an item, or remove it; see `Conversation.set_feedback`."""
     ref, giver = handle.ref, _giver(handle.ref.scope, user_id)
-    number, text = _rating(rating), _comment(comment)
+    number, text = valid_rating(rating), _comment(comment)
 
     def write(connection: Connection, place: int, now: datetime) -> JsonObject:
         if number is None and text is None:
@@ -85,7 +84,7 @@ def set_feedback(
 def _write(handle: Handle, method: str, position: object, content: Any, key: str | None, write: Write) -> JsonObject:
     """Write an annotation of an item of the branch, once under a key; returns the outcome."""
     ref = handle.ref
-    wanted = position if isinstance(position, str) else whole_number("position", position, MAX_POSITION)
+    wanted = item_argument("position", position)
     once = IdempotencyKey.of(key, method, [ref.branch, wanted, content])
 
     def run(connection: Connection) -> JsonObject:
@@ -119,7 +118,8 @@ def _giver(scope: Scope, user_id: object) -> str:
     return scope.user or user or NOBODY
 
 
-def _rating(rating: object) -> int | None:
+def valid_rating(rating: object) -> int | None:
+    """A whole number that fits its column; None stays None."""
     if rating is None or (type(rating) is int and abs(rating) <= MAX_NUMBER):
         return rating
     raise mismatch(InvalidOption, f"a whole number, at most {MAX_NUMBER:,}", rating, "rating")
@@ -137,10 +137,7 @@ def _comment(comment: object) -> str | None:
 
 def list_feedback(handle: Handle, position: int | str | None) -> list[Feedback]:
     """The feedback on an item, or on all items of the branch; see `Conversation.feedback`."""
-    ref = handle.ref
-    wanted = (
-        position if position is None or isinstance(position, str) else whole_number("position", position, MAX_POSITION)
-    )
+    ref, wanted = handle.ref, None if position is None else item_argument("position", position)
 
     def read(connection: Connection) -> list[Feedback]:
         if wanted is not None:

@@ -28,7 +28,7 @@ from threadkeep.store.items import AppendResult, NewItems
 from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
 from threadkeep.store.positions import NO_CHECK, Counts
 from threadkeep.store.refs import BranchRef
-from threadkeep.store.validation import MAX_POSITION, optional_identifier, plain_text, whole_number
+from threadkeep.store.validation import item_argument, optional_identifier, plain_text
 
 DENIED: Final = "The call was denied."
 _HINT: Final = "pending_calls() lists the calls without an output."
@@ -47,7 +47,7 @@ _DENIALS: Final[dict[str, Callable[[str], JsonObject]]] = {
 
 def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | None) -> PendingCall:
     """Approve a call; see `Conversation.approve`."""
-    ref, wanted, by = handle.ref, _call(call), optional_identifier("decided_by", decided_by)
+    ref, wanted, by = handle.ref, item_argument("call", call), optional_identifier("decided_by", decided_by)
     once = IdempotencyKey.of(key, "approve", [wanted, by])
 
     def write(connection: Connection) -> PendingCall:
@@ -72,7 +72,7 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
 
 def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, key: str | None) -> StoredItem:
     """Deny a call, and append the reason as its output; see `Conversation.deny`."""
-    ref, wanted, by = handle.ref, _call(call), optional_identifier("decided_by", decided_by)
+    ref, wanted, by = handle.ref, item_argument("call", call), optional_identifier("decided_by", decided_by)
     text = plain_text("reason", reason)
     once = IdempotencyKey.of(key, "deny", [wanted, text, by])
 
@@ -95,13 +95,6 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
     result, output = handle.transactions.write(write, is_repeatable=once is not None)
     output.take_in(handle, result)
     return output.stored(ref, result)[0]
-
-
-def _call(call: object) -> str | int:
-    """A call id, or the position of a call."""
-    if isinstance(call, str):
-        return call
-    return whole_number("call", call, MAX_POSITION)
 
 
 def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) -> tuple[Entry, Approval | None]:

@@ -12,24 +12,24 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import NotFound, shown
 from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
-from threadkeep.store.item_places import find_position, newest_position, position_of_id
+from threadkeep.store.item_places import find_position, newest_position, position_of
 from threadkeep.store.item_rows import short_hash
 from threadkeep.store.items import media_form, read_item
 from threadkeep.store.lineage import find_row, get_lineage, get_row, position_not_found
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.validation import MAX_POSITION, whole_number
+from threadkeep.store.validation import item_argument
 
 
 def get_item(handle: Handle, position: object, media: object, *, annotations: bool = False) -> StoredItem:
     """The item of a branch at a position or with an id; see `Conversation.get_item`."""
     ref, form = handle.ref, media_form(media)
-    wanted = position if isinstance(position, str) else whole_number("position", position, MAX_POSITION)
+    wanted = item_argument("position", position)
 
     def read(connection: Connection) -> StoredItem:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
-        place = position_of_id(connection, ref, lineage, wanted) if isinstance(wanted, str) else wanted
+        place = position_of(connection, ref, lineage, wanted)
         found = read_item(connection, ref, place, form)
         if found is None or not lineage.includes(ref.branch, place, found.branch):
             raise position_not_found(ref, place, lineage.head)
@@ -38,7 +38,9 @@ def get_item(handle: Handle, position: object, media: object, *, annotations: bo
     return handle.transactions.read(read)
 
 
-def find_item(transactions: Transactions, scope: Scope, item_id: object, media: object) -> StoredItem:
+def find_item(
+    transactions: Transactions, scope: Scope, item_id: object, media: object, *, annotations: bool = False
+) -> StoredItem:
     """The item with an id, from any conversation that the scope sees; see `Store.get_item`."""
     form = media_form(media)
     if not isinstance(item_id, str):
@@ -48,8 +50,8 @@ def find_item(transactions: Transactions, scope: Scope, item_id: object, media: 
         for find in (_named_by, _newest_with):
             row = find(connection, scope, item_id)
             found = None if row is None else _item_in(connection, scope, row, item_id, form)
-            if found is not None:
-                return found
+            if row is not None and found is not None:
+                return annotated(connection, scope, [row.id], [found])[0] if annotations else found
         raise _item_not_found(item_id)
 
     return transactions.read(read)

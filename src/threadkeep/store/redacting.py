@@ -15,40 +15,41 @@ from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.domain.placeholders import REDACTED, without_content
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.pairing import CLIENT_OUTPUTS
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import BROKEN_OFF_TEXT
 from threadkeep.store.idempotency import FORGOTTEN, IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import find_position, newest_position, position_of_id
-from threadkeep.store.item_rows import decode_entries, encode_item
+from threadkeep.store.item_rows import decode_entries, encode_item, short_hash
 from threadkeep.store.ledger import json_text
 from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
 from threadkeep.store.media.collecting import collect_these_media, remove_set_aside
 from threadkeep.store.positions import NO_CHECK, NOTHING, reserve_once
 from threadkeep.store.refs import TENANT_WIDE, BranchRef
-from threadkeep.store.removal import place_given
 from threadkeep.store.search.index import forget_documents, merge_index
 from threadkeep.store.updates import update_row
+from threadkeep.store.validation import item_argument
 
 _STAYS: Final = ("author_id", "model")  # columns of an item that are not of its content
 _KEYS: Final = 500  # idempotency keys in one statement
 
 
-def redact_item(handle: Handle, position_or_id: object, key: str | None) -> None:
+def redact_item(handle: Handle, position: object, key: str | None) -> None:
     """Redact an item; see `Conversation.redact_item`."""
-    ref, place = handle.ref, place_given(position_or_id)
+    ref, place = handle.ref, item_argument("position", position)
     once = IdempotencyKey.of(key, "redact_item", place)
 
     def write(connection: Connection) -> Mapping[bytes, str]:
         now = datetime.now(UTC)
         reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: {})
         lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
-        position = _position_at(connection, ref, lineage, place)
-        entry = _read_entry(connection, ref, position)
+        found = _position_at(connection, ref, lineage, place)
+        entry = _read_entry(connection, ref, found)
         if entry is None:
-            raise position_not_found(ref, position, lineage.head)
+            raise position_not_found(ref, found, lineage.head)
         aside = _redact_row(connection, ref, entry)
-        number = _redact_response(connection, ref, position)
-        _forget_keys(connection, ref, position, number)
+        number = _redact_response(connection, ref, found)
+        _forget_keys(connection, ref, found, number)
         update_row(connection, ref, {})
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="redacted")
         return aside
@@ -89,6 +90,9 @@ def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> Mapping
     values = {name: value for name, value in columns.items() if name not in _STAYS}
     table = items.c
     connection.execute(update(items).where(*ref.rows_of(table), table.position == position).values(**values))
+    if entry.call_id is not None and entry.type in CLIENT_OUTPUTS:
+        of_call = ref.parameters(hash=short_hash(entry.call_id), redacted=REDACTED)
+        connection.execute(queries.reasons_change(), of_call)
     hashes = list(connection.execute(queries.media_between(position - 1, position), parameters).scalars())
     aside: Mapping[bytes, str] = {}
     if hashes:
@@ -153,7 +157,7 @@ def _forget_keys(connection: Connection, ref: BranchRef, position: int, response
 
 def _covers(outcome: JsonObject, position: int, response: int | None) -> bool:
     """Whether an item was stored by the call that had this outcome."""
-    if outcome["kind"] == "response":
-        return bool(outcome["number"] == response)
     first: Any = outcome.get("first")
+    if outcome["kind"] == "response":  # of a whole turn, its input stands before it
+        return bool(outcome["number"] == response) or first - outcome.get("input", 0) <= position < first
     return first is not None and first <= position < first + outcome["count"]

@@ -23,7 +23,7 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidOption
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
-from threadkeep.store.item_places import position_of_id
+from threadkeep.store.item_places import position_of
 from threadkeep.store.items import read_item
 from threadkeep.store.lineage import (
     REMOVED,
@@ -48,7 +48,7 @@ from threadkeep.store.positions import (
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.search.index import forget_documents
 from threadkeep.store.updates import update_row
-from threadkeep.store.validation import MAX_POSITION, whole_number
+from threadkeep.store.validation import item_argument
 
 _RANGES: Final = 100  # of items in one statement
 
@@ -81,17 +81,17 @@ def pop(handle: Handle, options: AppendOptions) -> StoredItem | None:
     return _run(handle, key, write)
 
 
-def remove_item(handle: Handle, position_or_id: object, purge: object, key: str | None) -> None:
+def remove_item(handle: Handle, position: object, purge: object, key: str | None) -> None:
     """Remove an item; see `Conversation.remove_item`."""
-    should_purge, place = is_chosen("purge", purge), place_given(position_or_id)
+    should_purge, place = is_chosen("purge", purge), item_argument("position", position)
     once = IdempotencyKey.of(key, "remove_item", [handle.ref.branch, place, should_purge])
 
     def write(connection: Connection) -> Shortened:
         branch = LockedBranch(connection, handle.ref, NO_CHECK, once)
-        position = position_at(connection, handle.ref, branch.lineage, place)
-        item = read_item(connection, handle.ref, position, "reference", is_latest=True)
-        if item is None or not branch.lineage.includes(handle.ref.branch, position, item.branch):
-            raise position_not_found(handle.ref, position, branch.lineage.head)
+        found = position_of(connection, handle.ref, branch.lineage, place)
+        item = read_item(connection, handle.ref, found, "reference", is_latest=True)
+        if item is None or not branch.lineage.includes(handle.ref.branch, found, item.branch):
+            raise position_not_found(handle.ref, found, branch.lineage.head)
         branch.remove(item, purge=should_purge)
         branch.keep_outcome(once, kind="removed")
         return Shortened(branch.lineage.head, branch.revision, aside=branch.aside)
@@ -127,13 +127,6 @@ def is_chosen(argument: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise mismatch(InvalidOption, "True or False", value, argument)
     return value
-
-
-def place_given(position_or_id: object) -> int | str:
-    """Return the position or id that a caller gave of an item."""
-    if isinstance(position_or_id, str):
-        return position_or_id
-    return whole_number("position_or_id", position_or_id, MAX_POSITION)
 
 
 # Replays
@@ -257,8 +250,3 @@ def _outside(ranges: Iterable[Range], read: dict[int, list[tuple[int, int]]]) ->
             start = max(start, high)
         if start < upto:
             yield branch, start, upto
-
-
-def position_at(connection: Connection, ref: BranchRef, lineage: Lineage, place: int | str) -> int:
-    """The position of an item of a branch that was given by its position or id."""
-    return position_of_id(connection, ref, lineage, place) if isinstance(place, str) else place

@@ -108,8 +108,9 @@ def edit(
     def write(connection: Connection, lineage: Lineage, now: datetime) -> int:
         position, facts = _get_item(connection, ref, lineage, wanted)
         if facts.type != "message" or facts.role != "user":
-            problem = f"is not a message of the user, but {facts.role or facts.type}."
-            hint = "fork(before=...) makes a branch before any item."
+            kind = f"a message of the {facts.role}" if facts.role else f"of the type {facts.type!r}"
+            problem = f"must be that of a message of the user: item {position} is {kind}."
+            hint = "regenerate() replaces an answer, and fork(before=...) makes a branch before any item."
             raise InvalidOption(problem, argument="position", hint=hint)
         reservation = branch_before(connection, ref, lineage, position, now, Counts(items=1))
         new.insert(connection, ref, reservation, once, now)
