@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, false, func, literal_column, or_, select
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
@@ -122,7 +122,7 @@ def tail_of(dialect: str, types: Collection[str], ranges: int) -> Statement:
         )
         for number in range(ranges)
     )
-    here = [*of_conversation(items), or_(*parts)]
+    here = [*of_conversation(items), or_(false(), *parts)]
     shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
     behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
     wanted = or_(_is_of_types(types), items.c.seen.is_not(None))
