@@ -35,7 +35,7 @@ MOMENT = (
 )
 
 TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens")
-FIGURES = (*TOKENS, "cost_nano", "latency_ms")
+FIGURES = (*TOKENS, "cost_nano", "latency_ms", "first_token_ms")
 VIEWS = ("threadkeep_usage_by_day", "threadkeep_usage_attempts", "threadkeep_messages_text", "threadkeep_tool_calls")
 
 # dialect -> the names of what exists
@@ -309,7 +309,10 @@ def usage() -> dict[str, Any]:
     """The ledger, and its sums of days."""
     tokens = " ".join(f"{name}?" for name in TOKENS)
     day = (BIG, "tenant_id"), (DATE, "day")
-    sums = (BIG, f"attempts {tokens} cost_nano? latency_ms? cache_known_tokens? costs latencies")
+    sums = (
+        BIG,
+        f"attempts {tokens} cost_nano? latency_ms? first_token_ms? cache_known_tokens? costs latencies first_tokens",
+    )
 
     def to_day() -> sa.ForeignKeyConstraint:
         return refers("usage_days", tenant_id="tenant_id", day="day")
@@ -319,8 +322,8 @@ def usage() -> dict[str, Any]:
             columns(
                 (BIG, "tenant_id id"), (DATE, "day"), (MOMENT, "occurred_at"), (IDENTIFIER, "user_id?"),
                 (BIG, "conversation_id"), (NUMBER, "response?"), (HASH, "tool_set_hash?"),
-                (IDENTIFIER, "provider? model? format status?"), (BIG, f"latency_ms? {tokens} cost_nano?"),
-                (TEXT, "usage? error? price?"),
+                (IDENTIFIER, "provider? model? format status?"),
+                (BIG, f"latency_ms? first_token_ms? {tokens} cost_nano?"), (TEXT, "usage? error? price?"),
             ),
             "tenant_id id",
         ),
@@ -357,13 +360,14 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     yield "item_feedback", "rating", ["tenant_id", "rating", "conversation_id", "position"], {}
     yield "approvals", "decided_by", ["tenant_id", "decided_by"], {}
     yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], {"unique": True}
-    yield "responses", "response", ["tenant_id", "response_hash"], where("response_hash IS NOT NULL")
+    by_id = ["tenant_id", "response_hash", "conversation_id", "number"]
+    yield "responses", "response", by_id, where("response_hash IS NOT NULL")
     yield "changes", "transaction", ["tenant_id", "transaction_id"], where("transaction_id IS NOT NULL")
     full_text = {"postgresql_using": "gin", "mysql_prefix": "FULLTEXT", "mariadb_prefix": "FULLTEXT"}
     # on SQLite the full text is in a table of its own, and this index is empty
     yield "search_documents", "words", ["words"], full_text | {"sqlite_where": sa.text("0")}
     by_model = ["model", "provider", "format", "status"]
-    yield "usage_records", "by_day", ["tenant_id", "day", *by_model, "user_id", "conversation_id", *FIGURES], {}
+    yield "usage_records", "by_day", ["tenant_id", "day", *by_model, "user_id", *FIGURES], {}
     yield "usage_records", "by_user", ["tenant_id", "user_id", "day", *by_model, *FIGURES], {}
     yield "usage_records", "by_conversation", ["tenant_id", "conversation_id", "response", "day", "model", *FIGURES], {}
 

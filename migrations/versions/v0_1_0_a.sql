@@ -5,11 +5,11 @@ CREATE VIEW threadkeep_usage_by_day AS
 SELECT {name t.name} AS tenant, u.day, {name u.provider} AS provider, {name u.model} AS model,
     {name u.format} AS format, {name u.status} AS status, u.attempts,
     u.input_tokens, u.cached_tokens, u.cache_write_tokens, u.output_tokens, u.reasoning_tokens, u.total_tokens,
-    u.cost_nano, u.latency_ms, u.cost_nano / 1e9 AS cost_usd
+    u.cost_nano, u.latency_ms, u.first_token_ms, u.cost_nano / 1e9 AS cost_usd
 FROM (
     SELECT y.tenant_id, y.day, y.provider, y.model, y.format, y.status, y.attempts,
         y.input_tokens, y.cached_tokens, y.cache_write_tokens, y.output_tokens, y.reasoning_tokens, y.total_tokens,
-        y.cost_nano, y.latency_ms
+        y.cost_nano, y.latency_ms, y.first_token_ms
     FROM threadkeep_usage_daily y
     JOIN threadkeep_usage_days f ON f.tenant_id = y.tenant_id AND f.day = y.day
     WHERE f.filled_at IS NOT NULL
@@ -18,7 +18,8 @@ FROM (
         {sum r.input_tokens} AS input_tokens, {sum r.cached_tokens} AS cached_tokens,
         {sum r.cache_write_tokens} AS cache_write_tokens, {sum r.output_tokens} AS output_tokens,
         {sum r.reasoning_tokens} AS reasoning_tokens, {sum r.total_tokens} AS total_tokens,
-        {sum r.cost_nano} AS cost_nano, {sum r.latency_ms} AS latency_ms
+        {sum r.cost_nano} AS cost_nano, {sum r.latency_ms} AS latency_ms,
+        {sum r.first_token_ms} AS first_token_ms
     FROM threadkeep_usage_records r
     WHERE NOT EXISTS (
         SELECT 1 FROM threadkeep_usage_days f
@@ -34,7 +35,7 @@ SELECT {name t.name} AS tenant, u.id, u.day, u.occurred_at, {conversation c.publ
     {name u.user_id} AS user_id, {name u.provider} AS provider, {name u.model} AS model, {name u.format} AS format,
     {name u.status} AS status, {hex u.tool_set_hash} AS tool_set,
     u.input_tokens, u.cached_tokens, u.cache_write_tokens, u.output_tokens, u.reasoning_tokens, u.total_tokens,
-    u.cost_nano, u.latency_ms, u.cost_nano / 1e9 AS cost_usd, u.price, u.usage AS provider_usage, u.error
+    u.cost_nano, u.latency_ms, u.first_token_ms, u.cost_nano / 1e9 AS cost_usd, u.price, u.usage AS provider_usage, u.error
 FROM threadkeep_usage_records u
 JOIN threadkeep_tenants t ON t.id = u.tenant_id
 LEFT JOIN threadkeep_conversations c

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from threadkeep.store.checking.findings import CheckReport, Finding
     from threadkeep.store.conversation import Conversation
     from threadkeep.store.conversations import ConversationInfo
+    from threadkeep.store.importing import NewSession
     from threadkeep.store.moving.copying import CopyReport, Difference
     from threadkeep.store.moving.restoring import ImportReport
     from threadkeep.store.positions import AppendOptions, OnConflict
@@ -67,15 +68,15 @@ __all__ = [
     "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo",
     "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused",
     "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra",
-    "NewOptions", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError",
-    "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart",
-    "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
-    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
-    "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics",
-    "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError",
-    "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat", "UnknownItem",
-    "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
-    "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
+    "NewOptions", "NewSession", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page",
+    "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem",
+    "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair",
+    "Response", "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate",
+    "SchemaTooNew", "SearchResult", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite",
+    "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text",
+    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
+    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
+    "Variant", "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
     "reset_default_registry", "schema",
 ]
 # fmt: on
@@ -112,6 +113,7 @@ _NAMES: Final = {
     "store.checking.findings": "CheckReport Finding",
     "store.conversation": "Conversation",
     "store.conversations": "ConversationInfo",
+    "store.importing": "NewSession",
     "store.moving.copying": "CopyReport Difference",
     "store.moving.restoring": "ImportReport",
     "store.positions": "AppendOptions OnConflict",

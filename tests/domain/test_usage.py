@@ -116,12 +116,15 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
         "day": "2026-01-01",
         "model": None,
         "attempts": 2,
-        **dict.fromkeys((*FIGURES, "cache_hit_ratio", "latency_ms", "mean_latency_ms")),
+        **dict.fromkeys(
+            (*FIGURES, "cache_hit_ratio", "latency_ms", "mean_latency_ms", "first_token_ms", "mean_first_token_ms")
+        ),
         "input_tokens": 5,
         "cost_nano": 7,
         "cost_usd": 7e-09,
         "costs": 1,
         "latencies": 0,
+        "first_tokens": 0,
     }
     with pytest.raises(AttributeError, match=r"'user_id'.*day, model"):
         _ = row.user_id
@@ -164,5 +167,5 @@ def test_the_types_of_reports_name_what_there_is() -> None:
     keys = get_args(UsageKey)
     assert set(keys) == {*TIMES, *COLUMNS}
     assert set(UsageFilters.__annotations__) == set(COLUMNS)
-    assert set(get_args(UsageSum)) == set(SUMS) - {"costs", "latencies"}
+    assert set(get_args(UsageSum)) == set(SUMS) - {"costs", "latencies", "first_tokens"}
     assert [key for key in keys if getattr(UsageRow({key: 1}), key) != 1] == []

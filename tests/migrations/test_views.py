@@ -21,7 +21,7 @@ from threadkeep.store.purging import hide_conversation
 
 FIGURES = [
     "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
-    "cost_nano", "latency_ms",
+    "cost_nano", "latency_ms", "first_token_ms",
 ]  # fmt: skip
 COLUMNS = {
     "threadkeep_usage_by_day": [

@@ -13,7 +13,7 @@ from threadkeep.domain.reports import SUMS, UsageRow
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
 from threadkeep.store.ledger import Attempt, insert_attempt
 
-SUMMED = (*FIGURES, "cost_nano", "latency_ms")
+SUMMED = (*FIGURES, "cost_nano", "latency_ms", "first_token_ms")
 
 
 def attempt_at(conversation: Any, *moments: datetime, **about: Any) -> None:
@@ -101,6 +101,7 @@ def _sums(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
         "cache_known_tokens": total("input_tokens", known),
         "costs": sum(row["cost_nano"] is not None for row in rows),
         "latencies": sum(row["latency_ms"] is not None for row in rows),
+        "first_tokens": sum(row["first_token_ms"] is not None for row in rows),
     }
 
 

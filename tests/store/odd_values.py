@@ -295,6 +295,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "tools": lambda: [{"name": "t", "parameters": SCHEMA}],
         "names": lambda: "t",
         "number": int,
+        "response": int,
         "position": int,
         "text": lambda: "word",
         "value": lambda: {"step": 1},

@@ -59,7 +59,8 @@ class Damage(NamedTuple):
 
 def rolled_up(place: Place) -> None:
     """A day whose sums are not those of its ledger."""
-    day, numbers = BEFORE.date(), {"tenant_id": place.tenant, "number": 0, "attempts": 7, "costs": 0, "latencies": 0}
+    day, numbers = BEFORE.date(), {"tenant_id": place.tenant, "number": 0, "attempts": 7, "costs": 0}
+    numbers |= {"latencies": 0, "first_tokens": 0}
     place.set(t.usage_records, occurred_at=BEFORE, day=day)
     place.connection.execute(insert(t.usage_days), {"tenant_id": place.tenant, "day": day, "filled_at": BEFORE})
     place.connection.execute(insert(t.usage_daily_models), {**numbers, "day": day})

@@ -75,7 +75,8 @@ def test_a_stream_is_stored_like_the_same_answer_in_one_piece(store: Any, tables
     latencies = [row["latency_ms"] for row in tables.rows("usage_records", "id")]
     assert latencies[0] is None
     assert 0 <= latencies[1] < 60_000
-    differing = {"id", "conversation_id", "created_at", "occurred_at", "latency_ms", "lease_token"}
+    assert tables.rows("usage_records", "id")[1]["first_token_ms"] <= latencies[1]
+    differing = {"id", "conversation_id", "created_at", "occurred_at", "latency_ms", "first_token_ms", "lease_token"}
     for name, order in (("items", "position"), ("responses", "number"), ("usage_records", "id")):
         rows = tables.rows(name, "conversation_id", order)
         rows = [{key: value for key, value in row.items() if key not in differing} for row in rows]
@@ -135,7 +136,18 @@ def test_a_part_is_written_after_half_a_second(
             now[0] += pause
             recorder.feed(next(events))
             assert tables.counts()["stream_parts"] == parts
-    assert tables.rows("usage_records", "id")[0]["latency_ms"] == 1_200
+    [row] = tables.rows("usage_records", "id")
+    assert (row["latency_ms"], row["first_token_ms"]) == (1_200, 400)  # the third event is the first with output
+
+
+def test_a_time_to_the_first_token_that_is_told_is_taken(conversation: Any, tables: Tables) -> None:
+    streamed(conversation, *a_stream(WORDS), first_token_ms=7)
+    assert tables.rows("usage_records", "id")[0]["first_token_ms"] == 7
+
+
+def test_without_output_there_is_no_first_token(conversation: Any, tables: Tables) -> None:
+    streamed(conversation, *beginning(WORDS, words=0)[:1])
+    assert tables.rows("usage_records", "id")[0]["first_token_ms"] is None
 
 
 def test_a_latency_that_is_told_is_taken(conversation: Any, tables: Tables) -> None:

@@ -24,7 +24,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
-from threadkeep.domain.item_ids import derived_id
+from threadkeep.domain.item_ids import derived_id, response_id
 from threadkeep.store.refs import Scope
 
 REGISTRY = ToolRegistry()
@@ -66,6 +66,10 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "feedback on an item": lambda c: c.feedback(0),
     "transcript": lambda c: c.transcript(),
     "responses": lambda c: c.responses(),
+    "get_response": lambda c: c.get_response(0),
+    "get_response by id": lambda c: c.get_response("resp_1"),
+    "input_items": lambda c: c.input_items(0),
+    "output_items": lambda c: c.output_items(0),
     "response_body": lambda c: c.response_body(0),
     "usage": lambda c: c.usage(),
     "compact": lambda c: c.compact(summary="Mine"),
@@ -98,6 +102,8 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
     "copy_conversation": lambda store, public_id: store.copy_conversation(public_id),
     "get_item": lambda store, public_id: store.get_item(derived_id("message", public_id, 0)),
     "get_item by its own id": lambda store, _: store.get_item("msg_resp_1_0"),
+    "get_response": lambda store, public_id: store.get_response(response_id(public_id, 0)),
+    "get_response by the provider's id": lambda store, _: store.get_response("resp_1"),
     "delete_conversation": lambda store, public_id: store.delete_conversation(public_id),
 }
 # The others: what they show or make is tested one by one below.

@@ -40,12 +40,14 @@ TITLES: Final = {
     COST: "Cost", "attempts": "Calls", "input_tokens": "Input tokens", "cached_tokens": "Input tokens from caches",
     "cache_write_tokens": "Input tokens written to caches", "output_tokens": "Output tokens",
     "reasoning_tokens": "Reasoning tokens", "total_tokens": "Tokens", "latency_ms": "Time spent waiting",
-    "mean_latency_ms": "Mean latency", "mean_cost_usd": "Mean cost of a call",
+    "mean_latency_ms": "Mean latency", "mean_first_token_ms": "Mean time to the first token",
+    "mean_cost_usd": "Mean cost of a call",
     "cache_hit_ratio": "Share of the input that came from caches",
 }  # fmt: skip
 # What is divided by what, also where several rows are drawn as one
 MEANS: Final = {
     "mean_latency_ms": ("latency_ms", "latencies"),
+    "mean_first_token_ms": ("first_token_ms", "first_tokens"),
     "mean_cost_usd": (COST, "costs"),
     "cache_hit_ratio": ("cached_tokens", "cache_known_tokens"),
 }
@@ -297,7 +299,7 @@ def _value_label(value: float, measure: str, largest: float) -> str:
         return "$0" if value == 0 else f"${value:,.{decimals}f}"
     if measure == "cache_hit_ratio":
         return f"{value * 100:.3g}%"
-    if measure == "mean_latency_ms":
+    if measure in ("mean_latency_ms", "mean_first_token_ms"):
         return milliseconds(value)
     return f"{value / 1000:,.0f} s" if measure == "latency_ms" else short(value)
 

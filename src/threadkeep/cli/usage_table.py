@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 COST: Final = "cost_nano"
 COUNTS: Final = (
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", COST, "costs", "latency_ms", "latencies",
+    "total_tokens", COST, "costs", "latency_ms", "latencies", "first_token_ms", "first_tokens",
 )  # fmt: skip
-DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms")
-PLAIN: Final = (*COUNTS[:-2], *DERIVED[1:])
+DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms", "mean_first_token_ms")
+PLAIN: Final = (*COUNTS[:-4], *DERIVED[1:])
 DAYS: Final = ("day", "week", "month")
 FORMULA_STARTS: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last ones are wide forms of the first
 MIN_BAR, MAX_BAR = 8, 40
@@ -41,13 +41,15 @@ FIGURES: Final = tuple(
     for name, title, drop_order in (
         ("attempts", "calls", 0), ("input_tokens", "input", 0), ("cache_hit_ratio", "cached", 4),
         ("cache_write_tokens", "cache write", 2), ("output_tokens", "output", 0), ("reasoning_tokens", "reasoning", 1),
-        ("total_tokens", "total", 5), ("mean_latency_ms", "latency", 3), (COST, "cost, $", 0),
+        ("total_tokens", "total", 5), ("mean_latency_ms", "latency", 3),
+        ("mean_first_token_ms", "first token", 2), (COST, "cost, $", 0),
     )
 )  # fmt: skip
 ALWAYS_SHOWN: Final = frozenset({"attempts", "input_tokens", "output_tokens", "total_tokens"})
 TEXTS: Final[dict[str, Callable[[Any], str]]] = {
     "cache_hit_ratio": formatting.percent,
     "mean_latency_ms": formatting.milliseconds,
+    "mean_first_token_ms": formatting.milliseconds,
 }
 
 
@@ -207,7 +209,7 @@ def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> No
         **dict.fromkeys(("response", *COUNTS), pa.int64()),
         "hour": pa.timestamp("us", tz="UTC"),
         "cost_usd": pa.decimal128(28, 9),
-        **dict.fromkeys(("cache_hit_ratio", "mean_latency_ms"), pa.float64()),
+        **dict.fromkeys(DERIVED[1:], pa.float64()),
     }
     names = [*by, *COUNTS, *DERIVED]
     columns = {name: [_parquet_value(row, name, by) for row in rows] for name in names}

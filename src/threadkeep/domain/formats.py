@@ -18,9 +18,11 @@ from threadkeep.errors import CannotParse, UnknownFormat
 if TYPE_CHECKING:
     from threadkeep.domain.context_caches import Prefixes
     from threadkeep.domain.items import Item
+    from threadkeep.domain.jsontext import JsonObject
     from threadkeep.domain.rendering import Rendered, RenderOptions
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
+    from threadkeep.domain.usage import Usage
 
     # Types alone: what this layer runs is below the formats.
     from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
@@ -41,6 +43,7 @@ _ROOMS: Final = {
     "render": "request",
     "prefixes": "context_caches",
     "parse_response": "parse_response",
+    "usage_of": "parse_response",
     "parse_request": "parse_request",
     "parse_turns": "parse_request",
     "assembler": "stream",
@@ -88,6 +91,9 @@ class Format:
 
         def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
             """Parse a provider's response body."""
+
+        def usage_of(self, usage: JsonObject) -> Usage:
+            """Read a provider's usage object."""
 
         def parse_request(self, payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
             """Parse a provider request."""

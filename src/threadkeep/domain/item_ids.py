@@ -2,7 +2,7 @@
 
 OpenAI refuses an item whose id does not begin with the prefix of its type, and takes letters and digits after it, 64
 characters in all. A derived id keeps to that, and nothing of it is stored: it is the prefix, the 32 hexadecimal digits
-of the conversation's id, and the position in decimal.
+of the conversation's id, and the position in decimal. Responses have such ids, too, with their number.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ PREFIXES: Final = {
     "item_reference": "ref",
 }
 OTHER: Final = "item"  # the prefix of all other types
+RESPONSE: Final = "resp"  # the prefix of responses
+_RESPONSE: Final = re.compile(r"resp_([0-9a-f]{32})(0|[1-9][0-9]{0,9})")
 _DERIVED: Final = re.compile(r"[a-z]{2,5}_([0-9a-f]{32})(0|[1-9][0-9]{0,18})")  # one id has one spelling
 
 
@@ -62,6 +64,17 @@ def derived_id(kind: str, conversation_id: str, position: int) -> str:
 def place_of(item_id: str) -> tuple[str, int] | None:
     """The conversation and the position that a derived id names; None for an id of another form."""
     found = _DERIVED.fullmatch(item_id)
+    return None if found is None else (CONVERSATION_PREFIX + found[1], int(found[2]))
+
+
+def response_id(conversation_id: str, number: int) -> str:
+    """The id of a stored response."""
+    return f"{RESPONSE}_{conversation_id[len(CONVERSATION_PREFIX) :]}{number}"
+
+
+def response_place(text: str) -> tuple[str, int] | None:
+    """The conversation and the number that the id of a stored response names; None for an id of another form."""
+    found = _RESPONSE.fullmatch(text)
     return None if found is None else (CONVERSATION_PREFIX + found[1], int(found[2]))
 
 

@@ -22,7 +22,7 @@ UsageKey: TypeAlias = Literal[
 """The name of a column that usage can be grouped by."""
 UsageSum: TypeAlias = Literal[
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", "cost_nano", "latency_ms", "cache_known_tokens",
+    "total_tokens", "cost_nano", "latency_ms", "first_token_ms", "cache_known_tokens",
 ]  # fmt: skip
 """The name of a sum that usage can be ordered by."""
 
@@ -76,6 +76,8 @@ class UsageRow:
             `NormalizedUsage`.
         cost_nano: the cost in nano-USD; `costs` is the number of attempts with a known cost.
         latency_ms: the sum of all latencies; `latencies` is the number of attempts with a known latency.
+        first_token_ms: the sum of all times to the first token; `first_tokens` is the number of attempts with a known
+            one.
         cache_known_tokens: the input tokens of attempts that report how much of their input was cached. Attempts that
             report more cached tokens than input tokens count in neither figure.
     """
@@ -104,9 +106,11 @@ class UsageRow:
     total_tokens = _Sum[int | None](None)
     cost_nano = _Sum[int | None](None)
     latency_ms = _Sum[int | None](None)
+    first_token_ms = _Sum[int | None](None)
     cache_known_tokens = _Sum[int | None](None)
     costs = _Sum[int](0)
     latencies = _Sum[int](0)
+    first_tokens = _Sum[int](0)
 
     def __init__(self, keys: Mapping[str, Any], **sums: int | None) -> None:
         if unknown := sums.keys() - set(SUMS):
@@ -171,6 +175,11 @@ class UsageRow:
         """The mean of all known latencies, or None."""
         return None if self.latency_ms is None or not self.latencies else self.latency_ms / self.latencies
 
+    @property
+    def mean_first_token_ms(self) -> float | None:
+        """The mean of all known times to the first token, or None."""
+        return None if self.first_token_ms is None or not self.first_tokens else self.first_token_ms / self.first_tokens
+
     def to_dict(self) -> JsonObject:
         """Return keys and figures in one dict; unknown figures are None. ``cost_usd`` is a float, for JSON."""
         cost = self.cost_usd
@@ -186,7 +195,7 @@ SUMS: Final = tuple(_DEFAULTS)
 # The columns of a row besides its keys
 ROW_FIGURES: Final = (
     "attempts", *FIGURES, "cost_nano", "cost_usd", "costs", "cache_hit_ratio",
-    "latency_ms", "latencies", "mean_latency_ms",
+    "latency_ms", "latencies", "mean_latency_ms", "first_token_ms", "first_tokens", "mean_first_token_ms",
 )  # fmt: skip
 
 

@@ -122,6 +122,8 @@ class StoredResponse:
         from_position, to_position: the range of its items; without items, `to_position` is less than `from_position`.
         view: the format and options of the request, if it was recorded.
         created_at: when it was stored; aware, in UTC.
+        id: its id: ``resp_``, the digits of the conversation's id, and its number.
+        conversation_id: the id of its conversation.
     """
 
     number: int
@@ -136,6 +138,8 @@ class StoredResponse:
     to_position: int
     view: JsonObject | None
     created_at: datetime
+    id: str = ""
+    conversation_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def _append(
             value = found[0].item() if found else item or {"type": UNDONE}  # it was removed since
             return result, NewItems([item_from_object(value)], [encode_item(value)])
 
-        now = datetime.now(UTC)
+        now = check.at or datetime.now(UTC)
         reservation = reserve_once(connection, ref, check, now, Counts(items=1), key, decode)
         entries = _read_before(connection, ref.on(reservation.branch), reservation)
         value = _undo_item(entries) if item is None else {**item, "upto": _last_covered(entries, upto)}

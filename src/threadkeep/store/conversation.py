@@ -19,19 +19,21 @@ from threadkeep.domain.running import NextStep, PendingCall, Siblings, StoredTur
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Branch, Page, StoredItem, StoredResponse, SyncResult
 from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
+from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.formats import FormatName
 from threadkeep.store import annotations as _annotations
 from threadkeep.store import (
     approvals,
+    attempts,
     branches,
     calls,
     compaction,
     importing,
     item_lookup,
-    ledger,
     redacting,
     removal,
     rendering,
+    response_lookup,
     responses,
     turns,
     updates,
@@ -189,25 +191,18 @@ class Conversation(ConversationAttributes):
         return sync.sync_request(self._handle, payload, format, options)
 
     def add_response(
-        self,
-        body: Any,
-        format: FormatName,
-        *,
-        rendered: Rendered | None = None,
-        idempotency_key: str | None = None,
-        expected_head: int | None = None,
-        on_conflict: OnConflict = "raise",
-        provider: str | None = None,
-        latency_ms: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        states: Mapping[str, Any] | None = None,
-    ) -> Response:
+        self, body: Any, format: FormatName, *, rendered: Rendered | None = None, idempotency_key: str | None = None,
+        expected_head: int | None = None, on_conflict: OnConflict = "raise", provider: str | None = None,
+        latency_ms: float | None = None, first_token_ms: float | None = None, occurred_at: datetime | None = None,
+        headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None,
+    ) -> Response:  # fmt: skip
         """Append a provider's response in one transaction: items, response, raw body, and a row in the usage ledger.
 
         `body` is a dict, JSON text, or an object from the provider's SDK; `rendered` is the request it responds to.
         With an `idempotency_key` (one per response, such as its id), the same response is only stored once.
         `on_conflict` decides what happens if the branch does not end at `expected_head`: "raise", "append" anyway, or
-        append to a new "branch". `states` are written in the same transaction (see `set_state`).
+        append to a new "branch". `states` are written in the same transaction (see `set_state`). `occurred_at` is when
+        the provider gave it, for importers.
 
         Raises:
             ProviderError: the body is an error; its ledger row was written.
@@ -219,24 +214,19 @@ class Conversation(ConversationAttributes):
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
+        call: CallInfo = {
+            "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
+            "occurred_at": occurred_at, "headers": headers,
+        }  # fmt: skip
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
     def add_turn(
-        self,
-        input: Any,
-        body: Any,
-        format: FormatName,
-        *,
-        rendered: Rendered | None = None,
-        idempotency_key: str | None = None,
-        expected_head: int | None = None,
-        on_conflict: OnConflict = "raise",
-        provider: str | None = None,
-        latency_ms: float | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, input: Any, body: Any, format: FormatName, *, rendered: Rendered | None = None,
+        idempotency_key: str | None = None, expected_head: int | None = None, on_conflict: OnConflict = "raise",
+        provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
+        occurred_at: datetime | None = None, headers: Mapping[str, str] | None = None,
         states: Mapping[str, Any] | None = None,
-    ) -> StoredTurn:
+    ) -> StoredTurn:  # fmt: skip
         """Append a whole turn in one transaction: what was asked, and the provider's response to it; return both.
 
         `input` is text or content of a user message, an item or a list of items, or turns in the provider's format, as
@@ -247,23 +237,18 @@ class Conversation(ConversationAttributes):
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
+        call: CallInfo = {
+            "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
+            "occurred_at": occurred_at, "headers": headers,
+        }  # fmt: skip
         return turns.add_turn(self._handle, input, body, format, rendered, options, call)
 
     def stream_response(
-        self,
-        format: FormatName,
-        *,
-        rendered: Rendered | None = None,
-        idempotency_key: str | None = None,
-        expected_head: int | None = None,
-        on_conflict: OnConflict = "raise",
-        provider: str | None = None,
-        latency_ms: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        states: Mapping[str, Any] | None = None,
-        lease: float = LEASE_SECONDS,
-    ) -> Recorder:
+        self, format: FormatName, *, rendered: Rendered | None = None, idempotency_key: str | None = None,
+        expected_head: int | None = None, on_conflict: OnConflict = "raise", provider: str | None = None,
+        latency_ms: float | None = None, first_token_ms: float | None = None,
+        headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None, lease: float = LEASE_SECONDS,
+    ) -> Recorder:  # fmt: skip
         """Return a recorder for a streamed response: a context manager with `feed`, which takes the provider's events.
 
         When the `with` statement ends, the response is stored as by `add_response`, with its status (`completed`,
@@ -281,7 +266,7 @@ class Conversation(ConversationAttributes):
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call = CallInfo(provider=provider, latency_ms=latency_ms, headers=headers)
+        call = CallInfo(provider=provider, latency_ms=latency_ms, first_token_ms=first_token_ms, headers=headers)
         return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
 
     def cancel_response(self, number: int | None = None) -> bool:
@@ -296,23 +281,25 @@ class Conversation(ConversationAttributes):
         return cancelling.cancel_response(self._handle, number)
 
     def record_attempt(
-        self,
-        format: FormatName,
-        *,
-        error: Any = None,
-        model: str | None = None,
-        status: str = "failed",
-        provider: str | None = None,
-        latency_ms: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> None:
-        """Record a call that did not return a response, such as a timeout, as a row in the usage ledger.
+        self, format: FormatName, *, error: Any = None, model: str | None = None, status: str | None = None,
+        usage: Usage | NormalizedUsage | Mapping[str, Any] | None = None, response: int | str | None = None,
+        provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
+        occurred_at: datetime | None = None, idempotency_key: str | None = None,
+    ) -> None:  # fmt: skip
+        """Record a call as a row in the usage ledger: one without a response, or one whose items are stored already.
+
+        `usage` is the provider's usage object in this format, or a Usage or NormalizedUsage; its cost is computed as
+        usual. `response` (number or id) names a stored response, whose model and status apply unless others are given.
+        Without one, the status is `completed` if there is usage and no error, else `failed`.
 
         Raises:
             UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
         """
-        call: CallInfo = {"provider": provider, "latency_ms": latency_ms}
-        ledger.add_attempt(self._handle, format, call, error, model, status, idempotency_key)
+        call = CallInfo(
+            provider=provider, latency_ms=latency_ms, first_token_ms=first_token_ms, occurred_at=occurred_at
+        )
+        report = attempts.Report(error, model, status, usage, response)
+        attempts.record_attempt(self._handle, format, call, report, idempotency_key)
 
     def compact(
         self, *, upto: int | None = None, summary: str | None = None, item: Any = None, **options: Unpack[AppendOptions]
@@ -536,7 +523,31 @@ class Conversation(ConversationAttributes):
 
     def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
         """Return a page of the responses on all branches, oldest first."""
-        return responses.list_responses(self._handle, after, limit)
+        return response_lookup.list_responses(self._handle, after, limit)
+
+    def get_response(self, response: int | str) -> StoredResponse:
+        """Return a response by its number or id (the provider's: the newest one with it).
+
+        Raises:
+            NotFound: there is no such response.
+        """
+        return response_lookup.get_response(self._handle, response)
+
+    def input_items(
+        self,
+        response: int | str,
+        *,
+        before: int | str | None = None,
+        after: int | str | None = None,
+        limit: int = 100,
+        order: Literal["asc", "desc"] = "asc",
+    ) -> Page[StoredItem]:
+        """Return a page of the items that the request of a response contained, as `items` does. Errors as there."""
+        return response_lookup.list_input(self._handle, response, after, before, limit, order)
+
+    def output_items(self, response: int | str) -> list[StoredItem]:
+        """Return the items of a response, in order, except those that were removed since."""
+        return response_lookup.list_output(self._handle, response)
 
     def response_body(self, number: int) -> bytes:
         """Return the raw body of a response.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
@@ -31,6 +31,7 @@ from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, inser
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage
 from threadkeep.store.media.placing import write_items
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
+from threadkeep.store.source_times import NOW, SourceTimes
 from threadkeep.store.transactions import Replay, Transactions
 
 INSERT_CONVERSATION: Final = insert_statement(conversations)
@@ -42,13 +43,19 @@ _SHOWN_IDS: Final = 5  # of those that begin alike
 
 
 class ConversationInfo(TypedDict, total=False):
-    """What the application knows of a conversation."""
+    """What the application knows of a conversation.
+
+    `created_at` and `items_created_at` are for importers, when a conversation is created: when that was at its source,
+    and when each of its items was created; aware datetimes. By default, items are as old as their conversation.
+    """
 
     user_id: str | None
     title: str | None
     labels: Mapping[str, str] | None
     external_id: str | None
     properties: Mapping[str, str] | None
+    created_at: datetime | None
+    items_created_at: Sequence[datetime] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,13 @@ class NewConversation:
     title: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    times: SourceTimes = NOW
     key: IdempotencyKey | None = None
+
+    def described(self) -> list[Any]:
+        """What is known of it beside its content, for idempotency keys."""
+        texts = [self.user_id, self.external_id, self.title]
+        return [*texts, dict(self.labels), dict(self.properties), *self.times.content()]
 
 
 # Creating
@@ -90,12 +103,15 @@ def new_conversation(
         settings["response_boundary"] = session.response_boundary
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
-    content = None if key is None else [session.to_dict(), owner, external_id, title, labels, properties]
+    times = SourceTimes.of(info, len(session.items))
     records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in session.items]
-    return NewConversation(
+    new = NewConversation(
         settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
-        properties, IdempotencyKey.of(key, method, content),
+        properties, times,
     )  # fmt: skip
+    if key is None:
+        return new
+    return replace(new, key=IdempotencyKey.of(key, method, [session.to_dict(), *new.described()]))
 
 
 def create_conversation(
@@ -163,7 +179,7 @@ def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[N
 
 
 def _row_of(scope: Scope, new: NewConversation, config: Text, tools: ToolTexts | None, now: datetime) -> dict[str, Any]:
-    count = len(new.records)
+    count, (created_at, last_activity_at) = len(new.records), new.times.of_conversation(now)
     return {
         "tenant_id": scope.tenant,
         "id": new_key(),
@@ -183,8 +199,8 @@ def _row_of(scope: Scope, new: NewConversation, config: Text, tools: ToolTexts |
         "head_position": count - 1,
         "lineage": None,
         "revision": 0,
-        "created_at": now,
-        "last_activity_at": now,
+        "created_at": created_at,
+        "last_activity_at": last_activity_at,
         "streams": None,
         "search_from": 0 if count or new.title is not None else None,
     }
@@ -198,10 +214,14 @@ def _change_of(scope: Scope, row: Mapping[str, Any], now: datetime) -> dict[str,
 
 
 def _item_rows_of(scope: Scope, new: NewConversation, key: int, now: datetime) -> Iterator[dict[str, Any]]:
-    location = {"tenant_id": scope.tenant, "conversation_id": key, "branch": 0, "seen": None, "created_at": now}
+    created_at, _ = new.times.of_conversation(now)
+    location = {"tenant_id": scope.tenant, "conversation_id": key, "branch": 0, "seen": None, "created_at": created_at}
     turns = new.turns or [None] * len(new.records)
     for position, (record, turn) in enumerate(zip(new.records, turns, strict=True)):
-        yield record.row(location, position, turn)
+        row = record.row(location, position, turn)
+        if new.times.items:
+            row["created_at"] = new.times.items[position]
+        yield row
 
 
 def texts_by_name(texts: Mapping[str, str]) -> str | None:

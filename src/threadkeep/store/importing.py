@@ -64,6 +64,35 @@ def _plain(value: Any, depth: int = 0) -> Any:
 # Conversations
 
 
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session to be saved by `save_many`, with what the application knows of that conversation.
+
+    Attributes:
+        session: the session.
+        user_id, title, labels, external_id, properties: as in `create_conversation`; None: as given to `save_many`.
+        created_at: when the conversation was created at its source; aware.
+        items_created_at: when each of its items was created; aware.
+    """
+
+    session: Session
+    user_id: str | None = None
+    title: str | None = None
+    labels: Mapping[str, str] | None = None
+    external_id: str | None = None
+    properties: Mapping[str, str] | None = None
+    created_at: datetime | None = None
+    items_created_at: Sequence[datetime] | None = None
+
+    def info(self, common: ConversationInfo) -> ConversationInfo:
+        """What is known of this conversation, and of all."""
+        own: Any = {name: value for name in _INFO if (value := getattr(self, name)) is not None}
+        return {**common, **own}
+
+
+_INFO: Final = tuple(ConversationInfo.__annotations__)
+
+
 def request_session(
     payload: Any, format: str, model: str | None, stream: bool | None, options: Mapping[str, Any]
 ) -> Session:
@@ -75,21 +104,28 @@ def request_session(
 
 
 def save_sessions(
-    transactions: Transactions, scope: Scope, sessions: Iterable[Session], info: ConversationInfo, key: str | None
+    transactions: Transactions,
+    scope: Scope,
+    sessions: Iterable[Session | NewSession],
+    info: ConversationInfo,
+    key: str | None,
 ) -> list[str]:
     """Create conversations of many sessions; see `Store.save_many`. Returns their ids."""
     ids = []
     for number, batch in enumerate(in_batches(sessions)):
-        new = [new_conversation(session, info, scope) for session in batch]
+        pairs = [(one.session, one.info(info)) if isinstance(one, NewSession) else (one, info) for one in batch]
+        new = [new_conversation(session, own, scope) for session, own in pairs]
         batch_key = None
         if key is not None:
-            content = [[session.to_dict() for session in batch], dict(info), scope.user]
+            content = [[session.to_dict(), *one.described()] for (session, _), one in zip(pairs, new, strict=True)]
             batch_key = IdempotencyKey.of(f"{identifier('idempotency_key', key)}#{number}", "save_many", content)
         ids += conversations.create_conversations(transactions, scope, new, batch_key)
     return ids
 
 
-def in_batches(sessions: Iterable[Session], size: int = BATCH_SIZE) -> Iterator[list[Session]]:
+def in_batches(
+    sessions: Iterable[Session | NewSession], size: int = BATCH_SIZE
+) -> Iterator[list[Session | NewSession]]:
     """Sessions in lists of at most `size`."""
     if not isinstance(sessions, Iterable):
         raise InvalidOption(f"must be an iterable of Session, not {shown(sessions)}.", argument="sessions")
@@ -106,7 +142,15 @@ def copied_conversation(
     The key is for the original's id, because the original may have grown since.
     """
     new = new_conversation(session, info, scope)
-    content = [id, new.user_id, new.external_id, new.title, dict(new.labels), dict(new.properties)]
+    content = [
+        id,
+        new.user_id,
+        new.external_id,
+        new.title,
+        dict(new.labels),
+        dict(new.properties),
+        *new.times.content(),
+    ]
     kept = new.properties if "properties" in info else properties
     return replace(new, properties=kept, key=IdempotencyKey.of(key, "copy_conversation", content))
 
@@ -183,7 +227,7 @@ def _append(
             result = AppendResult.of_outcome(outcome)
             return read_appended(connection, handle.ref, result), result, outcome, NewItems((), ())
 
-        now = datetime.now(UTC)
+        now = check.at or datetime.now(UTC)
         locked = positions.reserve_once(connection, handle.ref, check, now, NOTHING, key, replay)
         ref = handle.ref.on(locked.branch)
         if plan is None:
@@ -194,10 +238,12 @@ def _append(
             raise PlanOutdated
         ref = found.ref
         if found.fork_at is not None:
-            ref = ref.on(positions.fork(connection, ref, found.fork_at, now))
+            ref = ref.on(positions.fork(connection, ref, found.fork_at, now, is_dated=check.at is not None))
             if plan is not None and ref.branch != found.new_branch:
                 raise PlanOutdated
-        reservation = positions.reserve(connection, ref, positions.NO_CHECK, now, Counts(items=len(found.new.items)))
+        reservation = positions.reserve(
+            connection, ref, HeadCheck(at=check.at), now, Counts(items=len(found.new.items))
+        )
         result = found.new.insert(connection, ref, reservation, key, now, **found.outcome)
         return found.new.stored(ref, result), result, found.outcome, found.new
 

@@ -29,7 +29,7 @@ from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef, ConversationRef
-from threadkeep.store.validation import identifier, item_cursor, one_of, page_size
+from threadkeep.store.validation import MAX_POSITION, identifier, item_cursor, one_of, page_size
 
 ALL: Final = 2**31 - 1
 
@@ -165,7 +165,7 @@ def _append(
     counts = Counts(items=len(items))
 
     def write(connection: Connection) -> AppendResult:
-        now = datetime.now(UTC)
+        now = check.at or datetime.now(UTC)
         reservation = reserve_once(connection, ref, check, now, counts, key, AppendResult.of_outcome)
         return new.insert(connection, ref, reservation, key, now)
 
@@ -200,13 +200,19 @@ def list_items(
     annotations: bool = False,
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
-    is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
-    positions = item_cursor(after), item_cursor(before, "before")
-    window = ItemWindow(*positions, size + 1, is_descending, annotations, media_form(media))
-    if is_descending and after is not None:  # the page behind a descending one lies before it
-        window = replace(window, after=None, before=window.after)
+    window, size = item_window(before, after, limit, order)
+    window = replace(window, annotations=annotations, media=media_form(media))
     items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
     return Page.of(items, size, lambda item: str(item.position))
+
+
+def item_window(before: int | str | None, after: int | str | None, limit: int, order: str) -> tuple[ItemWindow, int]:
+    """The window of a page, with one item more than the page has, and how many that has."""
+    is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
+    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending)
+    if is_descending and after is not None:  # the page behind a descending one lies before it
+        window = replace(window, after=None, before=window.after)
+    return window, size
 
 
 def list_all_items(handle: Handle, media: MediaForm = "inline") -> list[StoredItem]:
@@ -237,12 +243,18 @@ def read_item(
 
 def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
     """The items of a branch in a window."""
-    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    return read_window(connection, ref, get_lineage(connection, ref, get_row(connection, ref)), window)
+
+
+def read_window(
+    connection: Connection, ref: BranchRef, lineage: Lineage, window: ItemWindow, last: int = MAX_POSITION
+) -> list[StoredItem]:
+    """The items of a branch with this lineage in a window, up to a position."""
     # of several items with the id of a cursor, the one from which a walk through the pages cannot come back
     after = _position(connection, ref, lineage, window.after, is_newest=True)
     before = _position(connection, ref, lineage, window.before, is_newest=False)
     low = -1 if after is None else after
-    high = lineage.head if before is None else min(lineage.head, before - 1)
+    high = min(lineage.head, last) if before is None else min(lineage.head, last, before - 1)
     spans, keeps = lineage.spans(ref.branch, low, high), lineage.keeps()
     statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
     rows: list[Row] = []

@@ -18,7 +18,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps, storable
 from threadkeep.domain.objects import shown
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
+from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage, Usage
 from threadkeep.errors import InvalidOption, ProviderError
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
@@ -27,7 +27,7 @@ from threadkeep.store.lineage import get_row
 from threadkeep.store.prices import BillableCall, PriceBook
 from threadkeep.store.refs import ConfigHashes, ConversationRef
 from threadkeep.store.rollups import invalidate
-from threadkeep.store.validation import identifier
+from threadkeep.store.validation import identifier, past_moment
 
 UNKNOWN: Final = NormalizedUsage()
 MAX_FIGURE: Final = 10**12  # no request has more tokens or takes so long, and sums of millions fit into 64 bits
@@ -35,10 +35,12 @@ MAX_LATENCY: Final = 2**53
 
 
 class CallInfo(TypedDict, total=False):
-    """What the application knows about a call: the provider, the latency, and the HTTP headers of the response."""
+    """What the application knows about a call: the provider, how long it took, when, and the HTTP headers."""
 
     provider: str | None
     latency_ms: float | None
+    first_token_ms: float | None
+    occurred_at: datetime | None
     headers: Mapping[str, str] | None
 
 
@@ -51,6 +53,7 @@ class Attempt:
     model: str | None = None
     provider: str | None = None
     latency_ms: int | None = None
+    first_token_ms: int | None = None
     figures: NormalizedUsage = UNKNOWN
     usage: JsonObject | None = None
     error: JsonObject | None = None
@@ -61,7 +64,8 @@ def check_call(format: str, call: CallInfo) -> None:
     """Reject details of a call that cannot be stored, before anything begins."""
     get_format(format)
     _provider(call)
-    _milliseconds(call.get("latency_ms"))
+    _milliseconds(call, "latency_ms")
+    _milliseconds(call, "first_token_ms")
 
 
 def attempt_of(
@@ -73,18 +77,31 @@ def attempt_of(
     cost = None
     if usage is not None:
         tier = response.service_tier or (response.provider_data or {}).get("service_tier")
-        cost = prices.cost(BillableCall(format, provider, model, usage.normalized, usage.raw, tier, datetime.now(UTC)))
+        cost = prices.cost(BillableCall(format, provider, model, usage.normalized, usage.raw, tier, moment_of(call)))
     return Attempt(
         format=format,
         status=fitting(response.status),
         model=model,
         provider=provider,
-        latency_ms=_milliseconds(call.get("latency_ms")),
+        latency_ms=_milliseconds(call, "latency_ms"),
+        first_token_ms=_milliseconds(call, "first_token_ms"),
         figures=UNKNOWN if usage is None else usage.normalized,
         usage=None if usage is None else usage.raw,
         error=_error_object(error),
         cost=cost,
     )
+
+
+def reported_attempt(
+    format: str, call: CallInfo, prices: PriceBook, model: str | None, status: str, usage: Usage | None, error: Any
+) -> Attempt:
+    """Return the attempt for a call that the application reports."""
+    attempt = failed_attempt(format, call, error, model, status)
+    if usage is not None:
+        attempt.figures, attempt.usage = usage.normalized, usage.raw or usage.to_dict() or None
+        bill = BillableCall(format, attempt.provider, attempt.model, usage.normalized, usage.raw, None, moment_of(call))
+        attempt.cost = prices.cost(bill)
+    return attempt
 
 
 def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, status: str = "failed") -> Attempt:
@@ -95,27 +112,25 @@ def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, s
         status=identifier("status", status),
         model=fitting(model),
         provider=_provider(call),
-        latency_ms=_milliseconds(call.get("latency_ms")),
+        latency_ms=_milliseconds(call, "latency_ms"),
+        first_token_ms=_milliseconds(call, "first_token_ms"),
         error=_error_object(error),
     )
 
 
-def add_attempt(
-    handle: Handle, format: str, call: CallInfo, error: Any, model: str | None, status: str, key: str | None
-) -> None:
-    """Record a call without a response; see `Conversation.record_attempt`."""
-    model = model or handle.cache.conversation.settings.get("model")
-    attempt = failed_attempt(format, call, error, model, status)
-    content = {"format": format, "error": attempt.error, "model": attempt.model, "status": status}
-    record_attempt(handle, attempt, IdempotencyKey.of(key, "record_attempt", content))
-
-
 def record_attempt(
-    handle: Handle, attempt: Attempt, key: IdempotencyKey | None, hashes: ConfigHashes | None = None
+    handle: Handle,
+    attempt: Attempt,
+    key: IdempotencyKey | None,
+    hashes: ConfigHashes | None = None,
+    *,
+    response: int | None = None,
+    at: datetime | None = None,
 ) -> None:
     """Write the ledger row of a call without a response, unless that was done under the same key.
 
-    `hashes` name what the request was rendered with; None: what the conversation has now.
+    `hashes` name what the request was rendered with; None: what the conversation has now. `response`: the one
+    that it gave; `at`: when it was made.
     """
     ref = handle.ref
 
@@ -126,7 +141,7 @@ def record_attempt(
             return
         keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="attempt")
         tools = row.tool_set_hash if hashes is None else hashes.tools
-        insert_attempt(connection, ref, attempt, now, user_id=row.user_id, tool_set_hash=tools)
+        insert_attempt(connection, ref, attempt, at or now, user_id=row.user_id, response=response, tool_set_hash=tools)
 
     handle.transactions.write(write, is_repeatable=key is not None)
 
@@ -172,6 +187,7 @@ def attempt_row(
         "format": attempt.format,
         "status": attempt.status,
         "latency_ms": _figure(attempt.latency_ms),
+        "first_token_ms": _figure(attempt.first_token_ms),
         **{name: _figure(getattr(attempt.figures, name)) for name in FIGURES},
         "cost_nano": None if cost is None else cost.nano,
         "usage": json_text(attempt.usage),
@@ -207,11 +223,17 @@ def _error_object(error: Any) -> JsonObject | None:
     return redacted
 
 
-def _milliseconds(value: object) -> int | None:
+def moment_of(call: CallInfo) -> datetime:
+    """When a call was made, as far as that was said; else it is made now."""
+    return past_moment("occurred_at", call.get("occurred_at")) or datetime.now(UTC)
+
+
+def _milliseconds(call: CallInfo, name: str) -> int | None:
+    value: Any = call.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_LATENCY:
-        raise InvalidOption(f"must be a number of milliseconds, not {shown(value)}.", argument="latency_ms")
+        raise InvalidOption(f"must be a number of milliseconds, not {shown(value)}.", argument=name)
     return round(value)
 
 

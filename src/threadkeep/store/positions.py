@@ -31,7 +31,7 @@ from threadkeep.store.lineage import (
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.state_writes import NewState, new_states, write_states
 from threadkeep.store.transactions import StreamBlocksWrite
-from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
+from threadkeep.store.validation import MAX_POSITION, check_names, past_moment, whole_number
 
 OnConflict = Literal["raise", "append", "branch"]
 """What happens when a branch does not end at `expected_head`."""
@@ -47,24 +47,27 @@ class AppendOptions(TypedDict, total=False):
     `expected_head`: the position where the branch must end (-1: it must be empty). `on_conflict`: if the branch ends
     elsewhere or a response is in progress on it, "raise" HeadConflict or ResponseInProgress, "append" anyway (which
     ends that response), or append to a new "branch". `states`: states by name, as values or `StateWrite`, which are
-    written in the same transaction; if one of them has another version than expected, nothing is.
+    written in the same transaction; if one of them has another version than expected, nothing is. `created_at`: when
+    the items were created, for importers; an aware datetime. Their order is that of their positions, whatever it says.
     """
 
     idempotency_key: str | None
     expected_head: int | None
     on_conflict: OnConflict
     states: Mapping[str, Any] | None
+    created_at: datetime | None
 
 
 class HeadCheck(NamedTuple):
     """Where the caller expects the branch to end (None: anywhere), and what to do if it ends elsewhere.
 
-    `states` are written once the conversation is locked.
+    `states` are written once the conversation is locked. `at`: when what is appended was created, if not now.
     """
 
     expected_head: int | None = None
     on_conflict: str = "raise"
     states: Sequence[NewState] = ()
+    at: datetime | None = None
 
 
 NO_CHECK: Final = HeadCheck()
@@ -85,7 +88,8 @@ def head_check(options: AppendOptions) -> HeadCheck:
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
         raise mismatch(InvalidOption, f"one of {', '.join(ON_CONFLICT)}", on_conflict, "on_conflict")
-    return HeadCheck(expected, on_conflict, new_states(options.get("states")))
+    at = past_moment("created_at", options.get("created_at"))
+    return HeadCheck(expected, on_conflict, new_states(options.get("states")), at)
 
 
 def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
@@ -93,6 +97,8 @@ def idempotency_key(options: AppendOptions, method: str, content: Any) -> Idempo
     key = options.get("idempotency_key")
     if key is not None and (states := new_states(options.get("states"))):
         content = [content, {state.name: state.text for state in states}]
+    if key is not None and (at := past_moment("created_at", options.get("created_at"))):
+        content = [content, at.isoformat()]
     return None if key is None else IdempotencyKey.of(key, method, content)
 
 
@@ -117,16 +123,20 @@ class Reservation:
 
 @dataclass(slots=True)
 class Counts:
-    """How many numbers of each kind are reserved; `streams` counts the responses in progress, up or down."""
+    """How many numbers of each kind are reserved; `streams` counts the responses in progress, up or down.
+
+    `is_dated`: they are for something that was created before, which may not be the last activity.
+    """
 
     items: int = 0
     responses: int = 0
     branches: int = 0
     streams: int = 0
+    is_dated: bool = False
 
     def reversed(self) -> Counts:
         """What gives them back."""
-        return Counts(-self.items, -self.responses, -self.branches, -self.streams)
+        return Counts(-self.items, -self.responses, -self.branches, -self.streams, self.is_dated)
 
 
 NOTHING: Final = Counts()
@@ -168,6 +178,8 @@ def reserve(connection: Connection, ref: BranchRef, check: HeadCheck, now: datet
         StreamBlocksWrite: the branch has one that is to be ended first.
     """
     expected = check.expected_head
+    if check.at is not None:
+        counts = replace(counts, is_dated=True)
     reservation = _update(connection, ref, counts, now, expected, is_free=True)
     if reservation is not None and ref.branch and not _move_head(connection, ref, reservation, expected):
         _update(connection, ref, counts.reversed(), now, is_elsewhere=True)
@@ -192,7 +204,7 @@ def _reserve_slowly(
     connection: Connection, ref: BranchRef, check: HeadCheck, now: datetime, counts: Counts
 ) -> Reservation:
     """What is done when the first UPDATE met no row: the branch ends elsewhere, or a response is in progress."""
-    if not lock(connection, ref, now):
+    if _update(connection, ref, Counts(is_dated=counts.is_dated), now) is None:
         raise ref.not_found()
     lineage = get_lineage(connection, ref, get_row(connection, ref))
     stream = _find_stream(connection, ref)
@@ -243,14 +255,23 @@ def _reserve_on_new_branch(
     return reservation
 
 
-def fork(connection: Connection, ref: BranchRef, at: int | None, now: datetime, *, is_before: bool = False) -> int:
+def fork(
+    connection: Connection,
+    ref: BranchRef,
+    at: int | None,
+    now: datetime,
+    *,
+    is_before: bool = False,
+    is_dated: bool = False,
+) -> int:
     """Make a branch that shares the items up to a position (None: all of them), or before it; returns its number."""
     lineage = get_lineage(connection, ref, get_row(connection, ref))
     position = lineage.head if at is None else at
     if is_before:
         _check_position(connection, ref, lineage, position)
         return branch_before(connection, ref, lineage, position, now, NOTHING).branch
-    return _reserve_on_new_branch(connection, ref, lineage, position, now, NOTHING).branch
+    counts = Counts(is_dated=is_dated)
+    return _reserve_on_new_branch(connection, ref, lineage, position, now, counts).branch
 
 
 def branch_before(
@@ -307,6 +328,7 @@ def _update(
     statement = reservation_update(
         root=ref.branch == 0 and not is_elsewhere and counts.items > 0, scoped=is_scoped, expected=is_expected,
         returning=has_returning, free=is_free, streams=counts.streams != 0,
+        dated=counts.is_dated,
     )  # fmt: skip
     parameters = scope.parameters(
         key=ref.key, now=now, items=counts.items, responses=counts.responses, branches=counts.branches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -15,15 +15,15 @@ from threadkeep.db.dialects import check_sizes
 from threadkeep.db.tables import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import given_of
-from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads, loads_stored
+from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads
 from threadkeep.domain.objects import dumped, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
-from threadkeep.domain.stored import Page, StoredAt, StoredResponse
+from threadkeep.domain.stored import StoredAt
 from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
-from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items
+from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items, short_hash
 from threadkeep.store.items import NO_ITEMS, NO_TURN, AppendResult, NewItems, TurnInput
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
@@ -32,12 +32,11 @@ from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reserva
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
 from threadkeep.store.state_writes import write_states
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
-from threadkeep.store.validation import cursor_position, page_size, whole_number
+from threadkeep.store.validation import past_moment, whole_number
 
 PLAIN: Final = 0
 ZLIB: Final = 1
 _WORTH_COMPRESSING: Final = 2048  # bytes; shorter bodies are kept as they are
-_FIELDS: Final = tuple(field.name for field in fields(StoredResponse))
 
 
 # What came, before any transaction begins
@@ -92,6 +91,7 @@ def response_columns(response: Response, format: str) -> JsonObject:
     return {
         "format": format,
         "provider_response_id": response.id,
+        "response_hash": short_hash(response.id or None),
         "model": response.model,
         "status": fitting(response.status),
         "finish_reason": response.finish_reason,
@@ -173,17 +173,19 @@ def add_answer(
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
         raise mismatch(errors.InvalidOption, "a dict of header names and values", headers, "headers")
-    check = positions.head_check(options)
+    check, occurred_at = positions.head_check(options), past_moment("occurred_at", call.get("occurred_at"))
+    check = check._replace(at=occurred_at)
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
-    key = positions.idempotency_key(options, turn.method, {"format": format, "body": value, **turn.content})
+    content = {"format": format, "body": value, **turn.content, **_dated(occurred_at)}
+    key = positions.idempotency_key(options, turn.method, content)
     request = request_info(handle, format, rendered)
     try:
         response = wire.parse_response(value, headers)
     except errors.ProviderError as error:  # its ledger row is written, then it is raised
         named = value.get("model") if isinstance(value, dict) else None
         attempt = ledger.failed_attempt(format, call, error, named if isinstance(named, str) and named else model)
-        ledger.record_attempt(handle, attempt, key, request.hashes)
+        ledger.record_attempt(handle, attempt, key, request.hashes, at=occurred_at)
         raise
     attempt = attempt_of(response, format, call, handle.resources.prices, model)
     new = NewResponse.of(response, raw, attempt, key, turn.items)
@@ -202,11 +204,16 @@ def add_answer(
     return response.model_copy(update={"replayed": result.is_replayed, "stored": stored}), result
 
 
+def _dated(at: datetime | None) -> JsonObject:
+    return {} if at is None else {"occurred_at": at.isoformat()}
+
+
 def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
 ) -> ResponseResult | errors.HeadConflict | errors.ResponseInProgress:
     """Write a response. A refusal is a result: its ledger row must be committed before it is raised."""
-    now, count = datetime.now(UTC), len(new.input.records)
+    stored_at, count = datetime.now(UTC), len(new.input.records)
+    now = check.at or stored_at
     try:
         reservation = reserve(connection, ref, check, now, Counts(items=count + len(new.records), responses=1))
     except (errors.HeadConflict, errors.ResponseInProgress) as conflict:
@@ -226,7 +233,7 @@ def _store_response(
         reservation, input_to = replace(reservation, first=told_from + count, count=len(new.records)), inputs.last
     row = response_row(connection, ref, reservation, request, input_to, now) | new.columns
     check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
-    rows = [(responses, [row]), (response_bodies, [body_row(connection, ref, number, new.body or b"", now)])]
+    rows = [(responses, [row]), (response_bodies, [body_row(connection, ref, number, new.body or b"", stored_at)])]
     if refusal is None:
         tools = row["tool_set_hash"]
         attempt = ledger.attempt_row(
@@ -281,7 +288,7 @@ def _refuse(
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
     if outcome is not None:
         raise Replay(conflict if outcome["kind"] == "in_progress" else _result_of(outcome, check))
-    row, now = get_row(connection, ref), datetime.now(UTC)
+    row, now = get_row(connection, ref), check.at or datetime.now(UTC)
     tools = row.tool_set_hash if request.hashes is None else request.hashes.tools
     usage = ledger.insert_attempt(connection, ref, new.attempt, now, user_id=row.user_id, tool_set_hash=tools)
     if isinstance(conflict, errors.HeadConflict):
@@ -354,22 +361,6 @@ def decompress_body(codec: int, body: bytes) -> bytes:
 
 
 # Reading
-
-
-def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[StoredResponse]:
-    """A page of a conversation's responses on all branches, oldest first."""
-    ref, start, size = handle.ref, cursor_position(after), page_size(limit)
-    table, last = responses.c, -1 if start is None else whole_number("after", start)
-    statement = select(*(table[name] for name in _FIELDS)).where(*ref.rows_of(table), table.number > last)
-    statement = statement.order_by(table.number).limit(size + 1)
-
-    def read(connection: Connection) -> list[StoredResponse]:
-        get_row(connection, ref)
-        rows = connection.execute(statement).mappings()
-        views = ((row, loads_stored(row["view"] or "null", "responses", f"number {row['number']}")) for row in rows)
-        return [StoredResponse(**{**row, "view": view}) for row, view in views]
-
-    return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
 
 
 def read_body(handle: Handle, number: int) -> bytes:

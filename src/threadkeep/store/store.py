@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
@@ -27,11 +27,21 @@ from threadkeep.domain.reports import (
     UsageSum,
 )
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Page, SearchResult, StoredItem
+from threadkeep.domain.stored import Page, SearchResult, StoredItem, StoredResponse
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
-from threadkeep.store import conversations, importing, item_lookup, retention, rollups, statistics, tenants, usage
+from threadkeep.store import (
+    conversations,
+    importing,
+    item_lookup,
+    response_lookup,
+    retention,
+    rollups,
+    statistics,
+    tenants,
+    usage,
+)
 from threadkeep.store.annotated_items import list_annotated
 from threadkeep.store.changes import reading
 from threadkeep.store.changes.notify import Notifier, can_notify
@@ -45,6 +55,7 @@ from threadkeep.store.conversations import ConversationInfo, NewConversation
 from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
+from threadkeep.store.importing import NewSession
 from threadkeep.store.lineage import ConversationState
 from threadkeep.store.media.rows import get_media
 from threadkeep.store.media.stores import BlobStore, blob_store
@@ -176,7 +187,8 @@ class Store:
     def create_conversation(
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None,
-        properties: Mapping[str, str] | None = None, **options: Unpack[NewOptions],
+        properties: Mapping[str, str] | None = None, created_at: datetime | None = None,
+        **options: Unpack[NewOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from session options (`model`, `instructions` …), `input`, `system` and `tools`.
 
@@ -186,6 +198,7 @@ class Store:
         """
         info: ConversationInfo = {
             "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
+            "created_at": created_at,
         }  # fmt: skip
         return self.save(Session(**options), idempotency_key=idempotency_key, **info)
 
@@ -193,7 +206,8 @@ class Store:
         self, payload: Any, format: FormatName, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None,
-        properties: Mapping[str, str] | None = None, **options: Unpack[ImportOptions],
+        properties: Mapping[str, str] | None = None, created_at: datetime | None = None,
+        **options: Unpack[ImportOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from a provider request: its settings, tools and history.
 
@@ -206,6 +220,7 @@ class Store:
         """
         info: ConversationInfo = {
             "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
+            "created_at": created_at,
         }  # fmt: skip
         session = importing.request_session(payload, format, model, stream, options)
         scope = self._new_scope
@@ -220,9 +235,15 @@ class Store:
         return self._create(conversations.new_conversation(session, info, scope, idempotency_key), scope)
 
     def save_many(
-        self, sessions: Iterable[Session], *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
+        self,
+        sessions: Iterable[Session | NewSession],
+        *,
+        idempotency_key: str | None = None,
+        **info: Unpack[ConversationInfo],
     ) -> list[str]:
         """Create conversations from many sessions, a few hundred per transaction; return their ids.
+
+        A `NewSession` is a session with a user, title, labels, external id or times of its own; `info` is for all.
 
         With an idempotency key, a repeated call continues where an interrupted one stopped. Transactions that were
         already committed are kept. Raises the same errors as `create_conversation`.
@@ -269,6 +290,14 @@ class Store:
             NotFound: this store has no item with that id.
         """
         return item_lookup.find_item(self._transactions, self._scope, id, media, annotations=annotations)
+
+    def get_response(self, id: str) -> StoredResponse:
+        """Return the response with an id, from any conversation: its own, or the provider's (the newest one with it).
+
+        Raises:
+            NotFound: this store has no response with that id.
+        """
+        return response_lookup.find_response(self._transactions, self._scope, id)
 
     def list_items(
         self,

@@ -24,6 +24,7 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage, get_row
 from threadkeep.store.refs import ConversationRef
+from threadkeep.store.source_times import CREATED_AT, ITEMS_CREATED_AT
 from threadkeep.store.validation import (
     label_texts,
     optional_identifier,
@@ -33,7 +34,7 @@ from threadkeep.store.validation import (
     whole_number,
 )
 
-INFO: Final = frozenset(ConversationInfo.__annotations__)
+INFO: Final = frozenset(ConversationInfo.__annotations__) - {CREATED_AT, ITEMS_CREATED_AT}
 
 
 @dataclass(frozen=True, slots=True)

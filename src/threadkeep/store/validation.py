@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -21,6 +21,8 @@ MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
 MAX_KEY: Final = 2**63 - 1
 MAX_PAGE: Final = 1_000
+SKEW: Final = timedelta(minutes=5)  # by which a clock elsewhere may be ahead
+FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
 MAX_PROPERTIES: Final = 16
 MAX_PROPERTY_NAME: Final = 64  # characters, as OpenAI's APIs limit their metadata …
@@ -236,6 +238,20 @@ def time_zone(tz: object) -> tzinfo:
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
         problem, hint = f"is not the name of a time zone: {shown(tz)}.", "Give a name such as Europe/Paris."
         raise InvalidOption(problem, argument="tz", hint=hint) from error
+
+
+def past_moment(argument: str, value: object) -> datetime | None:
+    """When something happened, in UTC: an aware datetime that has passed, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        hint = "Write datetime(..., tzinfo=UTC), or call astimezone()."
+        raise InvalidOption(f"must be an aware datetime, not {shown(value)}.", argument=argument, hint=hint)
+    if value > datetime.now(UTC) + SKEW:
+        raise InvalidOption(f"lies in the future: {shown(value)}.", argument=argument)
+    if value < FIRST_MOMENT:
+        raise InvalidOption(f"lies before {FIRST_MOMENT.date()}: {shown(value)}.", argument=argument)
+    return value.astimezone(UTC)
 
 
 def date_or_moment(argument: str, value: Any) -> date | datetime | None:

@@ -70,26 +70,37 @@ def owner_of() -> Select[Any]:
 
 @cache
 def reservation(
-    *, root: bool, scoped: bool, expected: bool, returning: bool, free: bool = False, streams: bool = False
+    *,
+    root: bool,
+    scoped: bool,
+    expected: bool,
+    returning: bool,
+    free: bool = False,
+    streams: bool = False,
+    dated: bool = False,
 ) -> Statement:
     """The UPDATE that starts every append, response and fork: it reserves numbers and locks the conversation.
 
     Parameters: tenant, key, items, responses, branches, now; user where scoped, head where expected. `root` moves the
     head of branch 0; it is assigned first, because MySQL shows later assignments the new values of earlier ones.
     `free` does not match a conversation with a response in progress; `streams` adds the parameter of that name to their
-    number.
+    number. `dated`: the last activity does not move back.
     """
     table, where = conversations.c, itself(scoped=scoped)
     if expected:
         where.append(table.head_position == bindparam("head"))
     if free:
         where.append(table.streams.is_(None))
+    now: Any = bindparam("now", type_=table.last_activity_at.type)
     values: list[tuple[Any, Any]] = [
         (table.search_from, _SEARCH_FROM),
         (table.next_position, table.next_position + bindparam("items")),
         (table.next_response, table.next_response + bindparam("responses")),
         (table.next_branch, table.next_branch + bindparam("branches")),
-        (table.last_activity_at, bindparam("now", type_=table.last_activity_at.type)),
+        (
+            table.last_activity_at,
+            sa.case((table.last_activity_at > now, table.last_activity_at), else_=now) if dated else now,
+        ),
     ]
     if root:
         values.insert(0, (table.head_position, table.next_position + bindparam("items") - 1))

@@ -79,6 +79,7 @@ def ledger_sums(dialect: str) -> list[Any]:
         "attempts": func.count(),
         "costs": func.count(columns.cost_nano),
         "latencies": func.count(columns.latency_ms),
+        "first_tokens": func.count(columns.first_token_ms),
         "cached_tokens": _sum(sa.case((is_known, columns.cached_tokens)), dialect),
         "cache_known_tokens": _sum(sa.case((is_known, columns.input_tokens)), dialect),
     }

@@ -43,7 +43,7 @@ responses: Final = table(
     references("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
     references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
     Index("open_branch", "tenant_id", "conversation_id", "open_branch", unique=True),
-    partial_index("response", "response_hash IS NOT NULL", "tenant_id", "response_hash"),
+    partial_index("response", "response_hash IS NOT NULL", "tenant_id", "response_hash", "conversation_id", "number"),
 )
 
 # A piece of a response in progress, append-only; deleted when its items are written.

@@ -12,14 +12,15 @@ from threadkeep.db.types import BigText, Hash, Identifier, UtcDateTime
 _KEYS: Final = ("model", "provider", "format", "status")
 _FIGURES: Final = (
     "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
-    "cost_nano", "latency_ms",
+    "cost_nano", "latency_ms", "first_token_ms",
 )  # fmt: skip
 
 # One provider attempt and its figures, which never change. It outlives its conversation: no foreign key to it.
 #
 # Nor one to the tenant: PostgreSQL would lock the tenant's row for each of them, and all who append would meet there.
 #
-# Reports read nothing but the indexes: these hold all that is summed, and what it is summed by.
+# Reports read nothing but the indexes: these hold all that is summed, and what it is summed by. MySQL takes no index of
+# more than 16 columns.
 usage_records: Final = table(
     "usage_records",
     key("id"),
@@ -34,6 +35,7 @@ usage_records: Final = table(
     column("format", Identifier),
     optional("status", Identifier),
     optional("latency_ms", BigInteger),
+    optional("first_token_ms", BigInteger),
     optional("input_tokens", BigInteger),  # all input, cached and cache-writing included
     optional("cached_tokens", BigInteger),
     optional("cache_write_tokens", BigInteger),
@@ -44,7 +46,7 @@ usage_records: Final = table(
     optional("usage", BigText),  # the provider's own usage object, JSON
     optional("error", BigText),  # the provider's error, JSON
     optional("price", BigText),  # where cost_nano is from, and the prices it was computed with, JSON
-    Index("by_day", "tenant_id", "day", *_KEYS, "user_id", "conversation_id", *_FIGURES),
+    Index("by_day", "tenant_id", "day", *_KEYS, "user_id", *_FIGURES),
     Index("by_user", "tenant_id", "user_id", "day", *_KEYS, *_FIGURES),
     Index("by_conversation", "tenant_id", "conversation_id", "response", "day", "model", *_FIGURES),
 )
@@ -70,6 +72,7 @@ def _sums_of_day(name: str, *common: Column[Any]) -> Table:
         optional("cache_known_tokens", BigInteger),  # input of the attempts that say what came from the cache
         column("costs", BigInteger),  # attempts whose cost is known
         column("latencies", BigInteger),  # attempts whose latency is known
+        column("first_tokens", BigInteger),  # attempts whose time to the first token is known
         references("usage_days", tenant_id="tenant_id", day="day"),  # a day that is gone takes its sums along
     )
 

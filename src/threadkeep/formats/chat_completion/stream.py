@@ -78,6 +78,15 @@ class ChunkAssembler(StreamAssembler):
             body["choices"] = [choice for _, choice in sorted(self._choices.items())]
         return body
 
+    def output_in(self, event: JsonObject) -> bool:
+        """Whether a choice says more than the role."""
+        choices = event["chunk"].get("choices") if isinstance(event.get("chunk"), dict) else event.get("choices")
+        choices = choices if isinstance(choices, list) else ()
+        deltas = (choice.get("delta") or choice.get("message") for choice in choices if isinstance(choice, dict))
+        return any(
+            value and key != "role" for delta in deltas if isinstance(delta, dict) for key, value in delta.items()
+        )
+
     def error_in(self, event: JsonObject) -> Any:
         """The error that a chunk states; some servers send it without an envelope."""
         is_error = event.get("object") == "error" or (event.get("type") == "error" and "message" in event)

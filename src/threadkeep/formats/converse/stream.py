@@ -45,6 +45,10 @@ class ConverseAssembler(StreamAssembler):
         content = [_whole(block) for _, block in sorted(self._blocks.items()) if block]
         return {"output": {"message": {"role": self._role, "content": content}}, **self._keys}
 
+    def output_in(self, event: JsonObject) -> bool:
+        """Whether a block grows; those that begin with an event of their own are calls and results."""
+        return "contentBlockDelta" in event or "contentBlockStart" in event
+
     def error_in(self, event: JsonObject) -> Any:
         """The exception that an event states."""
         for name, payload in event.items():

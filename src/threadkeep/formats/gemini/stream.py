@@ -47,6 +47,17 @@ class Assembler(StreamAssembler):
         candidates = [candidate.body() for _, candidate in sorted(self._candidates.items())]
         return {"candidates": candidates, **self._body}
 
+    def output_in(self, event: JsonObject) -> bool:
+        """Whether a candidate has a part that is not an empty text."""
+        candidates = event.get("candidates")
+        contents = (
+            (candidate.get("content") for candidate in candidates if isinstance(candidate, dict))
+            if isinstance(candidates, list)
+            else ()
+        )
+        parts = (part for content in contents if isinstance(content, dict) for part in parts_of(content))
+        return any(not _is_plain(part) or part["text"] for part in parts)
+
     def add(self, event: JsonObject) -> None:
         """Take in a chunk."""
         self._body |= {key: value for key, value in event.items() if key != "candidates" and value is not None}

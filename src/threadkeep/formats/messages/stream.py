@@ -60,6 +60,12 @@ class EventAssembler(StreamAssembler):
             return self._blocks[index]
         return {**self._blocks[index], "input": input_of(text)}
 
+    def output_in(self, event: JsonObject) -> bool:
+        """Whether a block grows, or begins with something."""
+        block = event.get("content_block")
+        grows = event.get("type") == "content_block_delta"
+        return grows or (isinstance(block, dict) and any(value for key, value in block.items() if key != "type"))
+
     def add(self, event: JsonObject) -> None:
         """Take in an event."""
         add = _EVENTS.get(str(event.get("type")))

@@ -81,6 +81,13 @@ class ResponsesAssembler(StreamAssembler):
             body["output"] = items
         return body
 
+    def output_in(self, event: JsonObject) -> bool:
+        """Whether it is a delta, something that is done, or a response with output."""
+        if str(event.get("type")).endswith((".delta", ".done", ".partial_image")):
+            return True
+        response = event.get("response")
+        return isinstance(response, dict) and bool(response.get("output"))
+
     def error_in(self, event: JsonObject) -> Any:
         """The error of an `error` event, whose keys may stand in the event itself."""
         error = super().error_in(event)

@@ -35,6 +35,7 @@ class StreamAssembler:
         self.name, self._parse, self._headers = name, parse, headers
         self._signs = get_format(name).signs
         self.has_events = False
+        self.has_output = False  # whether a part of the output has come
         self.problems: list[str] = []  # why events were not taken in as they came
         self.is_ended = False  # whether the provider said that the response is whole
         self.error: Any = None  # the provider's error object, where an event stated one
@@ -47,6 +48,10 @@ class StreamAssembler:
     def add(self, event: JsonObject) -> None:
         """Take an event into the body."""
         raise NotImplementedError
+
+    def output_in(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
+        """Whether an event brings a part of the output."""
+        return True
 
     def error_in(self, event: JsonObject) -> Any:
         """The error that an event states; None when it states none."""
@@ -81,6 +86,7 @@ class StreamAssembler:
         except InvalidItem as error:
             raise CannotParse(f"The {self.name} event cannot be kept: {error}") from error
         self.has_events = True
+        self.has_output = self.has_output or self.output_in(body)
 
     @property
     def partial(self) -> Response:

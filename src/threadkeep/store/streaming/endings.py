@@ -19,7 +19,7 @@ from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge
 from threadkeep.formats.shared.streams import BROKEN_OFF, NOT_KEPT, StreamAssembler
 from threadkeep.store.idempotency import IdempotencyKey
-from threadkeep.store.item_rows import ItemRecord, encode_item
+from threadkeep.store.item_rows import ItemRecord, encode_item, short_hash
 from threadkeep.store.ledger import CallInfo, attempt_of, json_text
 from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.positions import CANCELLED, INCOMPLETE
@@ -107,6 +107,7 @@ class Ending:
         columns, attempt = self.new.columns, self.new.attempt
         if _misfit(connection, [columns], *_TEXTS, *_OBJECTS) is not None:
             texts = {name: columns[name] and columns[name][:KEPT] for name in _TEXTS}
+            texts["response_hash"] = short_hash(texts["provider_response_id"] or None)
             columns |= texts | {name: json_text(_shortened(columns[name])) for name in _OBJECTS}
         for name in ("usage", "error"):
             text = json_text(getattr(attempt, name))

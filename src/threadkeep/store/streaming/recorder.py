@@ -97,6 +97,7 @@ class StreamWriter:
         self._size = self._parts = 0
         self._process = 0
         self._started_at = self._written_at = monotonic()
+        self._first_at: float | None = None  # when the first part of the output came
 
     def start(self) -> None:
         """Insert the row of the response; if its key was used before, take the response that was stored then."""
@@ -117,6 +118,8 @@ class StreamWriter:
             return False
         value, text = keepable_event(event)
         self.assembler.feed(value)
+        if self._first_at is None and self.assembler.has_output:
+            self._first_at = monotonic()
         self._events += [text, b"\n"]
         self._size += len(text) + 1
         return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
@@ -195,10 +198,13 @@ class StreamWriter:
         self.response = response.model_copy(update={"stored": stored})
 
     def _measured(self) -> CallInfo:
-        """Return the details of the call; its latency is measured unless the application provided it."""
-        if self._call.info.get("latency_ms") is not None:
-            return self._call.info
-        return {**self._call.info, "latency_ms": round((monotonic() - self._started_at) * 1000)}
+        """Return the details of the call; its times are measured unless the application provided them."""
+        call: CallInfo = {**self._call.info}
+        if call.get("latency_ms") is None:
+            call["latency_ms"] = round((monotonic() - self._started_at) * 1000)
+        if call.get("first_token_ms") is None and self._first_at is not None:
+            call["first_token_ms"] = round((self._first_at - self._started_at) * 1000)
+        return call
 
     @property
     def is_inherited(self) -> bool:

@@ -1,0 +1,155 @@
+"""Single responses: by number, or by an id in one conversation or in all of a store; and their items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, RowMapping
+
+from threadkeep.db.queries.responses import STORED, newest_with_id, response_at, response_page, response_with_id
+from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.item_ids import response_id, response_place
+from threadkeep.domain.jsontext import loads_stored
+from threadkeep.domain.stored import Page, StoredItem, StoredResponse
+from threadkeep.errors import NotFound, shown
+from threadkeep.store.handle import Handle
+from threadkeep.store.item_rows import short_hash
+from threadkeep.store.items import ItemWindow, item_window, read_window
+from threadkeep.store.lineage import find_row, get_lineage, get_row
+from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
+from threadkeep.store.transactions import Transactions
+from threadkeep.store.validation import MAX_NUMBER, cursor_position, page_size, whole_number
+
+
+class ResponsePlace(NamedTuple):
+    """A stored response, as the ledger names it."""
+
+    number: int
+    model: str | None
+    status: str | None
+    hashes: ConfigHashes
+
+
+# One response
+
+
+def find_response(transactions: Transactions, scope: Scope, wanted: object) -> StoredResponse:
+    """The response with an id, from any conversation that the scope sees; see `Store.get_response`."""
+    if not isinstance(wanted, str) or not wanted:
+        raise _not_found(wanted)
+
+    def read(connection: Connection) -> StoredResponse:
+        place = response_place(wanted)
+        if place is not None:
+            row = find_row(connection, scope, "public_id", public_id_bytes(place[0]))
+            ref = None if row is None else ConversationRef(scope, row.id, place[0])
+            found = None if ref is None else _numbered(connection, ref, place[1])
+            if found is not None:
+                return _stored(found, place[0])
+        statement = newest_with_id(scoped=scope.user is not None)
+        found = connection.execute(statement, scope.parameters(hash=short_hash(wanted))).mappings().one_or_none()
+        if found is None:
+            raise _not_found(wanted)
+        return _stored(found, public_id_text(bytes(found["public_id"])))
+
+    return transactions.read(read)
+
+
+def get_response(handle: Handle, wanted: int | str) -> StoredResponse:
+    """A response of a conversation; see `Conversation.get_response`."""
+    row = _read(handle, wanted, lambda _, row: row)
+    return _stored(row, handle.ref.public_id)
+
+
+def get_place(handle: Handle, wanted: int | str) -> ResponsePlace:
+    """What the ledger says of a response of a conversation."""
+    row = _read(handle, wanted, lambda _, row: row)
+    tools = row["tool_set_hash"]
+    hashes = ConfigHashes(bytes(row["config_hash"]), None if tools is None else bytes(tools))
+    return ResponsePlace(row["number"], row["model"], row["status"], hashes)
+
+
+def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping], Any]) -> Any:
+    """What `use` makes of the row of a response of a conversation, given by number or id."""
+    ref, number = handle.ref, None if isinstance(wanted, str) else whole_number("response", wanted)
+
+    def read(connection: Connection) -> Any:
+        get_row(connection, ref)
+        found = _named(connection, ref, str(wanted)) if number is None else _numbered(connection, ref, number)
+        if found is None:
+            problem = f"{ref.public_id} has no response {shown(wanted)}."
+            raise NotFound(problem, hint="responses() lists the responses it has.")
+        return use(connection, found)
+
+    return handle.transactions.read(read)
+
+
+def _named(connection: Connection, ref: ConversationRef, wanted: str) -> RowMapping | None:
+    place = response_place(wanted)
+    if place is not None and place[0] == ref.public_id:
+        return _numbered(connection, ref, place[1])
+    parameters = ref.parameters(hash=short_hash(wanted))
+    return connection.execute(response_with_id(), parameters).mappings().one_or_none()
+
+
+def _numbered(connection: Connection, ref: ConversationRef, number: int) -> RowMapping | None:
+    if number > MAX_NUMBER:
+        return None
+    return connection.execute(response_at(), ref.parameters(number=number)).mappings().one_or_none()
+
+
+def _stored(row: RowMapping, public_id: str) -> StoredResponse:
+    number = row["number"]
+    fields = {name: row[name] for name in STORED}
+    fields["view"] = loads_stored(row["view"] or "null", "responses", f"number {number}")
+    return StoredResponse(**fields, id=response_id(public_id, number), conversation_id=public_id)
+
+
+def _not_found(wanted: object) -> NotFound:
+    hint = "Check the id, and that the store has the right database, tenant and user."
+    return NotFound(f"There is no response with the id {shown(wanted)}.", hint=hint)
+
+
+# Lists
+
+
+def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[StoredResponse]:
+    """A page of a conversation's responses on all branches, oldest first."""
+    ref, start, size = handle.ref, cursor_position(after), page_size(limit)
+    last = -1 if start is None else whole_number("after", start)
+
+    def read(connection: Connection) -> list[StoredResponse]:
+        get_row(connection, ref)
+        rows = connection.execute(response_page(), ref.parameters(after=last, limit=size + 1)).mappings()
+        return [_stored(row, ref.public_id) for row in rows]
+
+    return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
+
+
+def list_input(
+    handle: Handle, wanted: int | str, after: int | str | None, before: int | str | None, limit: int, order: str
+) -> Page[StoredItem]:
+    """A page of the items that the request of a response showed; see `Conversation.input_items`."""
+    window, size = item_window(before, after, limit, order)
+
+    def read(connection: Connection, row: RowMapping) -> list[StoredItem]:
+        return _read_items(connection, handle.ref.on(row["branch"]), window, row["input_to"])
+
+    return Page.of(_read(handle, wanted, read), size, lambda item: str(item.position))
+
+
+def list_output(handle: Handle, wanted: int | str) -> list[StoredItem]:
+    """The items of a response, in order; see `Conversation.output_items`."""
+
+    def read(connection: Connection, row: RowMapping) -> list[StoredItem]:
+        window = ItemWindow(after=row["from_position"] - 1, limit=None)
+        return _read_items(connection, handle.ref.on(row["branch"]), window, row["to_position"])
+
+    items: list[StoredItem] = _read(handle, wanted, read)
+    return items
+
+
+def _read_items(connection: Connection, ref: BranchRef, window: ItemWindow, upto: int) -> list[StoredItem]:
+    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    return read_window(connection, ref, lineage, window, upto)
