@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import is_set
@@ -341,6 +341,7 @@ def test_any_text_comes_back() -> None:
     """Also surrogates, null characters, line breaks of every kind, and what looks like a line of an export."""
     with Store("sqlite://") as one, Store("sqlite://") as two:
 
+        @settings(max_examples=500 if is_set("THREADKEEP_LONG") else 15)
         @given(st.lists(st.text(max_size=40), min_size=1, max_size=5), st.text(max_size=20), st.text(max_size=20))
         def comes_back(texts: list[str], title: str, name: str) -> None:
             found = one.create_conversation(model="m", input=[a_message(text) for text in texts], labels={"a": name})
