@@ -20,6 +20,7 @@ ERRORS: list[tuple[ThreadkeepError, dict[str, Any]]] = [
     (errors.ThreadkeepError("It failed."), {}),
     (errors.NotFound("There is no tenant 'a'.", hint="Create it with create_tenant('a')."), {}),
     (errors.InvalidOption("must be a number, not 'x'.", argument="limit", hint="Pass limit=50."), {}),
+    (errors.AmbiguousId("conv_1", ["conv_1a", "conv_1b"]), {"ids": ["conv_1a", "conv_1b"]}),
     (errors.InvalidItem("is not a list.", argument="output"), {}),
     (errors.DamagedRow("items", "position 3", "no JSON"), {"table": "items", "row": "position 3"}),
     (errors.PoolExhausted(), {}),

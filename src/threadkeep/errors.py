@@ -10,12 +10,15 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from reprlib import Repr
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from threadkeep.domain.rendering import Loss, Repair
 
 
+# What the text of an error lists of the problems of arguments, and the characters of each: models send anything
+_SHOWN_PROBLEMS: Final = 10
+_PROBLEM_LENGTH: Final = 400
 _shown = Repr()
 _shown.maxstring = _shown.maxother = 80
 
@@ -107,7 +110,10 @@ class InvalidToolArguments(InvalidItem):
 
     def __init__(self, name: str, problems: Sequence[tuple[str, str]]) -> None:
         self.name, self.problems = name, list(problems)
-        listed = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
+        texts = [f"{path}: {problem}" if path else problem for path, problem in problems[:_SHOWN_PROBLEMS]]
+        if len(problems) > len(texts):
+            texts.append(f"and {len(problems) - len(texts):,} other problems")
+        listed = "; ".join(text if len(text) <= _PROBLEM_LENGTH else f"{text[:_PROBLEM_LENGTH]}…" for text in texts)
         super().__init__(f"The arguments of the tool {name!r} cannot be used: {listed}")
 
 
@@ -271,7 +277,8 @@ class LeaseLost(Conflict):
 class StateConflict(Conflict):
     """Another writer has written the state `name`: it has the `version` (0: it does not exist), not the `expected` one.
 
-    Nothing was written; only a recorder has stored its response by then, without any of its states.
+    Nothing was written but the ledger row of a response; only a recorder has stored its response by then, without any
+    of its states.
     """
 
     def __init__(self, name: str, expected: int, version: int) -> None:

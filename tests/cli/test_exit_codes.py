@@ -18,6 +18,7 @@ from threadkeep.cli.failures import EXIT_CODES, exit_code
 
 TREE = [
     (errors.InvalidOption("x"), 2),
+    (errors.AmbiguousId("x", ["y"]), 2),
     (errors.InvalidItem("x"), 2),
     (errors.UnknownFormat("x", []), 2),
     (errors.NotFound("x"), 3),
@@ -97,7 +98,7 @@ def test_nothing_to_send_cannot_be_rendered(cli: Cli) -> None:
         (["ls", "--label", "odd"], 2, "--label 'odd' is not of the form KEY=VALUE"),
         (["ls", "--limit", "0"], 2, "--limit must be a number from 1"),
         (["ls", "--after", "odd"], 2, "not the `next` of a page"),
-        (["show", "conv_1"], 3, "not the id of a conversation"),
+        (["show", "conv_1"], 3, "There is no conversation"),
         (["show", f"conv_{'0' * 32}"], 3, "There is no conversation"),
     ],
 )

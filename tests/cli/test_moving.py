@@ -136,7 +136,7 @@ def test_the_last_items(cli: Cli, stored: str) -> None:
     assert cli("show", stored, "--last", "0", "--json").json["items"] == []
 
 
-@pytest.mark.parametrize("last", [[], ["--last", "1"]])
+@pytest.mark.parametrize("last", [pytest.param([], marks=pytest.mark.slow), ["--last", "1"]])
 def test_following(cli: Cli, stored: str, last: list[str]) -> None:
     arguments = [*PROGRAM, "show", stored, "--follow", "--interval", "0.1", *last]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=cli.environment(), text=True) as process:
@@ -166,7 +166,8 @@ def test_a_doctor(cli: Cli, stored: str) -> None:
     assert cli("doctor", "--json").json["findings"] == []
 
 
-LOOKS = ["ls", "show", "branches", "title", "label", "search"]
+OTHERS = ("branches", "title", "label", "search")
+LOOKS = ["ls", "show", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 # Packages that take long to import, and that nobody needs who only looks
 HEAVY = {"alembic", "boto3", "genai_prices", "numpy", "rich", "sqlalchemy.orm", "sqlalchemy.ext.asyncio"}
 RUN = """

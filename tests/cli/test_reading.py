@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
 from tests.cli.bodies import ANSWER, SESSION
 from tests.cli.runs import Cli
-from threadkeep import Session
+from tests.factories import a_picture, noise
+from threadkeep import Session, Store
+from threadkeep.blobs import FolderBlobs
 
 
 def test_ls_is_tab_separated_in_a_pipe(cli: Cli, stored: str) -> None:
@@ -103,6 +107,14 @@ def test_show_as_json(cli: Cli, stored: str) -> None:
     result = cli("show", stored, "--json").json
     assert result["settings"] == {"model": "gpt-5.4", "instructions": "Be brief."}
     assert [item["item"]["role"] for item in result["items"]] == ["user"]
+
+
+def test_media_kept_outside_of_the_database_are_named(cli: Cli, stored: str, tmp_path: Path) -> None:
+    content = noise(20_000)
+    with Store(cli.url, blobs=FolderBlobs(tmp_path)) as store:
+        store.get_conversation(stored).user(["What is this?", a_picture(content)])
+    assert f"[image: threadkeep-media:{sha256(content).hexdigest()}" in cli("show", stored).out
+    assert "use the Python API" in cli("show", stored, "--json", code=2).err
 
 
 def test_show_another_branch(cli: Cli, stored: str) -> None:

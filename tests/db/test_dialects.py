@@ -64,7 +64,10 @@ def test_which_database_is_which(database: Database) -> None:
 
 def test_what_is_there_already_stays(database: Database) -> None:
     now = datetime.now(UTC)
-    rows = [{"tenant_id": 1, "hash": bytes([number]) * 32, "content": b"x", "created_at": now} for number in range(3)]
+    rows = [
+        {"tenant_id": 1, "hash": bytes([number]) * 32, "content": b"x", "size": 1, "created_at": now}
+        for number in range(3)
+    ]
     with database.engine().connect() as connection:
         connection.execute(tenants.insert(), {"id": 1, "name": "t", "created_at": now})
         connection.execute(insert_missing(connection, blobs), rows[:2])

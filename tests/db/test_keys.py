@@ -18,7 +18,7 @@ from threadkeep.db.types import Identifier, UtcDateTime
 WITHOUT_TENANT = {tables.tenants.name, VERSION_TABLE}
 FULL_TEXT = "threadkeep_search_index"  # SQLite's own tables for it begin like this
 WORDS = "threadkeep_search_documents_words_idx"  # full text of all tenants; what it finds is looked up by tenant
-WITHOUT_PARENT = {tables.usage_records.name}
+WITHOUT_PARENT = {tables.usage_records.name, tables.changes.name}  # which outlive what they tell of
 TABLES = sorted(set(METADATA.tables) - WITHOUT_TENANT)
 NOW = datetime.now(UTC)
 SOME: dict[type, Any] = {
@@ -101,6 +101,11 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "threadkeep_branches": {"conversation_id": 1, "number": 1},
     "threadkeep_items": {"conversation_id": 1, "position": 1},
     "threadkeep_item_blobs": {"conversation_id": 1, "position": 0, "hash": b"h" * 32},
+    "threadkeep_item_labels": {"conversation_id": 1, "position": 0},
+    "threadkeep_item_feedback": {"conversation_id": 1, "position": 0},
+    "threadkeep_approvals": {"conversation_id": 1, "position": 0},
+    "threadkeep_conversation_states": {"conversation_id": 1},
+    "threadkeep_conversation_reads": {"conversation_id": 1},
     "threadkeep_responses": {"conversation_id": 1, "number": 1, "config_hash": b"h" * 32},
     "threadkeep_response_bodies": {"conversation_id": 1, "number": 0},
     "threadkeep_search_documents": {"id": 9, "conversation_id": 1, "position": 0},

@@ -25,7 +25,7 @@ BUILDERS = [
     for _, builder in inspect.getmembers(module, callable)
     if builder.__module__ == module.__name__ and hasattr(builder, "cache_info")
 ]
-CHOICES: dict[str, list[Any]] = {"bool": [False, True], "int": [0, 2]}
+CHOICES: dict[str, list[Any]] = {"bool": [False, True], "int": [0, 2], "Collection[str]": [("message",)]}
 
 
 def calls(builder: Callable[..., Any], dialect: Any) -> Iterator[Any]:

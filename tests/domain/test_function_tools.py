@@ -326,6 +326,17 @@ def test_paths_lead_into_lists_and_objects(registry: ToolRegistry) -> None:
     assert [path for path, _ in caught.value.problems] == ["stops[1].nights", "stops[2].city"]
 
 
+def test_the_text_of_the_error_is_short_whatever_a_model_sends(registry: ToolRegistry) -> None:
+    """It is sent back to the model."""
+    hostile: list[dict[str, Any]] = [{"stops": [], "x" * 100_000: 1}, {"stops": [{}] * 10_000}]
+    for arguments in hostile:
+        with pytest.raises(InvalidToolArguments) as caught:
+            registry.invoke("trip", arguments)
+        assert len(str(caught.value)) < 5_000
+    assert str(caught.value).endswith("and 9,990 other problems")
+    assert len(caught.value.problems) == 10_000
+
+
 def test_text_that_is_no_json_is_refused_for_every_tool(registry: ToolRegistry) -> None:
     registry.register("by_hand", handler=lambda **arguments: arguments)
     for name in ("weather", "by_hand"):

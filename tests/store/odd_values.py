@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from threadkeep import (
     ImportOptions,
     NewOptions,
     Session,
+    Store,
     ToolRegistry,
     Turns,
     UpdateOptions,
@@ -313,10 +314,18 @@ def valid(name: str, world: World, wire: str) -> Any:
         "title": lambda: "T",
         "host": lambda: None,
         "beginning": lambda: world.conversation.id[:9],
-        "lines": list,
-        "other": lambda: world.store,
+        "lines": exported_lines,
+        "other": lambda: getattr(world.store, "_wrapped", world.store),
     }
     return made[name]()
+
+
+@cache
+def exported_lines() -> list[bytes]:
+    """An export of one conversation."""
+    with Store("sqlite://") as store:
+        store.create_conversation(model=MODEL)
+        return list(store.export())
 
 
 def parameters_of(method: Any) -> dict[str, inspect._ParameterKind]:
@@ -339,6 +348,7 @@ def required_of(method: Any) -> list[str]:
     return found + {
         "add_function_call_output": ["output"],
         "compact": ["summary"],
+        "list_items": ["labels"],
         "retain": ["raw_bodies"],
         "think": ["effort"],
     }.get(method.__name__, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -463,6 +464,43 @@ def test_what_is_no_blob_store_is_refused(tmp_path: Path) -> None:
             FolderBlobs(path)  # type: ignore[arg-type]
     with pytest.raises(InvalidOption):
         S3Blobs("", client=object())
+
+
+def test_new_folders_are_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row may name the file right after `put`, so that a crash must not take the folder that it is in."""
+    synced: list[str] = []
+    descriptors: dict[int, str] = {}
+    opened = os.open
+
+    def watched(path: Any, *rest: Any, **options: Any) -> int:
+        descriptor = opened(path, *rest, **options)
+        descriptors[descriptor] = str(path)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", watched)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptors.pop(descriptor, "a file")))
+    blobs = FolderBlobs(tmp_path)
+    blobs.put("1/ab/first", b"x", None)
+    assert synced == [str(tmp_path), str(tmp_path / "1"), "a file", str(tmp_path / "1" / "ab")]
+    synced.clear()
+    blobs.put("1/ab/second", b"x", None)
+    assert synced == ["a file", str(tmp_path / "1" / "ab")]
+
+
+def test_names_of_files_that_somebody_else_removes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = FolderBlobs(tmp_path)
+    for name in ("1/a", "1/b"):
+        blobs.put(name, b"x", None)
+    is_file = Path.is_file
+
+    def removed_then(path: Path, *rest: Any, **options: Any) -> bool:
+        found = is_file(path, *rest, **options)
+        if path.name == "a":
+            blobs.delete("1/a")
+        return found
+
+    monkeypatch.setattr(Path, "is_file", removed_then)
+    assert list(blobs.names("1/", datetime.now(UTC) + DAY)) == ["1/b"]
 
 
 def test_half_a_file_is_not_there(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import is_set
@@ -185,6 +185,22 @@ def test_a_user_takes_and_brings_only_what_is_theirs(stores: Any, store: Any, fa
         store.for_user("eve").import_export(ledger)
 
 
+def test_a_user_sees_and_forges_no_feedback_of_others(stores: Any, store: Any, face: str, tenant: str) -> None:
+    conversation = full(store)
+    conversation.set_feedback(2, rating=-1, comment="Rude", user_id="rater")
+    conversation.set_feedback(2, rating=-1, comment="Rude")
+    lines, everything = list(store.for_user("ann").export()), list(store.export())
+    assert '"Fine"' in "".join(lines)
+    assert '"Rude"' not in "".join(lines)
+    target = a_target(stores, face, f"{tenant} 2")
+    target.for_user("ann").import_export(everything)
+    assert [one.user_id for one in target.get_conversation(conversation.id).feedback()] == ["ann"]
+    target.delete_conversation(conversation.id)
+    target.purge_deleted()
+    target.import_export(everything)
+    assert [one.user_id for one in target.get_conversation(conversation.id).feedback()] == [None, "ann", "rater"]
+
+
 def block(lines: list[str], kind: str) -> list[str]:
     start = next(n for n, line in enumerate(lines) if line.startswith(f'{{"begin":"{kind}"'))
     end = next(n for n, line in enumerate(lines) if n > start and line.startswith(f'{{"end":"{kind}"'))
@@ -325,6 +341,7 @@ def test_any_text_comes_back() -> None:
     """Also surrogates, null characters, line breaks of every kind, and what looks like a line of an export."""
     with Store("sqlite://") as one, Store("sqlite://") as two:
 
+        @settings(max_examples=500 if is_set("THREADKEEP_LONG") else 15)
         @given(st.lists(st.text(max_size=40), min_size=1, max_size=5), st.text(max_size=20), st.text(max_size=20))
         def comes_back(texts: list[str], title: str, name: str) -> None:
             found = one.create_conversation(model="m", input=[a_message(text) for text in texts], labels={"a": name})

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Unpack, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -23,7 +23,6 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
-from threadkeep.store.positions import AppendOptions
 
 REGISTRY = ToolRegistry()
 REGISTRY.register("r1")
@@ -121,8 +120,8 @@ def prepared(conversation: Any) -> Any:
 @pytest.mark.parametrize("face", [Store, Conversation])
 def test_every_writing_method_takes_a_key(face: type) -> None:
     def takes_key(method: Any) -> bool:
-        hints = get_type_hints(method)
-        return "idempotency_key" in hints or hints.get("options") == Unpack[AppendOptions]
+        hints = method.__annotations__
+        return "idempotency_key" in hints or hints.get("options") == "Unpack[AppendOptions]"
 
     found = {name for name, method in inspect.getmembers(face, inspect.isfunction) if takes_key(method)}
     tested = {*CREATIONS, "copy_conversation", "delete_conversation"} if face is Store else set(WRITES)

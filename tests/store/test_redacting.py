@@ -160,6 +160,27 @@ def test_what_was_stored_under_a_key_is_not_stored_again(store: Any) -> None:
     assert says(conversation) == "[redacted] a [redacted] [redacted] stays"
 
 
+def test_a_key_of_a_whole_turn_forgets_its_input(store: Any) -> None:
+    conversation = store.create_conversation(model="m")
+    for position, key in ((0, "input"), (3, "answer")):
+        turn = [SECRET, an_answer(SECRET), "open_responses"]
+        conversation.add_turn(*turn, idempotency_key=key)
+        conversation.redact_item(position)
+        with pytest.raises(IdempotencyConflict, match="redacted"):
+            conversation.add_turn(*turn, idempotency_key=key)
+
+
+def test_the_reason_of_a_denied_call_goes_with_its_output(store: Any, tables: Tables) -> None:
+    conversation = store.create_conversation(model="m", input="Hi")
+    conversation.add_response(an_answer(calls=("c1", "c2")), "open_responses")
+    denied = [conversation.deny(call, reason=f"{SECRET} {call}") for call in ("c1", "c2")]
+    conversation.redact_item(denied[0].position)
+    reasons = [(row["decision"], row["reason"]) for row in tables.rows("approvals", "position")]
+    assert reasons == [("denied", "[redacted]"), ("denied", f"{SECRET} c2")]
+    conversation.redact_item(denied[1].position)
+    assert rows_with(tables, SECRET) == set()
+
+
 def test_a_key_for_many_conversations(store: Any) -> None:
     sessions = [Session(model="m", input=text) for text in ("one", SECRET)]
     ids = store.save_many(sessions, idempotency_key="many")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import Engine, update
 
 from tests.databases import Database
+from tests.factories import a_call, a_message, an_answer
 from tests.store.test_statements import SIZES, extra, fill
 from tests.store.watching import statements_of
+from threadkeep.db.tables import branches
 
 # SQLite's search index takes one of them
 MOST = {"pop": 12, "pop with a key": 12, "hide": 8, "remove": 9, "redact": 13, "clear": 10}
@@ -66,6 +70,31 @@ def test_a_thousand_scattered_removals_are_read_at_once(store: Any) -> None:
         assert len(again.request_payload("open_responses")["input"]) == 267
     assert len(seen) == 2
     assert len(fork.transcript()) == 400
+
+
+def test_pending_calls_with_a_thousand_gaps_take_a_dozen_statements(store: Any, watching: Engine) -> None:
+    """… in a conversation without responses, of which all calls are looked at, whatever other branches have."""
+    calls = 1_000
+    conversation = store.create_conversation(model="m")
+    items: list[Any] = [
+        one for n in range(calls) for one in (a_message("x"), a_call(f"c{n}"), a_message("y", "assistant"))
+    ]
+    conversation.add_items(items)
+    conversation.fork()
+    parts = [part for n in range(calls) for part in ([0, 3 * n - 1], [-1, 3 * n, 0])][1:]
+    change = update(branches).where(branches.c.conversation_id == conversation._handle.ref.key)
+    with watching.begin() as connection:  # as so many calls of remove_item would leave it
+        connection.execute(change.values(lineage=json.dumps([*parts, [0, 3 * calls - 1]])))
+    fork = store.get_conversation(conversation.id, branch=1)
+    with statements_of(store) as seen:
+        assert len(fork.pending_calls()) == calls
+    assert len(seen) <= 3 + calls // 100 + 1
+    fork.add_function_call_output(call_id="c7", output="x")
+    assert len(fork.pending_calls()) == calls - 1
+    fork.add_response(an_answer(calls=("last",)), "open_responses")
+    with statements_of(store) as seen:
+        assert [call.call_id for call in fork.pending_calls()] == ["last"]
+    assert len(seen) <= 5
 
 
 def test_a_removal_costs_an_append_nothing(store: Any, database: Database) -> None:

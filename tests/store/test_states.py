@@ -200,9 +200,46 @@ def test_a_state_that_has_changed_refuses_the_append(begun: Any, tables: Tables,
     with pytest.raises(StateConflict) as caught:
         APPENDS[method](begun, {"other": 1, "run": StateWrite(1, expected_version=7)}, "k")
     assert (caught.value.name, caught.value.version) == ("run", 1)
-    assert written() == {}
+    assert written() == ({"usage_records": 1, "appends": 1} if method == "add_response" else {})
     APPENDS[method](begun, {"run": StateWrite(1, expected_version=1)}, "k")
     assert begun.state("run").value == 1
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_response_that_a_state_refuses_is_in_the_ledger_once(begun: Any, tables: Tables, key: str | None) -> None:
+    """Its tokens were used, as with HeadConflict; who tries again with the key adds no second row."""
+
+    def add(version: int, text: str = "Hello") -> Any:
+        states = {"new": version, "run": StateWrite(version, expected_version=version)}
+        return begun.add_response(an_answer(text), FORMAT, states=states, idempotency_key=key)
+
+    begun.set_state("run", 0)
+    before = tables.rows("conversations", "id")
+    for version in (7, 8) if key else (7,):
+        with pytest.raises(StateConflict):
+            add(version)
+    [attempt] = tables.rows("usage_records")
+    assert (attempt["response"], attempt["total_tokens"] is None) == (None, False)
+    assert tables.rows("conversations", "id") == before
+    assert (begun.head, begun.states()[0].name, begun.responses().items) == (0, "run", [])
+    if key:
+        with pytest.raises(IdempotencyConflict):
+            add(1, "something else")
+    stored = add(1)
+    attempts = tables.rows("usage_records", "id")
+    assert [row["response"] for row in attempts] == ([0] if key else [None, 0])
+    begun.set_state("run", "changed since")
+    if key:
+        assert add(1).stored == stored.stored
+        assert begun.state("run").value == "changed since"
+        with pytest.raises(IdempotencyConflict):
+            add(2)
+    with pytest.raises(StateConflict):
+        begun.add_turn(
+            "x", an_answer(), FORMAT, states={"run": StateWrite(1, 1)}, on_conflict="branch", expected_head=0
+        )
+    assert len(tables.rows("usage_records")) == len(attempts) + 1
+    assert tables.counts()["branches"] == 0
 
 
 @over_appends

@@ -26,7 +26,7 @@ def test_everything_is_counted_and_measured(store: Any, tables: Tables) -> None:
     rows = tables.rows("items", "conversation_id", "position")
     size: dict[int | None, int] = {}
     for row in rows:
-        count = sum(len((row[name] or "").encode()) for name in ("payload", "rest"))
+        count = sum(len((row[name] or "").encode()) for name in ("payload", "rest", "given"))
         for key in (None, row["conversation_id"]):
             size[key] = size.get(key, 0) + count
     bodies = tables.rows("response_bodies", "number")

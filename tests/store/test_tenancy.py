@@ -46,12 +46,22 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "add_response elsewhere": lambda c: c.add_response(an_answer("Hi"), "open_responses", expected_head=7),
     "add_input": lambda c: c.add_input([{"role": "user", "content": "Hi"}], "chat_completion"),
     "sync_request": lambda c: c.sync_request({"messages": [{"role": "user", "content": "Hi"}]}, "chat_completion"),
+    "add_turn": lambda c: c.add_turn("Hi", an_answer("Hello"), "open_responses"),
     "stream_response": lambda c: c.stream_response("open_responses").__enter__(),
     "record_attempt": lambda c: c.record_attempt("open_responses", error="lost"),
     "pop": lambda c: c.pop(),
     "remove_item": lambda c: c.remove_item(0, purge=True),
     "clear": lambda c: c.clear(),
     "redact_item": lambda c: c.redact_item(0),
+    "pending_calls": lambda c: c.pending_calls(),
+    "next_step": lambda c: c.next_step(),
+    "approve": lambda c: c.approve("c"),
+    "deny": lambda c: c.deny("c", reason="no"),
+    "cancel_response": lambda c: c.cancel_response(),
+    "siblings": lambda c: c.siblings(0),
+    "edit": lambda c: c.edit(0, "Mine"),
+    "regenerate": lambda c: c.regenerate(),
+    "to_markdown": lambda c: c.to_markdown(),
     "render": lambda c: c.render("open_responses"),
     "request_payload": lambda c: c.request_payload("chat_completion"),
     "request_body": lambda c: c.request_body("open_responses"),
@@ -110,10 +120,10 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
-    "changes", "close", "create_conversation", "create_tenant", "delete_tenant", "erase_user", "fill_usage_days",
-    "find_conversation", "for_tenant", "for_user", "import_request", "list_conversations", "list_items",
-    "list_summaries", "media", "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search",
-    "search_conversations", "statistics",
+    "backup", "changes", "check", "close", "complete_id", "copy_to", "create_conversation", "create_tenant",
+    "delete_tenant", "erase_user", "export", "fill_usage_days", "find_conversation", "for_tenant", "for_user",
+    "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media", "purge_deleted",
+    "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "search_conversations", "statistics",
     "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 

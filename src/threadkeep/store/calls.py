@@ -25,6 +25,7 @@ from threadkeep.store.refs import BranchRef
 PAIRED: Final = frozenset(CLIENT_CALLS) | frozenset(CLIENT_OUTPUTS)
 _CUT_OFF: Final = ("incomplete", "in_progress")  # status of a call of which the end is missing
 _ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are nobody's turn …
+_RANGES: Final = 100  # of a branch with gaps, in one statement
 _RULES: Final = frozenset({"system", "developer"})  # … and roles of messages that are not
 
 
@@ -67,19 +68,29 @@ def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[E
 
     Only the items behind that point are read, which are the last ones.
     """
-    statement = tail_of(connection.dialect.name, PAIRED)
     tail: list[Entry] = []
-    shown = -1
-    for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, lineage.head)):
-        if upto <= shown:
-            break
-        parameters = ref.parameters(branch=branch, after=max(after, shown), upto=upto)
-        entries = decode_entries(connection, ref, statement.fetch_all(connection, parameters))
+    shown, size = -1, 1
+    ranges = lineage.ranges(ref.branch, -1, lineage.head)
+    while ranges and ranges[-1][2] > shown:
+        batch, ranges = ranges[-size:], ranges[:-size]
+        size = _RANGES
+        entries = _read_tail(connection, ref, batch, shown)
         shown = max([shown, *(entry.seen for entry in entries if entry.seen is not None)])
         tail[:0] = entries
     pairing = paired_by_client(tail)
     calls = [pairing.unanswered[position] for position in sorted(pairing.pending())]
     return _whole(connection, ref, [call for call in calls if call.item().get("status") not in _CUT_OFF])
+
+
+def _read_tail(connection: Connection, ref: BranchRef, ranges: list[tuple[int, int, int]], shown: int) -> list[Entry]:
+    """The calls and outputs in some ranges, but for what was shown; a statement takes one range, or many."""
+    count = 1 if len(ranges) == 1 else _RANGES
+    parameters = ref.parameters()
+    for number in range(count):
+        branch, after, upto = ranges[min(number, len(ranges) - 1)]
+        parameters |= {f"branch_{number}": branch, f"after_{number}": max(after, shown), f"upto_{number}": upto}
+    statement = tail_of(connection.dialect.name, PAIRED, count)
+    return decode_entries(connection, ref, statement.fetch_all(connection, parameters))
 
 
 def _whole(connection: Connection, ref: BranchRef, calls: list[Entry]) -> list[Entry]:

@@ -26,10 +26,14 @@ FORGOTTEN: Final = bytes(32)  # in place of the hash of content that was redacte
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """An idempotency key, with the hash of what is written under it."""
+    """An idempotency key, with the hash of what is written under it.
+
+    `without_states`: the same without the states of an append, which stands for it when these refuse a response.
+    """
 
     key: str
     request_hash: bytes
+    without_states: bytes | None = None
 
     @classmethod
     def of(cls, key: str | None, method: str, arguments: Any) -> IdempotencyKey | None:
@@ -59,7 +63,7 @@ def find_outcome(
     if not rows:
         return None
     request_hash, text = bytes(rows[0][0]), rows[0][1]
-    if request_hash != key.request_hash:
+    if request_hash not in {key.request_hash, key.without_states}:
         raise IdempotencyConflict(key.key, is_redacted=request_hash == FORGOTTEN)
     outcome: JsonObject = loads_stored(text, "appends", f"key {key.key!r}")
     return outcome
@@ -94,6 +98,7 @@ def keep_outcome(
 def replace_outcome(
     connection: Connection, tenant: int, conversation: int, key: IdempotencyKey, **outcome: Any
 ) -> None:
-    """Replace the result of a key: a refused response was stored after all."""
+    """Replace the result of a key: a refused response was stored after all, maybe with other states."""
     parameters = {"tenant": tenant, "conversation": conversation, "name": key.key}
-    connection.execute(new_outcome(), {**parameters, "new_outcome": dumps(outcome).decode()})
+    values = {"new_outcome": dumps(outcome).decode(), "new_hash": key.request_hash}
+    connection.execute(new_outcome(), {**parameters, **values})

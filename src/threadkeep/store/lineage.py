@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -40,6 +41,9 @@ class Part(NamedTuple):
     def stored(self) -> list[int]:
         """Its stored form, JSON."""
         return list(self if self.branch == REMOVED else self[:2])
+
+
+_LAST: Final = attrgetter("last")
 
 
 class Span(NamedTuple):
@@ -82,10 +86,10 @@ class Lineage:
 
     def includes(self, branch: int, position: int, item_branch: int) -> bool:
         """Whether the item at a position, stored on `item_branch`, belongs to this one."""
-        return any(
-            number == item_branch and after < position <= upto
-            for number, after, upto in self.ranges(branch, -1, self.head)
-        )
+        if not 0 <= position <= self.head or item_branch == REMOVED:
+            return False
+        index = bisect_left(self.parts, position, key=_LAST)
+        return item_branch == (branch if index == len(self.parts) else self.parts[index].branch)
 
     def keeps(self) -> Callable[[int], bool]:
         """A function that says of positions in the spans whether they were not removed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
 
 from sqlalchemy import Connection, insert
@@ -15,7 +16,7 @@ from threadkeep.db.queries.conversations import reservation as reservation_updat
 from threadkeep.db.queries.items import last_positions, position_of
 from threadkeep.db.queries.streams import open_response_of
 from threadkeep.db.tables import branches
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, canonical
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.changes.rows import record_change
@@ -94,12 +95,13 @@ def head_check(options: AppendOptions) -> HeadCheck:
 
 def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
     """Return the key of an append with the hash of the content, or None if there is no key."""
-    key = options.get("idempotency_key")
-    if key is not None and (states := new_states(options.get("states"))):
-        content = [content, {state.name: state.text for state in states}]
-    if key is not None and (at := past_moment("created_at", options.get("created_at"))):
-        content = [content, at.isoformat()]
-    return None if key is None else IdempotencyKey.of(key, method, content)
+    key, at = options.get("idempotency_key"), past_moment("created_at", options.get("created_at"))
+    once = IdempotencyKey.of(key, method, content if at is None else [content, at.isoformat()])
+    if once is None or not (states := new_states(options.get("states"))):
+        return once
+    texts = {state.name: state.text for state in states}
+    whole = sha256(once.request_hash + canonical(texts)).digest()
+    return IdempotencyKey(once.key, whole, sha256(once.request_hash).digest())
 
 
 @dataclass(slots=True)

@@ -15,11 +15,12 @@ from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.domain.placeholders import REDACTED, without_content
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.pairing import CLIENT_OUTPUTS
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import BROKEN_OFF_TEXT
 from threadkeep.store.idempotency import FORGOTTEN, IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import find_position, newest_position, position_of_id
-from threadkeep.store.item_rows import decode_entries, encode_item
+from threadkeep.store.item_rows import decode_entries, encode_item, short_hash
 from threadkeep.store.ledger import json_text
 from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
 from threadkeep.store.media.collecting import collect_these_media, remove_set_aside
@@ -89,6 +90,9 @@ def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> Mapping
     values = {name: value for name, value in columns.items() if name not in _STAYS}
     table = items.c
     connection.execute(update(items).where(*ref.rows_of(table), table.position == position).values(**values))
+    if entry.call_id is not None and entry.type in CLIENT_OUTPUTS:
+        of_call = ref.parameters(hash=short_hash(entry.call_id), redacted=REDACTED)
+        connection.execute(queries.reasons_change(), of_call)
     hashes = list(connection.execute(queries.media_between(position - 1, position), parameters).scalars())
     aside: Mapping[bytes, str] = {}
     if hashes:
@@ -153,7 +157,7 @@ def _forget_keys(connection: Connection, ref: BranchRef, position: int, response
 
 def _covers(outcome: JsonObject, position: int, response: int | None) -> bool:
     """Whether an item was stored by the call that had this outcome."""
-    if outcome["kind"] == "response":
-        return bool(outcome["number"] == response)
     first: Any = outcome.get("first")
+    if outcome["kind"] == "response":  # of a whole turn, its input stands before it
+        return bool(outcome["number"] == response) or first - outcome.get("input", 0) <= position < first
     return first is not None and first <= position < first + outcome["count"]

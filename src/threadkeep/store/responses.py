@@ -22,7 +22,7 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
 from threadkeep.store import ledger, positions
 from threadkeep.store.handle import Handle
-from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome, replace_outcome
+from threadkeep.store.idempotency import IdempotencyKey, keep_outcome, replace_outcome
 from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items, short_hash
 from threadkeep.store.items import NO_ITEMS, NO_TURN, AppendResult, NewItems, TurnInput
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
@@ -30,8 +30,10 @@ from threadkeep.store.lineage import get_row
 from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
-from threadkeep.store.state_writes import write_states
-from threadkeep.store.transactions import Replay, StreamBlocksWrite
+from threadkeep.store.refusals import ResponseResult, find_refusal, refuse
+from threadkeep.store.state_writes import check_states, write_states
+from threadkeep.store.states import lock_conversation
+from threadkeep.store.transactions import StreamBlocksWrite
 from threadkeep.store.validation import past_moment, whole_number
 
 PLAIN: Final = 0
@@ -139,20 +141,6 @@ class NewResponse:
         return cls(records, body, attempt, response_columns(response, attempt.format), key, input)
 
 
-@dataclass(slots=True)
-class ResponseResult:
-    """Where a response was stored."""
-
-    number: int = -1
-    first: int = 0
-    branch: int = 0
-    revision: int = -1
-    input_to: int = -1  # the last position that the request showed, as it was stored
-    is_replayed: bool = False
-    refused: errors.ThreadkeepError | None = None  # why the states of a stream were not written
-    input: AppendResult | None = None  # where the items that it answers were stored with it
-
-
 def add_response(
     handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
 ) -> Response:
@@ -193,7 +181,7 @@ def add_answer(
         handle.transactions, ref.scope, [*turn.items.records, *new.records],
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None,
     )  # fmt: skip
-    if isinstance(result, errors.HeadConflict | errors.ResponseInProgress):
+    if isinstance(result, errors.Conflict):
         raise result
     if result.input is not None:
         new.input.take_in(handle, result.input)
@@ -210,20 +198,14 @@ def _dated(at: datetime | None) -> JsonObject:
 
 def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
-) -> ResponseResult | errors.HeadConflict | errors.ResponseInProgress:
+) -> ResponseResult | errors.Conflict:
     """Write a response. A refusal is a result: its ledger row must be committed before it is raised."""
     stored_at, count = datetime.now(UTC), len(new.input.records)
     now = check.at or stored_at
     try:
-        reservation = reserve(connection, ref, check, now, Counts(items=count + len(new.records), responses=1))
-    except (errors.HeadConflict, errors.ResponseInProgress) as conflict:
-        return _refuse(connection, ref, new, request, check, conflict)
-    except StreamBlocksWrite:
-        _find_refusal(connection, ref, new.key, check)
-        raise
-    refusal = _find_refusal(connection, ref, new.key, check)
-    if check.states:
-        write_states(connection, ref, check.states, now)
+        reservation, refusal = _reserve(connection, ref, new, check, now)
+    except (errors.HeadConflict, errors.ResponseInProgress, errors.StateConflict) as conflict:
+        return refuse(connection, ref, new.attempt, new.key, request.hashes, check, conflict)
     number, input_to = reservation.response, input_position(ref, request, check, reservation)
     asked, told_from = None, reservation.first
     if count:
@@ -253,50 +235,23 @@ def _store_response(
     return ResponseResult(number, reservation.first, reservation.branch, reservation.revision, input_to, input=asked)
 
 
-def _find_refusal(
-    connection: Connection, ref: BranchRef, key: IdempotencyKey | None, check: HeadCheck
-) -> JsonObject | None:
-    """Return the refusal stored under the key, which no longer applies; the transaction ends with what was stored.
-
-    That the branch ended elsewhere is over when the caller says what to do about it, a response in progress by itself.
-    """
-    outcome = None if key is None else find_outcome(connection, ref.scope.tenant, ref.key, key)
-    stands = outcome is not None and (outcome["kind"] != "head_conflict" or check.on_conflict == "raise")
-    if outcome is not None and stands and outcome["kind"] != "in_progress":
-        raise Replay(_result_of(outcome, check))
-    return outcome
-
-
-def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | errors.HeadConflict:
-    """Return what was stored under an idempotency key."""
-    if outcome["kind"] == "head_conflict":
-        return errors.HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
-    first, branch, count = outcome["first"], outcome["branch"], outcome.get("input", 0)
-    asked = AppendResult(first - count, count, branch)
-    return ResponseResult(outcome["number"], first, branch, is_replayed=True, input=asked if count else None)
-
-
-def _refuse(
-    connection: Connection,
-    ref: BranchRef,
-    new: NewResponse,
-    request: RequestInfo,
-    check: HeadCheck,
-    conflict: errors.HeadConflict | errors.ResponseInProgress,
-) -> errors.HeadConflict | errors.ResponseInProgress:
-    """Only write the ledger row, because the branch ends elsewhere or is in use; the tokens were used anyway."""
-    outcome = find_outcome(connection, ref.scope.tenant, ref.key, new.key)
-    if outcome is not None:
-        raise Replay(conflict if outcome["kind"] == "in_progress" else _result_of(outcome, check))
-    row, now = get_row(connection, ref), check.at or datetime.now(UTC)
-    tools = row.tool_set_hash if request.hashes is None else request.hashes.tools
-    usage = ledger.insert_attempt(connection, ref, new.attempt, now, user_id=row.user_id, tool_set_hash=tools)
-    if isinstance(conflict, errors.HeadConflict):
-        reason: JsonObject = {"kind": "head_conflict", "head": conflict.head}
-    else:
-        reason = {"kind": "in_progress", "number": conflict.number}
-    keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **reason, usage=usage)
-    return conflict
+def _reserve(
+    connection: Connection, ref: BranchRef, new: NewResponse, check: HeadCheck, now: datetime
+) -> tuple[Reservation, JsonObject | None]:
+    """Reserve what a response takes, and write the states; with the refusal under its key that no longer applies."""
+    counts = Counts(items=len(new.input.records) + len(new.records), responses=1)
+    if check.states:  # compared before anything is reserved, so that nothing has to be given back
+        lock_conversation(connection, ref)
+        refusal, found = find_refusal(connection, ref, new.key, check), check_states(connection, ref, check.states)
+        reservation = reserve(connection, ref, check, now, counts)
+        write_states(connection, ref, check.states, now, found)
+        return reservation, refusal
+    try:
+        reservation = reserve(connection, ref, check, now, counts)
+    except StreamBlocksWrite:
+        find_refusal(connection, ref, new.key, check)
+        raise
+    return reservation, find_refusal(connection, ref, new.key, check)
 
 
 def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reservation: Reservation) -> int:

@@ -106,10 +106,18 @@ def _current(found: Mapping[str, StoredVersion], name: str) -> int:
 
 
 def write_states(
-    connection: Connection, ref: ConversationRef, states: Sequence[NewState], now: datetime
+    connection: Connection,
+    ref: ConversationRef,
+    states: Sequence[NewState],
+    now: datetime,
+    found: Mapping[str, StoredVersion] | None = None,
 ) -> list[StoredVersion]:
-    """Write states of a locked conversation, all or none; returns what is there of each now."""
-    found = check_states(connection, ref, states)
+    """Write states of a locked conversation, all or none, unless `found` says that they were checked.
+
+    Returns what is there of each now.
+    """
+    if found is None:
+        found = check_states(connection, ref, states)
     versions = [found[state.name].version + 1 if state.name in found else 1 for state in states]
     pairs = zip(states, versions, strict=True)
     rows: list[dict[str, Any]] = [

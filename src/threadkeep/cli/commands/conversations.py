@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,7 +19,9 @@ from threadkeep.cli.target import Target, iterate, open_conversation
 from threadkeep.domain.transcripts import lines_of, title_of
 
 if TYPE_CHECKING:
-    from threadkeep import Conversation, StoredItem, StoredResponse
+    from threadkeep import Conversation, Page, StoredItem, StoredResponse
+
+    ReadItems = Callable[..., Page[StoredItem]]
 
 CONVERSATIONS: Final = (
     Column("id", no_wrap=True), Column("last_activity", "last_activity_at", is_time=True, no_wrap=True, drop_order=6),
@@ -96,7 +98,9 @@ def show(
     """
     with target.store(user=user) as store:
         conversation = open_conversation(store, id, branch)
-        items = list(_last_items(conversation, last))
+        # readable text only names media; they may be large, or kept where the command line has no access
+        read = partial(conversation.items, media="inline" if target.is_json else "reference")
+        items = list(_last_items(read, last))
         if target.is_json:
             shown = [_item_record(stored) for stored in items]
             settings = record(conversation, "branch", "settings", "tools")
@@ -106,7 +110,7 @@ def show(
             print_items(conversation, items, has_responses=last is None)
         if follow:
             after = items[-1].position if items else -1
-            _follow(conversation, after, interval, is_json=target.is_json)
+            _follow(read, after, interval, is_json=target.is_json)
 
 
 def _item_record(stored: StoredItem) -> dict[str, Any]:
@@ -114,19 +118,19 @@ def _item_record(stored: StoredItem) -> dict[str, Any]:
     return about | {"item": stored.item.to_dict()}
 
 
-def _last_items(conversation: Conversation, last: int | None) -> Iterable[StoredItem]:
+def _last_items(read: ReadItems, last: int | None) -> Iterable[StoredItem]:
     """The newest items of a branch in order, read from its end; None: all of them."""
     if last is None:
-        return iterate(conversation.items)
-    return reversed(list(islice(iterate(partial(conversation.items, order="desc")), last)))
+        return iterate(read)
+    return reversed(list(islice(iterate(partial(read, order="desc")), last)))
 
 
-def _follow(conversation: Conversation, after: int, interval: float, *, is_json: bool) -> None:
+def _follow(read: ReadItems, after: int, interval: float, *, is_json: bool) -> None:
     """Print what is appended, until the command is interrupted."""
     while True:
         sys.stdout.flush()
         time.sleep(interval)
-        for stored in iterate(partial(conversation.items, after=after)):
+        for stored in iterate(partial(read, after=after)):
             if is_json:
                 print_json(_item_record(stored))
             else:

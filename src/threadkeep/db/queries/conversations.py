@@ -197,8 +197,9 @@ def append_of() -> Statement:
 
 @cache
 def new_outcome() -> sa.Update:
-    """Replaces the outcome of a key."""
-    return sa.update(tables.appends).where(*_of_key()).values(outcome=bindparam("new_outcome"))
+    """Replaces the outcome of a key, and the hash of what was written under it."""
+    values: dict[str, Any] = {"outcome": bindparam("new_outcome"), "request_hash": bindparam("new_hash")}
+    return sa.update(tables.appends).where(*_of_key()).values(values)
 
 
 def _of_key() -> list[ColumnElement[bool]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, false, func, literal_column, or_, select
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
@@ -108,12 +108,21 @@ def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
 
 
 @cache
-def tail_of(dialect: str, types: Collection[str]) -> Statement:
-    """The items of these types on a branch, in a range, behind what its newest response was shown; and that response.
+def tail_of(dialect: str, types: Collection[str], ranges: int) -> Statement:
+    """The items of these types in some ranges behind what the newest response there was shown; and that response.
 
-    All items behind that position are looked at, but few are returned.
+    All items behind that position are looked at, but few are returned. Parameters: branch_0, after_0, upto_0 …
     """
-    here = _between(items, branch="branch")
+    table = items.c
+    parts = (
+        and_(
+            table.branch == bindparam(f"branch_{number}"),
+            table.position > bindparam(f"after_{number}"),
+            table.position <= bindparam(f"upto_{number}"),
+        )
+        for number in range(ranges)
+    )
+    here = [*of_conversation(items), or_(false(), *parts)]
     shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
     behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
     wanted = or_(_is_of_types(types), items.c.seen.is_not(None))

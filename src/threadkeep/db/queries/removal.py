@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Delete, Select, Table, Update, and_, bindparam, delete, or_, select, update
 
 from threadkeep.db.queries.conversations import of_conversation, of_tenant
-from threadkeep.db.tables import appends, branches, item_blobs, items, response_bodies, responses
+from threadkeep.db.tables import appends, approvals, branches, item_blobs, items, response_bodies, responses
 from threadkeep.db.types import MYSQL
 
 # Items of a branch after a position and up to another
@@ -94,6 +94,14 @@ def response_at() -> Select[Any]:
     table = responses.c
     columns = (table.number, table.error, table.incomplete_details)
     return select(*columns).where(*_overlapping()).order_by(table.number.desc()).limit(1)
+
+
+@cache
+def reasons_change() -> Update:
+    """Replaces why calls with one id were denied, which is what their outputs say."""
+    calls = select(items.c.position).where(*of_conversation(items, call_hash="hash"))
+    where = [*of_conversation(approvals), approvals.c.reason.is_not(None), approvals.c.position.in_(calls)]
+    return update(approvals).where(*where).values(reason=bindparam("redacted"))
 
 
 @cache

@@ -64,7 +64,7 @@ class FolderBlobs:
         """Write a file; it appears under its name when it is complete."""
         del media_type
         path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder(path.parent)
         part = path.with_name(f"{path.name}-{uuid4().hex}{_BEING_WRITTEN}")
         try:
             with part.open("wb") as file:
@@ -91,11 +91,18 @@ class FolderBlobs:
     def names(self, prefix: str, before: datetime) -> Iterator[str]:
         """Return the names of the files below a prefix that were written before a time."""
         for path in self._root.glob(f"{prefix}**/*"):
-            if path.is_file() and datetime.fromtimestamp(path.stat().st_mtime, UTC) < before:
+            if (written := _written_at(path)) is not None and written < before:
                 if path.suffix == _BEING_WRITTEN:
                     path.unlink(missing_ok=True)  # of a writer that was killed
                 else:
                     yield path.relative_to(self._root).as_posix()
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder below the root, and the names of new ones durable."""
+        if not folder.is_dir():
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+            _sync_folder(folder.parent)
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -162,6 +169,14 @@ def _s3_client() -> Any:
     except ImportError as error:
         raise MissingExtra("s3", "S3Blobs") from error
     return boto3.client("s3")
+
+
+def _written_at(path: Path) -> datetime | None:
+    """When a file was written; None where there is none, any more."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC) if path.is_file() else None
+    except FileNotFoundError:
+        return None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -57,7 +57,13 @@ SHARED: Final = {
     tables.tool_sets: "definitions",
     tables.blobs: "content",
 }
+_OF_USERS: Final = frozenset(table for table in PARTS if "user_id" in table.c)
 BY_NAME: Final = {short_name(table): table for table in (*SHARED, tables.conversations, *PARTS)}
+
+
+def is_shown(scope: Scope, table: Table, row: Row) -> bool:
+    """Whether a scope sees a row of its conversations: not what other users think of items, or have read."""
+    return scope.user is None or table not in _OF_USERS or bool(row["user_id"] == scope.user)
 
 
 def omitted(table: Table) -> set[str]:

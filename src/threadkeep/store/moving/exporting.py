@@ -25,6 +25,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store.lineage import find_row
+from threadkeep.store.moving import contents
 from threadkeep.store.moving.contents import add_to, begin_snapshot, record_of, rows_of, short_name
 from threadkeep.store.moving.records import Digest, Row, encode_row
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
@@ -105,14 +106,15 @@ class Source:
         unique = {public_id_bytes(text): text for text in ids}
         return [(self.transactions.read(partial(self._find_key, id=raw)), text) for raw, text in unique.items()]
 
-    def block(self, key: int, id: str) -> Block | None:
-        """All rows of a conversation as they are now; None if it was deleted meanwhile."""
+    def block(self, key: int, id: str, *, is_shown: bool = False) -> Block | None:
+        """All rows of a conversation as they are now, or those that are shown to its user; None if it is deleted."""
 
         def read(connection: Connection) -> Block | None:
             begin_snapshot(connection, self.transactions)
             with BlockWriter(CONVERSATION, id=id) as writer:
                 for table, row in rows_of(connection, self.scope, key):
-                    writer.add(table, record_of(table, row))
+                    if not is_shown or contents.is_shown(self.scope, table, row):
+                        writer.add(table, record_of(table, row))
                 return writer.end()
 
         return self.transactions.read(read)
@@ -164,7 +166,7 @@ def _lines(source: Source, chosen: list[tuple[int, str]] | None) -> Iterator[str
     conversations = rows = 0
     for page in source.conversations() if chosen is None else [chosen]:
         for key, public_id in page:
-            block = source.block(key, public_id)
+            block = source.block(key, public_id, is_shown=True)
             if block is not None:
                 conversations, rows = conversations + 1, rows + block.count
             yield from _texts(block)

@@ -26,7 +26,7 @@ from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, Conflict, NotFound, shown
 from threadkeep.store.changes.rows import change_row, insert_changes
-from threadkeep.store.moving.contents import SHARED, short_name
+from threadkeep.store.moving.contents import SHARED, is_shown, short_name
 from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
 from threadkeep.store.moving.placing import placed_media
 from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
@@ -58,10 +58,10 @@ class ImportReport:
 
 
 class Target:
-    """Writes blocks into the tenant of a scope."""
+    """Writes blocks into the tenant of a scope; `is_checked`: without rows that only other users could have written."""
 
-    def __init__(self, transactions: Transactions, scope: Scope) -> None:
-        self.transactions, self.scope = transactions, scope
+    def __init__(self, transactions: Transactions, scope: Scope, *, is_checked: bool = False) -> None:
+        self.transactions, self.scope, self._is_checked = transactions, scope, is_checked
 
     def write_block(self, lines: Lines, begin: JsonObject) -> tuple[str, int]:
         """Check a block, and write it; returns its kind, and how many conversations or rows were written."""
@@ -103,6 +103,8 @@ class Target:
         size = 0
         for line in file:
             table, row = decode_line(loads(line), self.scope.tenant, own["id"])
+            if self._is_checked and not is_shown(self.scope, table, row):
+                continue
             _complete(table, row, places)
             if batch and (table is not last or len(batch) == BATCH_ROWS or size > BATCH_BYTES):
                 self._insert(connection, last, batch)
@@ -209,7 +211,7 @@ def import_export(
 ) -> ImportReport:
     """Read an export; see `Store.import_export`."""
     one_of("existing", existing, ("skip", "refuse"))
-    read, target, report = Lines(lines), Target(transactions, scope), ImportReport()
+    read, target, report = Lines(lines), Target(transactions, scope, is_checked=True), ImportReport()
     _check_header(read)
     while (line := read.next()) is not None:
         value = line[1]

@@ -28,7 +28,8 @@ from threadkeep.store.item_rows import insert_items
 from threadkeep.store.ledger import attempt_row
 from threadkeep.store.positions import HeadCheck
 from threadkeep.store.refs import BranchRef, ConversationRef, Scope
-from threadkeep.store.responses import RequestInfo, ResponseResult
+from threadkeep.store.refusals import ResponseResult
+from threadkeep.store.responses import RequestInfo
 from threadkeep.store.state_writes import NewState, check_states, write_states
 from threadkeep.store.streaming.endings import Ending
 from threadkeep.store.transactions import Replay, StreamBlocksWrite
