@@ -321,7 +321,7 @@ def valid(name: str, world: World, wire: str) -> Any:
 
 
 @cache
-def exported_lines() -> list[bytes]:
+def exported_lines() -> list[str]:
     """An export of one conversation."""
     with Store("sqlite://") as store:
         store.create_conversation(model=MODEL)

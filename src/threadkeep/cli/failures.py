@@ -68,7 +68,7 @@ ADVICE: Final[dict[type[ThreadkeepError], str]] = {
 
 # call that a hint names -> what does the same in a shell
 CALLS: Final = {
-    "blobs=": "The command line has no access to them: use the Python API, with their blob store.",
+    "blobs=": "Use the Python API, with their blob store, or `threadkeep render --media-url`.",
     "branches(": "`threadkeep branches` lists them.",
     "create_tenant(": "`threadkeep tenants create` creates one, `threadkeep tenants ls` lists them.",
     "find_conversation(": "For an id of your own use `threadkeep ls --external-id`.",
