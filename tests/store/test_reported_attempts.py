@@ -100,16 +100,9 @@ def test_a_key_writes_it_once(conversation: Any, tables: Tables) -> None:
         conversation.record_attempt(FORMAT, usage={**USAGE, "output_tokens": 51}, idempotency_key="once")
 
 
-<<<<<<< HEAD
-USAGE_IDS = ["number", "text", "list", "nothing", "usage in a list", "object"]
-
-
-@pytest.mark.parametrize("usage", [3, "x", [], {}, [USAGE], object()], ids=USAGE_IDS)
-=======
 @pytest.mark.parametrize(
     "usage", [3, "x", [], {}, [USAGE], object()], ids=["number", "text", "list", "empty", "in a list", "object"]
 )
->>>>>>> main
 def test_other_usage_is_refused(conversation: Any, tables: Tables, usage: Any) -> None:
     with pytest.raises(InvalidOption, match="usage"):
         conversation.record_attempt(FORMAT, usage=usage)
