@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
+from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise
 from tests.store.watching import Tables
 from threadkeep import InvalidOption, NotFound, Seen, Session
+from threadkeep.db.queries.lists import newest_messages
 from threadkeep.domain.searching import beginning_of
 
 FORMAT = "open_responses"
@@ -25,8 +28,8 @@ def titles(page: Any) -> list[str | None]:
 
 def preview(store: Any, conversation: Any) -> str | None:
     [found] = [one for one in store.list_summaries(status=None) if one.id == conversation.id]
-    text: str | None = found.preview
-    return text
+    shown: str | None = found.preview
+    return shown
 
 
 # Summaries
@@ -131,6 +134,34 @@ def test_the_beginning_of_a_text_is_short_and_on_one_line(text: str) -> None:
     assert not set(found) & set("\n\r\t")
     line = " ".join(text.split())
     assert found == line or (found.endswith("…") and line.startswith(found[:-1]))
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_previews_read_ranges_of_an_index(database: Database, conversation: Any) -> None:
+    """The other databases do that anyway."""
+    ranges = [(1, 0, 5, 9), (2, 0, 5, 9), (2, 1, 9, 20)]
+    with database.engine().connect() as connection:
+        statement = newest_messages(conversation._handle.ref.scope.tenant, ranges)
+        query = statement.compile(connection, compile_kwargs={"literal_binds": True})
+        plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {query}"))]
+    searches = [step for step in plan if "threadkeep_items" in step]
+    assert len(searches) == 3
+    assert all("conversation_id=? AND position>? AND position<?" in step for step in searches)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.one_face
+def test_a_whole_page_of_forks(store: Any) -> None:
+    """SQLite limits how deep an expression is."""
+    texts = [a_message(str(number)) for number in range(5)]
+    for public_id in store.save_many([Session(input=texts) for _ in range(100)]):
+        conversation = store.get_conversation(public_id)
+        for position in (3, 1):
+            conversation.remove_item(position)
+        fork = conversation.fork()
+        fork.add_items([a_call("c")])
+        conversation.set_active_branch(fork.branch)
+    assert [one.preview for one in store.list_summaries(limit=100)] == ["4"] * 100
 
 
 # Orders
