@@ -116,7 +116,7 @@ def branches_at(tenant: int, places: Sequence[tuple[int, int]]) -> Select[Any]:
 def newest_messages(tenant: int, ranges: Sequence[tuple[int, int, int, int]]) -> Select[Any]:
     """The newest messages of users and models in ranges (conversation, branch, after, up to) of positions.
 
-    Each is the beginning of its JSON text. The tenant is in every range, and only there: SQLite would read all its items.
+    Each is the beginning of its JSON text. The tenant is in the ranges only, else SQLite reads all of its items.
     """
     table = items.c
     json = func.substr(func.coalesce(table.payload, table.rest), 1, JSON_LENGTH)
