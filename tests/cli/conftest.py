@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -26,3 +27,11 @@ def stored(cli: Cli) -> str:
     """A conversation that waits for an answer."""
     with cli.store() as store:
         return store.save(Session.from_dict(SESSION), user_id="ada", title="Capitals", labels={"app": "quiz"}).id
+
+
+@pytest.fixture
+def with_interrupts() -> Iterator[None]:
+    """Programs that are started react to SIGINT, even if these tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -136,6 +136,7 @@ def test_the_last_items(cli: Cli, stored: str) -> None:
     assert cli("show", stored, "--last", "0", "--json").json["items"] == []
 
 
+@pytest.mark.usefixtures("with_interrupts")
 @pytest.mark.parametrize("last", [pytest.param([], marks=pytest.mark.slow), ["--last", "1"]])
 def test_following(cli: Cli, stored: str, last: list[str]) -> None:
     arguments = [*PROGRAM, "show", stored, "--follow", "--interval", "0.1", *last]

@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -228,14 +227,6 @@ def test_an_error_in_a_stream_is_reported(cli: Cli, stored: str) -> None:
     result = cli("append", stored, "-", "-f", "open_responses", "--stream", input=text, code=5)
     assert result.rows[0]["status"] == "failed"
     assert "overloaded: Try later." in result.err
-
-
-@pytest.fixture
-def with_interrupts() -> Iterator[None]:
-    """Programs that are started react to SIGINT, even if these tests run in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("with_interrupts")

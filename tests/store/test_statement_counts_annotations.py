@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - fixtures
 """How many statements states, labels and feedback take: the same at 10 and at 100,000 items."""
 
 from __future__ import annotations
@@ -10,21 +11,10 @@ import pytest
 
 from tests.databases import Database
 from tests.factories import an_answer
-from tests.store.test_statements import RESPONSE, SIZES, USER, count, extra, fill
+from tests.store.filled import SIZES, database, filled
+from tests.store.test_statements import RESPONSE, USER, count, extra
 
 KEY, STATES = 2, 2
-
-
-@pytest.fixture(scope="module")
-def filled(database: Database, stores: Any) -> dict[int, tuple[str, str]]:
-    """A conversation of each size: (tenant, id) by size."""
-    found = {}
-    for size in SIZES:
-        conversation = stores.get("sync").create_tenant(f"annotated {size}").create_conversation(model="m")
-        with database.engine().begin() as connection:
-            fill(connection, conversation._handle.ref, size)
-        found[size] = (f"annotated {size}", conversation.id)
-    return found
 
 
 @pytest.fixture(params=SIZES)

@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - fixtures
 """How many statements lists, marks and responses by id take: the same at 10 and at 100,000 items."""
 
 from __future__ import annotations
@@ -8,19 +9,20 @@ from uuid import uuid4
 import pytest
 
 from tests.factories import a_call, an_answer
-from tests.store.test_statements import count, extra, filled, handle, size  # noqa: F401 - fixtures
+from tests.store.filled import database, filled, size
+from tests.store.test_statements import count, extra, handle
 from threadkeep import Session
 
 CONVERSATION, RESPONSE, LINEAGE, ITEMS = 1, 1, 1, 1
 
 
 @pytest.fixture
-def tenant_store(stores: Any, face: str, size: int, filled: Any) -> Any:  # noqa: F811
+def tenant_store(stores: Any, face: str, size: int, filled: Any) -> Any:
     return stores.get(face).for_tenant(filled[size][0])
 
 
 @pytest.fixture
-def answered(handle: Any) -> tuple[Any, str]:  # noqa: F811
+def answered(handle: Any) -> tuple[Any, str]:
     """A branch, and the id of its newest response."""
     name = f"resp_{uuid4().hex}x"
     handle.add_response(an_answer("Hi", id=name), "open_responses")
@@ -28,7 +30,7 @@ def answered(handle: Any) -> tuple[Any, str]:  # noqa: F811
 
 
 @pytest.mark.parametrize("order_by", ["activity", "created", "title"])
-def test_a_page_of_summaries(tenant_store: Any, handle: Any, order_by: str) -> None:  # noqa: F811
+def test_a_page_of_summaries(tenant_store: Any, handle: Any, order_by: str) -> None:
     """The page, the forks among the active branches, and the newest messages."""
     label = {"page": uuid4().hex}
     conversation = tenant_store.get_conversation(handle.id)
@@ -51,7 +53,7 @@ def test_texts_that_are_not_near_the_end_take_one_more(tenant_store: Any) -> Non
     assert count(tenant_store, lambda: tenant_store.list_summaries(labels=label)) == 4
 
 
-def test_a_mark(handle: Any) -> None:  # noqa: F811
+def test_a_mark(handle: Any) -> None:
     assert count(handle, lambda: handle.mark_seen("ann")) == 3
     assert count(handle, lambda: handle.seen("ann")) == 1
 
@@ -74,13 +76,13 @@ def test_its_items(answered: tuple[Any, str]) -> None:
     assert count(conversation, lambda: conversation.input_items(name, limit=5, order="desc")) <= expected + parts - 1
 
 
-def test_a_reported_call(handle: Any, answered: tuple[Any, str]) -> None:  # noqa: F811
+def test_a_reported_call(handle: Any, answered: tuple[Any, str]) -> None:
     usage = {"input_tokens": 1, "output_tokens": 1}
     assert count(handle, lambda: handle.record_attempt("open_responses", usage=usage)) == 2
     assert count(handle, lambda: handle.record_attempt("open_responses", usage=usage, response=0)) == 4
 
 
-def test_an_append_with_a_time(handle: Any, database: Any) -> None:  # noqa: F811
+def test_an_append_with_a_time(handle: Any, database: Any) -> None:
     at = handle.get_item(0).created_at
     plain = count(handle, lambda: handle.user("Hi"))
     assert count(handle, lambda: handle.user("Hi", created_at=at)) == plain <= 3 + extra(database)

@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - fixtures
 """How many statements media take: the same at 10 and at 100,000 items, in rows and in a blob store."""
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import pytest
 from tests.databases import Database
 from tests.factories import a_picture, noise
 from tests.store.blob_stores import Watched
-from tests.store.test_statements import count, filled, handle, size  # noqa: F401 - fixtures
+from tests.store.filled import database, filled, size
+from tests.store.test_statements import count, handle
 from tests.store.watching import statements_of
 from threadkeep import Store
 from threadkeep.blobs import FolderBlobs
@@ -24,7 +26,7 @@ BIG = noise(20_000)
 
 
 @pytest.fixture
-def placed(database: Database, size: int, filled: Any, tmp_path: Path) -> Iterator[tuple[Any, Watched]]:  # noqa: F811
+def placed(database: Database, size: int, filled: Any, tmp_path: Path) -> Iterator[tuple[Any, Watched]]:
     """A conversation of that size, in a store with a blob store."""
     blobs = Watched(FolderBlobs(tmp_path))
     tenant, public_id = filled[size]
@@ -32,7 +34,7 @@ def placed(database: Database, size: int, filled: Any, tmp_path: Path) -> Iterat
         yield store.for_tenant(tenant).get_conversation(public_id), blobs
 
 
-def test_an_item_in_reference_mode(handle: Any) -> None:  # noqa: F811
+def test_an_item_in_reference_mode(handle: Any) -> None:
     position = handle.user([a_picture(BIG)]).position
     lineage = LINEAGE if handle.branch else 0
     expected = CONVERSATION + lineage + ITEM + PIECES
@@ -40,7 +42,7 @@ def test_an_item_in_reference_mode(handle: Any) -> None:  # noqa: F811
     assert count(handle, lambda: handle.get_item(position)) == expected
 
 
-def test_media(stores: Any, face: str, size: int, filled: Any, handle: Any) -> None:  # noqa: F811
+def test_media(stores: Any, face: str, size: int, filled: Any, handle: Any) -> None:
     store = stores.get(face).for_tenant(filled[size][0])
     handle.user([a_picture(BIG)])
     name = sha256(BIG).hexdigest()
@@ -49,7 +51,7 @@ def test_media(stores: Any, face: str, size: int, filled: Any, handle: Any) -> N
     assert count(store, lambda: store.for_user("ann").media(name)) == MEDIA
 
 
-def test_appending_media_to_a_blob_store(placed: tuple[Any, Watched], size: int, database: Database) -> None:  # noqa: F811
+def test_appending_media_to_a_blob_store(placed: tuple[Any, Watched], size: int, database: Database) -> None:
     conversation, blobs = placed
     extra = database.kind == "mariadb"
     seeds = iter(range(size, size + 9))

@@ -11,7 +11,8 @@ from sqlalchemy import Engine, update
 
 from tests.databases import Database
 from tests.factories import a_call, a_message, an_answer
-from tests.store.test_statements import SIZES, extra, fill
+from tests.store.filled import SIZES, fill
+from tests.store.test_statements import extra
 from tests.store.watching import statements_of
 from threadkeep.db.tables import branches
 

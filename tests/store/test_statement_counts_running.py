@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - fixtures
 """What running a conversation costs: as many statements at 10 items as at 100,000, and few rows read."""
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import pytest
 
 from tests.databases import Database
 from tests.factories import an_answer
-from tests.store.test_statements import extra, filled, size
+from tests.store.filled import database, filled, size
+from tests.store.test_statements import extra
 from tests.store.watching import Tables, statements_of
 
 __all__ = ["filled", "size"]  # fixtures

@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - fixtures
 """How many statements a use case runs, and how many rows it writes: the same at 10 and at 100,000 items."""
 
 from __future__ import annotations
@@ -7,51 +8,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Connection, insert, update
 
 from tests.databases import Database
-from tests.factories import a_message, an_answer
+from tests.factories import an_answer
+from tests.store.filled import database, filled, size
 from tests.store.watching import Tables, statements_of
-from threadkeep.db.tables import conversations, items
-from threadkeep.store.item_rows import encode_item
-from threadkeep.store.refs import BranchRef
 
 USER, RESPONSE, KEY, FORK = 3, 6, 2, 3
-SIZES = (10, 100_000)
-
-
-def fill(connection: Connection, place: BranchRef, count: int) -> None:
-    """Rows as the store writes them, past the store because that takes a minute."""
-    where = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "branch": 0, "seen": None}
-    row = encode_item(a_message("A line of a long conversation")).row(where, 0, None)
-    facts = conversations.c
-    connection.execute(
-        update(conversations)
-        .where(facts.tenant_id == place.scope.tenant, facts.id == place.key)
-        .values(next_position=count, head_position=count - 1)
-    )
-    now = connection.execute(conversations.select().where(facts.id == place.key)).one().created_at
-    for start in range(0, count, 10_000):
-        rows = [{**row, "position": start + n, "created_at": now} for n in range(min(10_000, count - start))]
-        connection.execute(insert(items), rows)
-
-
-@pytest.fixture(scope="module")
-def filled(database: Database, stores: Any) -> dict[int, tuple[str, str]]:
-    """A tenant with a conversation of each size: (tenant, id) by size."""
-    found = {}
-    for size in SIZES:
-        conversation = stores.get("sync").create_tenant(f"filled {size}").create_conversation(model="m")
-        with database.engine().begin() as connection:
-            fill(connection, conversation._handle.ref, size)
-        found[size] = (f"filled {size}", conversation.id)
-    return found
-
-
-@pytest.fixture(params=SIZES)
-def size(request: pytest.FixtureRequest) -> int:
-    count: int = request.param
-    return count
 
 
 @pytest.fixture(params=["branch 0", "fork"])

@@ -1,0 +1,73 @@
+"""A database with a conversation of 10 and one of 100,000 items, made once and copied for each module that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, insert, update
+
+from tests.conftest import not_at_hand, upgraded
+from tests.databases import DATABASES, Database, Databases, NotAtHand
+from tests.factories import a_message
+from threadkeep import Store
+from threadkeep.db.tables import conversations, items
+from threadkeep.store.item_rows import encode_item
+from threadkeep.store.refs import BranchRef
+
+SIZES = (10, 100_000)
+
+
+def fill(connection: Connection, place: BranchRef, count: int) -> None:
+    """Rows as the store writes them, past the store because that takes a minute."""
+    where = {"tenant_id": place.scope.tenant, "conversation_id": place.key, "branch": 0, "seen": None}
+    row = encode_item(a_message("A line of a long conversation")).row(where, 0, None)
+    facts = conversations.c
+    connection.execute(
+        update(conversations)
+        .where(facts.tenant_id == place.scope.tenant, facts.id == place.key)
+        .values(next_position=count, head_position=count - 1)
+    )
+    now = connection.execute(conversations.select().where(facts.id == place.key)).one().created_at
+    for start in range(0, count, 10_000):
+        rows = [{**row, "position": start + n, "created_at": now} for n in range(min(10_000, count - start))]
+        connection.execute(insert(items), rows)
+
+
+def upgraded_and_filled(engine: Engine) -> None:
+    """A tenant with a conversation of each size, whose external id is the size."""
+    upgraded(engine)
+    with Store(engine, tenants=True) as store:
+        for size in SIZES:
+            tenant = store.create_tenant(f"filled {size}")
+            conversation = tenant.create_conversation(model="m", external_id=str(size))
+            with engine.begin() as connection:
+                fill(connection, conversation._handle.ref, size)
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
+    """A copy of the filled database, in place of an empty one."""
+    try:
+        made = databases.prepared(request.param, upgraded_and_filled)
+    except NotAtHand as refusal:
+        not_at_hand(refusal)
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture(scope="module")
+def filled(stores: Any) -> dict[int, tuple[str, str]]:
+    """The conversation of each size: (tenant, id)."""
+    names = {size: f"filled {size}" for size in SIZES}
+    root = stores.get("sync")
+    return {
+        size: (name, root.for_tenant(name).find_conversation(external_id=str(size)).id) for size, name in names.items()
+    }
+
+
+@pytest.fixture(params=SIZES)
+def size(request: pytest.FixtureRequest) -> int:
+    count: int = request.param
+    return count
