@@ -168,3 +168,9 @@ def test_there_is_a_time_for_each_item(store: Any, values: Any) -> None:
 def test_times_are_not_changed_later(conversation: Any) -> None:
     with pytest.raises(InvalidOption):
         conversation.update(created_at=FIRST)
+
+
+@pytest.mark.parametrize("times", [b"", "", bytearray(b"x"), [None], 3, {}], ids=repr)
+def test_times_of_items_are_a_list(store: Any, times: Any) -> None:
+    with pytest.raises(InvalidOption, match="items_created_at"):
+        store.create_conversation(model="m", input="Hi", items_created_at=times)

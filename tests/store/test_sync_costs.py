@@ -117,7 +117,7 @@ def test_the_number_of_statements_does_not_grow_with_the_branches(edited: Any, e
         with statements_of(elsewhere) as statements:
             sync(handle, *turns(number))
         counts.append(len(statements))
-    assert counts[1] == counts[2] <= 17 + CUT_HISTORIES
+    assert counts[1] == counts[2] <= 18 + CUT_HISTORIES
 
 
 def test_the_end_of_a_newer_branch_is_found(edited: Any, elsewhere: Any) -> None:

@@ -25,7 +25,8 @@ class SourceTimes(NamedTuple):
         created_at, values = past_moment(CREATED_AT, info.get(CREATED_AT)), info.get(ITEMS_CREATED_AT)
         if values is None:
             return cls(created_at)
-        if isinstance(values, str) or not isinstance(values, Sequence) or None in values:
+        is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview)
+        if not is_list or any(value is None for value in values):
             raise mismatch(InvalidOption, "a list of datetimes", values, ITEMS_CREATED_AT)
         if len(values) != count:
             hint = "Give one time for each item of the session."
