@@ -209,7 +209,8 @@ def insert_item_rows(
     if pieces:
         insert_media(connection, rows[0]["tenant_id"], pieces, now)
     insert_rows(connection, [(items_table, rows), *beside])
-    link_media(connection, links)
+    if links:
+        link_media(connection, links)
 
 
 # Reading

@@ -95,7 +95,10 @@ def head_check(options: AppendOptions) -> HeadCheck:
 
 def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
     """Return the key of an append with the hash of the content, or None if there is no key."""
-    key, at = options.get("idempotency_key"), past_moment("created_at", options.get("created_at"))
+    key = options.get("idempotency_key")
+    if key is None:
+        return None
+    at = past_moment("created_at", options.get("created_at"))
     once = IdempotencyKey.of(key, method, content if at is None else [content, at.isoformat()])
     if once is None or not (states := new_states(options.get("states"))):
         return once

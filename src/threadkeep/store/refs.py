@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from threadkeep.domain.ids import CONVERSATION_PREFIX
 from threadkeep.errors import InvalidOption, NotFound, shown
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ class ConversationRef:
     def columns(self, **values: Any) -> dict[str, Any]:
         """The columns of such a row that name the conversation, and `values`."""
         return {"tenant_id": self.scope.tenant, "conversation_id": self.key, **values}
+
+    @property
+    def public_bytes(self) -> bytes:
+        """The public id as its row holds it; nothing is to be checked, because it was made from that."""
+        return bytes.fromhex(self.public_id[len(CONVERSATION_PREFIX) :])
 
     def not_found(self) -> NotFound:
         """The error for a conversation that does not exist (any more), or not for this scope."""

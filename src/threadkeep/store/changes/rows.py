@@ -14,7 +14,6 @@ from threadkeep.db.change_keys import SERIALS
 from threadkeep.db.driver import TableRows, insert_rows
 from threadkeep.db.tables import changes
 from threadkeep.domain.changes import APPENDED, CHANGED, ChangeKind
-from threadkeep.domain.ids import public_id_bytes
 from threadkeep.store.refs import ConversationRef
 
 _serials: Final = count(secrets.randbelow(SERIALS))
@@ -42,7 +41,7 @@ def change_row(
 def append_row(ref: ConversationRef, branch: int, first: int, last: int, now: datetime) -> dict[str, Any]:
     """The row that tells of items, or of a response without any."""
     return change_row(
-        ref.scope.tenant, ref.key, public_id_bytes(ref.public_id), APPENDED, now,
+        ref.scope.tenant, ref.key, ref.public_bytes, APPENDED, now,
         branch=branch, from_position=first, to_position=last,
     )  # fmt: skip
 
@@ -54,7 +53,7 @@ def record_change(
 
     `beside`: rows of other tables to write with it.
     """
-    public_id, now = public_id_bytes(ref.public_id), datetime.now(UTC)
+    public_id, now = ref.public_bytes, datetime.now(UTC)
     row = change_row(ref.scope.tenant, ref.key, public_id, CHANGED, now, branch=branch)
     insert_rows(connection, [*beside, (changes, [row])])
 

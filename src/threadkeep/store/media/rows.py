@@ -61,8 +61,7 @@ def _insert(connection: Connection, tenant: int, pieces: Sequence[MediaPiece], n
 
 def link_media(connection: Connection, links: Sequence[dict[str, Any]]) -> None:
     """The rows that say where media belong."""
-    if links:
-        connection.execute(insert(item_blobs), links)
+    connection.execute(insert(item_blobs), links)
 
 
 # Reading
