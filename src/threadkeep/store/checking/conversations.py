@@ -35,9 +35,7 @@ class ConversationCheck:
 
     def note(self, code: str, problem: str, repair: str | None = None, **values: Any) -> None:
         """Note a problem with the row of the conversation, which setting these columns mends."""
-        key = {"id": self.row["id"]}
-        mend = self.findings.setting(tables.conversations, key, **values) if values else None
-        self.findings.add(code, tables.conversations, key, problem, repair, mend)
+        self.findings.note(code, tables.conversations, {"id": self.row["id"]}, problem, repair, **values)
         self.row |= values
 
     def run(self) -> None:
@@ -119,8 +117,7 @@ class ConversationCheck:
 
     def _note_branch(self, code: str, number: int, problem: str, repair: str | None = None, **values: Any) -> None:
         key = {**self.key, "number": number}
-        mend = self.findings.setting(tables.branches, key, **values) if values else None
-        self.findings.add(code, tables.branches, key, problem, repair, mend)
+        self.findings.note(code, tables.branches, key, problem, repair, **values)
 
     def _check_labels(self) -> None:
         table = tables.conversation_labels

@@ -88,6 +88,12 @@ class Findings:
             shown = ", ".join(f"{name} {_shown(value)}" for name, value in key.items())
             self.listed.append(Finding(code, short_name(table), shown, problem, repair, is_repaired))
 
+    def note(
+        self, code: str, table: Table, key: Mapping[str, Any], problem: str, repair: str | None = None, **values: Any
+    ) -> None:
+        """Note a problem of a row, which setting these columns mends, if any are given."""
+        self.add(code, table, key, problem, repair, self.setting(table, key, **values) if values else None)
+
     def setting(self, table: Table, key: Mapping[str, Any], **values: Any) -> Mend:
         """A mend that sets columns of a row."""
         statement = update(table).where(*self.named(table, key)).values(**values)

@@ -68,8 +68,7 @@ def _note(
     check: ConversationCheck, row: Row, code: str, problem: str, repair: str | None = None, **values: Any
 ) -> None:
     key = {**check.key, "position": row["position"]}
-    mend = check.findings.setting(tables.items, key, **values) if values else None
-    check.findings.add(code, tables.items, key, problem, repair, mend)
+    check.findings.note(code, tables.items, key, problem, repair, **values)
 
 
 def _check_item(check: ConversationCheck, row: Row) -> None:

@@ -38,8 +38,7 @@ def _note(
     check: ConversationCheck, row: Row, code: str, problem: str, repair: str | None = None, **values: Any
 ) -> None:
     key = {**check.key, "number": row["number"]}
-    mend = check.findings.setting(tables.responses, key, **values) if values else None
-    check.findings.add(code, tables.responses, key, problem, repair, mend)
+    check.findings.note(code, tables.responses, key, problem, repair, **values)
 
 
 def _check_response(check: ConversationCheck, row: Row) -> None:
