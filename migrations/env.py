@@ -5,10 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from alembic import context
-from sqlalchemy import Connection, create_engine
+from alembic.ddl.sqlite import SQLiteImpl
+from sqlalchemy import Connection, Table, create_engine
 
+from threadkeep.db.base import with_index_options
 from threadkeep.db.schema import VERSION_TABLE
 from threadkeep.db.tables import METADATA
+
+
+class CopyingImpl(SQLiteImpl):
+    """Alembic's operations on SQLite, where a table that is copied generates its columns anew."""
+
+    __dialect__ = "sqlite"
+
+    def prep_table_for_batch(self, batch_impl: Any, table: Table) -> None:
+        """Leave generated columns out of what is copied."""
+        super().prep_table_for_batch(batch_impl, table)
+        for column in table.columns:
+            if column.computed is not None:
+                batch_impl.column_transfers.pop(column.name, None)
+
 
 TABLES = frozenset(METADATA.tables)
 
@@ -20,7 +36,7 @@ def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: AR
 
 def options(dialect: str) -> dict[str, Any]:
     return {
-        "target_metadata": METADATA,
+        "target_metadata": with_index_options(METADATA),
         "version_table": VERSION_TABLE,
         "include_name": include_name,
         "render_as_batch": dialect == "sqlite",

@@ -52,6 +52,31 @@ EXISTING = {
     ),
 }
 
+# dialect -> what `packed` of an item is made of; MySQL does not read it
+PACKED = {
+    "sqlite": (
+        r"printf('%d %s %s %s %s %s %d %s', "
+        r"codec * 8 + coalesce(instr(call_id, '\') > 0, 0) * 4 + (payload IS NULL) * 2 + (rest IS NOT NULL), type, "
+        r"coalesce(role, '\'), coalesce(origin, '\'), coalesce(turn, '\'), coalesce(seen, '\'), position, "
+        r"coalesce(call_id, '\'))"
+    ),
+    "postgresql": (
+        r"(codec * 8 + CASE WHEN strpos(call_id, '\'::text) > 0 THEN 4 ELSE 0 END "
+        r"+ CASE WHEN payload IS NULL THEN 2 ELSE 0 END + CASE WHEN rest IS NULL THEN 0 ELSE 1 END)::text "
+        r"|| ' '::text || type::text || ' '::text || COALESCE(role, '\'::character varying)::text || ' '::text "
+        r"|| COALESCE(origin, '\'::character varying)::text || ' '::text || COALESCE(turn::text, '\'::text) "
+        r"|| ' '::text || COALESCE(seen::text, '\'::text) || ' '::text || position::text || ' '::text "
+        r"|| COALESCE(call_id, '\'::text)"
+    ),
+    "mysql": "NULL",
+}
+
+# table -> the columns by which its rows are spread, where the tables are created with partitions (PostgreSQL)
+PARTITIONED = {
+    **dict.fromkeys(("items", "item_blobs", "responses", "response_bodies", "appends"), "tenant_id, conversation_id"),
+    "usage_records": "tenant_id, id",
+}
+
 
 def upgrade() -> None:
     dialect = "mysql" if (name := context.get_context().dialect.name) in MYSQL else name
@@ -101,7 +126,13 @@ def create_table(name: str, columns: Sequence[sa.Column[Any]], key: str, *constr
         constraint.name = op.f(f"threadkeep_{name}_{constraint.name}")
     primary_key = sa.PrimaryKeyConstraint(*key.split(), name=op.f(f"threadkeep_{name}_pkey"))
     options: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+    partitions = context.config.attributes.get("partitions") or 0
+    if partitions and name in PARTITIONED:
+        options["postgresql_partition_by"] = f"HASH ({PARTITIONED[name]})"
     op.create_table(f"threadkeep_{name}", *columns, primary_key, *constraints, **options)
+    for number in range(partitions if name in PARTITIONED else 0):
+        values = f"WITH (MODULUS {partitions}, REMAINDER {number})"
+        op.execute(f"CREATE TABLE threadkeep_{name}_p{number} PARTITION OF threadkeep_{name} FOR VALUES {values}")
 
 
 def columns(*types: tuple[Any, str]) -> list[sa.Column[Any]]:
@@ -111,6 +142,13 @@ def columns(*types: tuple[Any, str]) -> list[sa.Column[Any]]:
         for type_, names in types
         for name in names.split()
     ]
+
+
+def generated(name: str, expressions: dict[str, str]) -> sa.Column[Any]:
+    """A column that the database fills; `expressions`: dialect -> SQL."""
+    dialect = context.get_context().dialect.name
+    expression = expressions["mysql" if dialect in MYSQL else dialect]
+    return sa.Column(name, TEXT, sa.Computed(expression, persisted=True), autoincrement=False)
 
 
 def refers(table: str, ondelete: str = "CASCADE", **columns: str) -> sa.ForeignKeyConstraint:
@@ -133,8 +171,8 @@ def to_options() -> tuple[sa.ForeignKeyConstraint, sa.ForeignKeyConstraint]:
     )
 
 
-def unique(*columns: str) -> sa.UniqueConstraint:
-    return sa.UniqueConstraint(*columns, name=f"{columns[-1]}_key")
+def unique(name: str, *columns: str) -> sa.UniqueConstraint:
+    return sa.UniqueConstraint(*columns, name=f"{name}_key")
 
 
 def tables() -> dict[str, Any]:
@@ -143,11 +181,18 @@ def tables() -> dict[str, Any]:
 
 
 def contents() -> dict[str, Any]:
-    """Tenants, and what their rows share by content."""
+    """Tenants with their API keys, and what their rows share by content."""
     shared = (BIG, "tenant_id"), (HASH, "hash")
     written = (MOMENT, "created_at")
     return {
-        "tenants": (columns((BIG, "id"), (IDENTIFIER, "name"), written), "id", unique("name")),
+        "tenants": (columns((BIG, "id"), (IDENTIFIER, "name"), written), "id", unique("name", "name")),
+        "api_keys": (
+            columns(
+                (BIG, "tenant_id id"), (HASH, "secret_hash"), (IDENTIFIER, "user_id? scopes label?"),
+                (MOMENT, "created_at last_used_at? expires_at? revoked_at?"),
+            ),
+            "tenant_id id", to_tenant(), unique("id", "id", "tenant_id"),
+        ),
         "configs": (columns(*shared, (TEXT, "config"), written), "tenant_id hash", to_tenant()),
         "tool_definitions": (
             columns(*shared, (IDENTIFIER, "type name?"), (TEXT, "definition"), written), "tenant_id hash", to_tenant(),
@@ -169,10 +214,10 @@ def conversations() -> dict[str, Any]:
                 (NUMBER, "active_branch"), (BIG, "next_position"), (NUMBER, "next_response next_branch"),
                 (BIG, "head_position"), (TEXT, "lineage?"), (NUMBER, "revision"),
                 (MOMENT, "created_at last_activity_at"),
-                (NUMBER, "streams?"), (BIG, "search_from?"),
+                (NUMBER, "streams?"), (BIG, "search_from?"), (IDENTIFIER, "creation_key?"),
             ),
             "tenant_id id",
-            to_tenant(), *to_options(), unique("tenant_id", "public_id"), unique("tenant_id", "external_id"),
+            to_tenant(), *to_options(), unique("public_id", "public_id", "tenant_id"),
         ),
         "conversation_labels": (
             columns((BIG, "tenant_id conversation_id"), (IDENTIFIER, "key value")),
@@ -219,12 +264,15 @@ def items() -> dict[str, Any]:
     blob = refers("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash")
     return {
         "items": (
-            columns(
-                (BIG, "tenant_id conversation_id position"), (NUMBER, "branch"), (BIG, "turn? seen?"),
-                (TEXT, "item_id?"), (SHORT_HASH, "item_hash?"), (TEXT, "call_id?"), (SHORT_HASH, "call_hash?"),
-                (IDENTIFIER, "type role? status? name? author_id? origin? model?"), (TEXT, "payload? rest? given?"),
-                (SMALL, "codec"), (MOMENT, "created_at"),
-            ),
+            [
+                *columns(
+                    (BIG, "tenant_id conversation_id position"), (NUMBER, "branch"), (BIG, "turn? seen?"),
+                    (TEXT, "item_id?"), (SHORT_HASH, "item_hash?"), (TEXT, "call_id?"), (SHORT_HASH, "call_hash?"),
+                    (IDENTIFIER, "type role? status? name? author_id? origin? model?"),
+                ),
+                generated("packed", PACKED),
+                *columns((TEXT, "payload? rest? given?"), (SMALL, "codec"), (MOMENT, "created_at")),
+            ],
             "tenant_id conversation_id position", to_conversation(),
         ),
         "item_blobs": (
@@ -252,9 +300,9 @@ def items() -> dict[str, Any]:
         "search_documents": (
             columns(
                 (BIG, "tenant_id id conversation_id position"), (NUMBER, "branch"), (IDENTIFIER, "type role?"),
-                (MOMENT, "created_at"), (TEXT, "text"), (words, "words?"),
+                (MOMENT, "created_at"), (TEXT, "text"), (words, "words?"), (IDENTIFIER, "scope?"),
             ),
-            "tenant_id id", to_conversation(), unique("tenant_id", "conversation_id", "position"),
+            "tenant_id id", to_conversation(), unique("position", "tenant_id", "conversation_id", "position"),
         ),
     }  # fmt: skip
 
@@ -271,13 +319,14 @@ def responses() -> dict[str, Any]:
                 (TEXT, "view?"), (HASH, "config_hash tool_set_hash?"), (IDENTIFIER, "format"), (TEXT, "model?"),
                 (IDENTIFIER, "status?"), (TEXT, "finish_reason? incomplete_details? error? provider_data?"),
                 (MOMENT, "created_at completed_at? lease_until?"), (SHORT_HASH, "lease_token?"),
-                (NUMBER, "open_branch?"), (MOMENT, "cancel_requested_at?"),
+                (NUMBER, "open_branch?"), (MOMENT, "cancel_requested_at? deleted_at?"),
             ),
             "tenant_id conversation_id number", to_conversation(), *to_options(),
         ),
         "stream_parts": (
             columns(
-                (BIG, "tenant_id conversation_id"), (NUMBER, "number part"), (TEXT, "content"), (MOMENT, "created_at")
+                (BIG, "tenant_id conversation_id"), (NUMBER, "number part"), (TEXT, "content"),
+                (BIG, "first_token_ms?"), (MOMENT, "created_at"),
             ),
             "tenant_id conversation_id number part", to_response(),
         ),
@@ -344,9 +393,11 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     def where(condition: str) -> dict[str, Any]:
         return {"postgresql_where": sa.text(condition), "sqlite_where": sa.text(condition)}
 
-    activity = ["status", "last_activity_at", "id"]
-    yield "conversations", "activity", ["tenant_id", *activity], {}
-    yield "conversations", "user_activity", ["tenant_id", "user_id", *activity], {}
+    external_id = where("external_id IS NOT NULL") | {"unique": True}
+    yield "api_keys", "user", ["user_id", "tenant_id", "id"], {}
+    yield "conversations", "external_id", ["tenant_id", "external_id"], external_id
+    yield "conversations", "activity", ["status", "tenant_id", "last_activity_at", "id"], {}
+    yield "conversations", "user_activity", ["user_id", "tenant_id", "status", "last_activity_at", "id"], {}
     yield "conversations", "search", ["tenant_id", "search_from", "id"], where("search_from IS NOT NULL")
     yield "conversation_labels", "value", ["tenant_id", "key", "value", "conversation_id"], {}
     yield "conversation_reads", "user_id", ["tenant_id", "user_id"], {}
@@ -354,12 +405,15 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     yield "items", "call", ["tenant_id", "call_hash"], where("call_hash IS NOT NULL")
     item = ["tenant_id", "item_hash", "conversation_id", "position"]
     yield "items", "item", item, where("item_hash IS NOT NULL")
+    marks = "type = 'message' AND role IN ('system', 'developer') OR type IN ('compaction', 'compaction_undone')"
+    yield "items", "marks", ["tenant_id", "conversation_id", "type", "role"], where(marks)
     yield "item_blobs", "hash", ["tenant_id", "hash"], {}
     yield "item_labels", "value", ["tenant_id", "key", "value", "conversation_id", "position"], {}
     yield "item_feedback", "user_id", ["tenant_id", "user_id"], {}
     yield "item_feedback", "rating", ["tenant_id", "rating", "conversation_id", "position"], {}
     yield "approvals", "decided_by", ["tenant_id", "decided_by"], {}
-    yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], {"unique": True}
+    open_branch = where("open_branch IS NOT NULL") | {"unique": True}
+    yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], open_branch
     by_id = ["tenant_id", "response_hash", "conversation_id", "number"]
     yield "responses", "response", by_id, where("response_hash IS NOT NULL")
     yield "changes", "transaction", ["tenant_id", "transaction_id"], where("transaction_id IS NOT NULL")
@@ -375,7 +429,7 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
 # It keeps no text: that stands in the documents.
 SEARCH_INDEX = (
     "CREATE VIRTUAL TABLE threadkeep_search_index "
-    "USING fts5(words, content='', tokenize='unicode61 remove_diacritics 2')"
+    "USING fts5(words, scope, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')"
 )
 
 # PostgreSQL sums bigint as numeric, and making that of every group takes longer than summing days up. This aggregate

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, ColumnElement, ForeignKeyConstraint, Index, MetaData, Table, text
+from sqlalchemy import BigInteger, Column, ColumnElement, Computed, ForeignKeyConstraint, Index, MetaData, Table, text
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import SchemaItem
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 Kind = TypeEngine[Any] | type[TypeEngine[Any]]
 
 # Tables, views, indexes and constraints begin with it: they share databases with those of an application.
 PREFIX: Final = "threadkeep_"
+SEARCH_INDEX: Final = f"{PREFIX}search_index"  # the table that SQLite has for it
 MADE_BY: Final = "threadkeep_made_by"  # in the `info` of a column: the expression that makes its value
+INDEX_OPTIONS: Final = "threadkeep_options"  # in the `info` of an index: its options of single databases
 
 
 def _referred_name(constraint: ForeignKeyConstraint, _table: Table) -> str:
@@ -59,6 +64,32 @@ def made_by(expression: Callable[..., ColumnElement[Any]], *parameters: str, col
     return column
 
 
+class expression_of_dialect(FunctionElement[str]):  # noqa: N801 - reads as the SQL that it is
+    """An expression that databases spell differently: dialect -> SQL."""
+
+    inherit_cache = False
+
+    def __init__(self, **spellings: str) -> None:
+        super().__init__()
+        self.spellings = spellings
+
+
+@compiles(expression_of_dialect)
+def _spelled(element: expression_of_dialect, compiler: SQLCompiler, **_options: Any) -> str:
+    name = compiler.dialect.name
+    return element.spellings["mysql" if name == "mariadb" else name]
+
+
+def generated(name: str, kind: Kind, **spellings: str) -> Column[Any]:
+    """A column that the database fills from other columns of the row; `spellings`: dialect -> SQL."""
+    return Column(name, kind, Computed(expression_of_dialect(**spellings), persisted=True))
+
+
+def written_columns(table: Table) -> list[Column[Any]]:
+    """The columns of a table without those that the database fills itself."""
+    return [column for column in table.columns if column.computed is None]
+
+
 def references(table: str, ondelete: str = "CASCADE", **columns: str) -> ForeignKeyConstraint:
     """A foreign key; `columns` are those of this table, with the columns of the other one that they refer to."""
     targets = [f"{PREFIX}{table}.{name}" for name in columns.values()]
@@ -70,6 +101,24 @@ def to_conversation() -> ForeignKeyConstraint:
     return references("conversations", tenant_id="tenant_id", conversation_id="id")
 
 
-def partial_index(name: str, condition: str, *columns: str) -> Index:
+def partial_index(name: str, condition: str, *columns: str, unique: bool = False) -> Index:
     """An index of the rows that meet a condition, where the database has such indexes; else of all."""
-    return Index(name, *columns, postgresql_where=text(condition), sqlite_where=text(condition))
+    where = text(condition)
+    return optioned_index(name, *columns, unique=unique, postgresql_where=where, sqlite_where=where)
+
+
+def optioned_index(name: str, *columns: str, unique: bool = False, **options: Any) -> Index:
+    """An index with options of single databases, for `with_index_options`."""
+    return Index(name, *columns, unique=unique, info={INDEX_OPTIONS: options})
+
+
+def with_index_options(metadata: MetaData) -> MetaData:
+    """The tables, once their indexes have their options, for those who create indexes or compare them.
+
+    SQLAlchemy loads the dialect of an option that it gets. Every start of a program would wait for all dialects if the
+    tables were defined with the options.
+    """
+    for one in metadata.tables.values():
+        for index in one.indexes:
+            index.dialect_kwargs.update(index.info.get(INDEX_OPTIONS, {}))
+    return metadata

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from importlib import import_module
 from typing import Any, Final
 
 from sqlalchemy import BindParameter, Connection, Float, Insert, Table, bindparam, select, text
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
@@ -27,14 +27,21 @@ _STALE_STATES: Final = frozenset({"26000", "42P05"})
 _VIOLATION: Final = "08P01"
 # MySQL/MariaDB: lock wait timeout, deadlock, record changed since last read
 _TRANSIENT_NUMBERS: Final = frozenset({1205, 1213, 1020})
+# PostgreSQL: read_only_sql_transaction. MariaDB: "WSREP has not yet prepared node for application use", and "running
+# with the --read-only option"
+_READ_ONLY_STATE: Final = "25006"
+_READ_ONLY_NUMBERS: Final = frozenset({1047, 1290})
 # SQLite: SQLITE_BUSY, SQLITE_LOCKED (the low byte of extended codes)
 _TRANSIENT_CODES: Final = frozenset({5, 6})
+
+# PostgreSQL: admin_shutdown, crash_shutdown
+_ENDED_STATES: Final = frozenset({"57P01", "57P02"})
 
 PSYCOPG: Final = frozenset({"psycopg", "psycopg_async"})
 
 _PACKET: Final = "threadkeep_packet"
 _PACKET_HEADROOM: Final = 64 * 1024
-_SMALL: Final = 256 * 1024  # fits every packet, however it is written
+LARGE: Final = 256 * 1024  # bytes of a row; what is smaller fits every packet, however it is written
 _QUOTED: Final = b"\\'\"\x00\n\r\x1a"  # what the MySQL drivers write as two bytes
 
 
@@ -66,6 +73,19 @@ def is_transient(error: DBAPIError) -> bool:
     return bool(arguments) and arguments[0] in _TRANSIENT_NUMBERS
 
 
+def is_taken_back(error: DBAPIError) -> bool:
+    """Whether the server ended the connection, or refused to write, and said so: nothing was committed."""
+    return getattr(error.orig, "sqlstate", None) in _ENDED_STATES or is_read_only(error.orig)
+
+
+def is_read_only(error: BaseException | None) -> bool:
+    """Whether a driver's error says that a server cannot be written to, because another one has taken its place."""
+    if (state := getattr(error, "sqlstate", None)) is not None:
+        return bool(state == _READ_ONLY_STATE)
+    arguments: tuple[Any, ...] = getattr(error, "args", ())
+    return bool(arguments) and arguments[0] in _READ_ONLY_NUMBERS
+
+
 @contextmanager
 def planned_for_values(connection: Connection) -> Iterator[None]:
     """Let PostgreSQL plan the statements of this block for their values.
@@ -84,26 +104,32 @@ def planned_for_values(connection: Connection) -> Iterator[None]:
         driver.prepare_threshold = before
 
 
-_INSERT: Final[dict[str, Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+def constructs_of(dialect: str) -> Any:
+    """SQLAlchemy's package of a dialect, with the statements and operators that other databases do not have.
+
+    It is loaded when it is needed, because those of all dialects take long.
+    """
+    return import_module(f"sqlalchemy.dialects.{'mysql' if dialect in MYSQL else dialect}")
 
 
 def insert_missing(connection: Connection, table: Table) -> Insert:
     """An INSERT of rows whose keys are hashes of their content: one that exists already stays as it is."""
     if is_mysql(connection.dialect):
         return insert_or_replace(connection, table, "tenant_id")
-    statement: Insert = _INSERT[connection.dialect.name](table).on_conflict_do_nothing()
-    return statement
+    upsert: Insert = constructs_of(connection.dialect.name).insert(table).on_conflict_do_nothing()
+    return upsert
 
 
 def insert_or_replace(connection: Connection, table: Table, *columns: str) -> Insert:
     """An INSERT that sets these columns of a row that exists already; either way the row is locked."""
+    new = constructs_of(connection.dialect.name).insert(table)
+    upsert: Insert
     if is_mysql(connection.dialect):
-        statement = mysql.insert(table)
-        return statement.on_duplicate_key_update({name: statement.inserted[name] for name in columns})
-    new = _INSERT[connection.dialect.name](table)
-    upsert: Insert = new.on_conflict_do_update(
-        index_elements=list(table.primary_key.columns), set_={name: new.excluded[name] for name in columns}
-    )
+        upsert = new.on_duplicate_key_update({name: new.inserted[name] for name in columns})
+    else:
+        upsert = new.on_conflict_do_update(
+            index_elements=list(table.primary_key.columns), set_={name: new.excluded[name] for name in columns}
+        )
     return upsert
 
 
@@ -118,7 +144,7 @@ def check_sizes(connection: Connection, rows: Sequence[Mapping[str, Any]], where
         for name in columns:
             if (value := row[name]) is not None:
                 size += len(value)
-        if size < _SMALL:
+        if size < LARGE:
             continue
         if size > MAX_VALUE:
             raise TooLarge(f"The row of {where} has {size:,} bytes; at most {MAX_VALUE:,} can be stored.")

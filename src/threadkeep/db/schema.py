@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.db.base import PREFIX
-from threadkeep.db.queries.search import INDEX
+from threadkeep.db.base import PREFIX, SEARCH_INDEX
+from threadkeep.db.partitions import MOST, PARTITIONED, checked_partitions, partition_names, refuse_other_number
 from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
@@ -32,9 +32,10 @@ VERSION_TABLE: Final = f"{PREFIX}version"
 # Views for people who write SQL
 VIEWS: Final = tuple(f"{PREFIX}{name}" for name in ("usage_by_day", "usage_attempts", "messages_text", "tool_calls"))
 # SQLite's full-text index, and the tables that FTS5 keeps for it
-_SEARCH_TABLES: Final = (INDEX, *(f"{INDEX}_{name}" for name in ("config", "data", "docsize", "idx")))
+_SEARCH_TABLES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}_{name}" for name in ("config", "data", "idx")))
 # Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
-TABLES: Final = frozenset({*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS})
+_PARTITIONS: Final = (name for table in PARTITIONED for name in partition_names(table, MOST))
+TABLES: Final = frozenset({*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS, *_PARTITIONS})
 _FUNCTIONS: Final = (f"{PREFIX}parts", f"{PREFIX}sum")  # PostgreSQL
 
 # What shares a namespace with our objects: kind and name
@@ -91,8 +92,11 @@ def check(engine: Engine | Connection, url: str | None = None) -> None:
     raise SchemaOutOfDate(version, HEAD, url) if version in REVISIONS else SchemaTooNew(version, HEAD)
 
 
-def upgrade(engine: Engine, revision: str = "head") -> None:
+def upgrade(engine: Engine, revision: str = "head", *, partitions: int | None = None) -> None:
     """Upgrade a database to the latest schema, or to `revision`. Does nothing if the database is already there.
+
+    With `partitions`, the tables that grow with every item are created with so many partitions each (PostgreSQL): 2 to
+    128. Later upgrades keep them, and need not be told.
 
     Several processes may call this at once: one of them upgrades while the others wait. On databases that commit every
     statement separately, an interrupted upgrade is continued.
@@ -100,14 +104,19 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     Raises:
         SchemaTooNew: the database belongs to a newer release.
         SchemaError: another application has tables, views or other objects with names that threadkeep needs (nothing
-            was changed), rows violate a foreign key afterwards (SQLite), or another upgrade does not finish.
+            was changed), rows violate a foreign key afterwards (SQLite), another upgrade does not finish, or the
+            tables exist with another number of partitions.
+        InvalidOption: partitions are not for this database, or it is no such number.
     """
+    count = checked_partitions(partitions, _checked(engine).dialect.name)
     with _upgrading(engine) as connection:
         _check_names(connection)
         version = current(connection)
         if version is not None and version not in _known():
             raise SchemaTooNew(version, HEAD)
-        _command("upgrade", revision, _config(connection=connection))
+        if version is not None:
+            refuse_other_number(connection, count)
+        _command("upgrade", revision, _config(connection=connection, partitions=count))
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
@@ -126,10 +135,14 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
             connection.exec_driver_sql(f"DROP TABLE {VERSION_TABLE}")
 
 
-def upgrade_sql(dialect: str, revision: str = "head") -> str:
-    """Return the SQL that `upgrade` runs on an empty database (sqlite, postgresql, mysql or mariadb)."""
-    output = io.StringIO()
-    _command("upgrade", revision, _config(output, dialect=dialect), sql=True)
+def upgrade_sql(dialect: str, revision: str = "head", *, partitions: int | None = None) -> str:
+    """Return the SQL that `upgrade` runs on an empty database (sqlite, postgresql, mysql or mariadb).
+
+    Raises:
+        InvalidOption: partitions are not for this database, or it is no such number.
+    """
+    output, count = io.StringIO(), checked_partitions(partitions, dialect)
+    _command("upgrade", revision, _config(output, dialect=dialect, partitions=count), sql=True)
     return output.getvalue()
 
 

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import DateTime, LargeBinary, String, Text
-from sqlalchemy.dialects import mysql
-from sqlalchemy.dialects.postgresql import BYTEA, TSVECTOR
+from sqlalchemy import BINARY, VARBINARY, DateTime, LargeBinary, String, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -46,6 +44,45 @@ def name_from(value: Any) -> str | None:
     return unescaped(value.decode() if isinstance(value, _BYTES) else value)
 
 
+# Types of one database, by the names that its dialect knows. SQLAlchemy's own are in the packages of the dialects, and
+# to load those of all databases would take longer than anything else at the start of a program.
+
+
+class LongText(Text):
+    """Text of any length on MySQL, compared byte for byte."""
+
+    __visit_name__ = "LONGTEXT"
+    charset = "utf8mb4"
+
+    def __init__(self) -> None:
+        super().__init__(collation="utf8mb4_bin")
+
+
+class LongBlob(LargeBinary):
+    """Bytes of any length on MySQL."""
+
+    __visit_name__ = "LONGBLOB"
+
+
+class Microseconds(DateTime):
+    """A moment on MySQL, which otherwise drops fractions of seconds."""
+
+    __visit_name__ = "DATETIME"
+    fsp = 6
+
+
+class TsVector(TypeEngine[str]):
+    """The words of a text on PostgreSQL."""
+
+    __visit_name__ = "TSVECTOR"
+
+
+class TsQuery(TypeEngine[str]):
+    """A search for such words."""
+
+    __visit_name__ = "TSQUERY"
+
+
 class Identifier(TypeDecorator[str]):
     """A short name or id, compared byte for byte.
 
@@ -53,7 +90,7 @@ class Identifier(TypeDecorator[str]):
     text in UTF-8) is validated with the arguments.
     """
 
-    impl = String(IDENTIFIER_BYTES).with_variant(mysql.VARBINARY(IDENTIFIER_BYTES), *MYSQL)
+    impl = String(IDENTIFIER_BYTES).with_variant(VARBINARY(IDENTIFIER_BYTES), *MYSQL)
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
@@ -73,18 +110,18 @@ class Identifier(TypeDecorator[str]):
 
 
 # Text of any length; LONGTEXT with a binary collation on MySQL.
-BigText: Final = Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL)
+BigText: Final = Text().with_variant(LongText(), *MYSQL)
 
 # The words of a text as the database's index takes them: folded already, so that MySQL compares them byte for byte.
-Words: Final = BigText.with_variant(TSVECTOR(), "postgresql")
+Words: Final = BigText.with_variant(TsVector(), "postgresql")
 
 # Bytes of any length; LONGBLOB on MySQL.
-BigBinary: Final = LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
+BigBinary: Final = LargeBinary().with_variant(LongBlob(), *MYSQL)
 
 
 def Hash(length: int) -> TypeEngine[bytes]:  # noqa: N802 - reads as the type it makes
     """A digest or UUID of fixed length."""
-    return LargeBinary(length).with_variant(mysql.BINARY(length), *MYSQL).with_variant(BYTEA(), "postgresql")
+    return LargeBinary(length).with_variant(BINARY(length), *MYSQL)
 
 
 class EscapedText(TypeDecorator[str]):
@@ -109,7 +146,7 @@ class EscapedText(TypeDecorator[str]):
 class UtcDateTime(TypeDecorator[datetime]):
     """A moment in UTC with microseconds; aware in Python."""
 
-    impl = DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL).with_variant(DateTime(timezone=True), "postgresql")
+    impl = DateTime().with_variant(Microseconds(), *MYSQL).with_variant(DateTime(timezone=True), "postgresql")
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:

@@ -15,15 +15,16 @@ from sqlalchemy import BigInteger, Column, Connection, Executable, Insert, Table
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from threadkeep.db.base import MADE_BY
+from threadkeep.db.base import MADE_BY, written_columns
 from threadkeep.db.driver.executors import Row as Row
-from threadkeep.db.driver.executors import RowFormat, executor_for
+from threadkeep.db.driver.executors import RowFormat, copier_for, executor_for
 
 Processor = Callable[[Any], Any]
 Parameters = Mapping[str, Any]
 # Rows by table, in the order in which they are written
 TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
 MAX_ROWS: Final = 9  # in one statement: one is cached for each combination of tables
+COPY_ROWS: Final = 20  # of a table, from which on PostgreSQL gets them by COPY
 
 
 class CompiledStatement:
@@ -49,11 +50,21 @@ class CompiledStatement:
         order = compiled.positiontup if compiled.positional else list(dict.fromkeys(compiled.bind_names.values()))
         constants = {} if isinstance(statement, Insert) else compiled.construct_params(_check=False)
         self.names = tuple(order or ())
-        self._constants = {name: value for name, value in constants.items() if not compiled.binds[name].required}
+        types = {name: compiled.binds[name].type.dialect_impl(dialect) for name in self.names}
+        processors = {name: kind.bind_processor(dialect) for name, kind in types.items()}
+        self._constants = {
+            name: value if (processor := processors.get(name)) is None else processor(value)
+            for name, value in constants.items()
+            if not compiled.binds[name].required
+        }
         self._nulls: dict[str, Any] = dict.fromkeys(self.names)  # for parameters without a value
         self._pick = _picker(self.names)
-        processors = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self.names]
-        self._processors = [(index, processor) for index, processor in enumerate(processors) if processor is not None]
+        self._processors = [
+            (index, processor)
+            for index, name in enumerate(self.names)
+            if (processor := processors[name]) is not None and name not in self._constants
+        ]
+        self._places: list[tuple[int, str]] | None = None  # where `bind_rows` finds each value
 
     def bind(self, parameters: Parameters) -> Any:
         """The parameters as the driver takes them; a missing one is NULL."""
@@ -62,13 +73,22 @@ class CompiledStatement:
             values = self._pick(parameters)
         except KeyError:
             values = self._pick({**self._nulls, **parameters})
+        return self._processed(values)
+
+    def _processed(self, values: Sequence[Any]) -> Any:
         if self._processors:
-            processed = list(values)
+            values = list(values)
             for index, processor in self._processors:
-                if (value := processed[index]) is not None:
-                    processed[index] = processor(value)
-            values = tuple(processed)
-        return values if self.is_positional else dict(zip(self.names, values, strict=True))
+                if (value := values[index]) is not None:
+                    values[index] = processor(value)
+        return tuple(values) if self.is_positional else dict(zip(self.names, values, strict=True))
+
+    def bind_rows(self, sources: Mapping[str, tuple[int, str]], shared: Parameters, rows: Sequence[Parameters]) -> Any:
+        """The same of several rows and of what these share; `sources` as in `RowsStatement`."""
+        if self._places is None:
+            self._places = [sources.get(name, (-1, name)) for name in self.names]
+        get = [row.get for row in (*rows, {**self._constants, **shared})]  # the last one is number -1
+        return self._processed([get[number](key) for number, key in self._places])
 
     def bind_many(self, rows: Sequence[Parameters]) -> list[Any]:
         """The parameters of many rows as the driver takes them, processed column by column; each row has them all."""
@@ -137,6 +157,38 @@ class Statement:
         return compiled
 
 
+class RowsStatement(Statement):
+    """A statement whose parameters are the values of one or several rows, and some that these share.
+
+    `sources`: parameter -> the number of its row, and the key in that. What a row does not have is NULL.
+    """
+
+    def __init__(self, statement: Executable, sources: Mapping[str, tuple[int, str]]) -> None:
+        super().__init__(statement)
+        self._sources = sources
+
+    def execute_rows(self, connection: Connection, shared: Parameters, rows: Sequence[Parameters]) -> None:
+        """Execute it for these rows."""
+        executor = executor_for(connection)
+        compiled = self.compiled(connection.dialect, executor.paramstyle)
+        executor.run(connection, compiled.text, compiled.bind_rows(self._sources, shared, rows))
+
+    def execute_each(self, connection: Connection, shared: Parameters, rows: Sequence[Parameters]) -> None:
+        """Execute it once for each of these rows."""
+        executor = executor_for(connection)
+        compiled = self.compiled(connection.dialect, executor.paramstyle)
+        values = [compiled.bind_rows(self._sources, shared, (row,)) for row in rows]
+        executor.run(connection, compiled.text, values, many=True)
+
+    def fetch_rows(self, connection: Connection, shared: Parameters, rows: Sequence[Parameters]) -> Sequence[Row]:
+        """Execute it for these rows, and return its own."""
+        executor = executor_for(connection)
+        compiled = self.compiled(connection.dialect, executor.paramstyle)
+        values = compiled.bind_rows(self._sources, shared, rows)
+        found: Sequence[Row] = executor.run(connection, compiled.text, values, self._rows)
+        return found
+
+
 class RowReader:
     """Reads rows of known columns."""
 
@@ -200,7 +252,9 @@ def insert_statement(table: Table) -> Statement:
         column: expression(*(bindparam(name, type_=BigInteger) for name in parameters))
         for column, (expression, parameters) in _made_columns(table)
     }
-    return Statement(insert(table).values(made) if made else insert(table), [column.name for column in table.columns])
+    return Statement(
+        insert(table).values(made) if made else insert(table), [column.name for column in written_columns(table)]
+    )
 
 
 def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
@@ -226,7 +280,18 @@ def insert_rows(connection: Connection, table_rows: TableRows) -> None:
         if len(rows) == 1:
             insert_statement(table).execute(connection, rows[0])
         elif rows:
-            insert_statement(table).execute_many(connection, rows)
+            insert_many(connection, table, rows)
+
+
+def insert_many(connection: Connection, table: Table, rows: Sequence[Parameters]) -> None:
+    """Insert whole rows of one table."""
+    copier, statement = copier_for(connection), insert_statement(table)
+    if copier is None or len(rows) < COPY_ROWS or _made_columns(table):
+        statement.execute_many(connection, rows)
+        return
+    compiled = statement.compiled(connection.dialect, copier.paramstyle)
+    columns = ", ".join(map(connection.dialect.identifier_preparer.quote, compiled.names))
+    copier.copy(connection, f"COPY {table.name} ({columns}) FROM STDIN", compiled.bind_many(rows))
 
 
 @cache
@@ -235,7 +300,7 @@ def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tu
     inserts, names = [], []
     for number, table in enumerate(tables):
         made = dict(_made_columns(table))
-        plain = [column.name for column in table.columns if column not in made]
+        plain = [column.name for column in written_columns(table) if column not in made]
         parameters = [name for _, used in made.values() for name in used]
         values: dict[Any, Any] = {name: bindparam(f"{name}_{number}") for name in plain}
         for column, (expression, used) in made.items():

@@ -79,6 +79,14 @@ def reservation(
     streams: bool = False,
     dated: bool = False,
 ) -> Statement:
+    """The statement of a `reservation_update`, which returns the counters where the database can do that."""
+    update = reservation_update(root=root, scoped=scoped, expected=expected, free=free, streams=streams, dated=dated)
+    return Statement(update.returning(*COUNTER_COLUMNS) if returning else update)
+
+
+def reservation_update(
+    *, root: bool, scoped: bool, expected: bool, free: bool = False, streams: bool = False, dated: bool = False
+) -> sa.Update:
     """The UPDATE that starts every append, response and fork: it reserves numbers and locks the conversation.
 
     Parameters: tenant, key, items, responses, branches, now; user where scoped, head where expected. `root` moves the
@@ -108,15 +116,14 @@ def reservation(
         zero: ColumnElement[int] = sa.literal_column("0", sa.Integer)
         count = sa.func.coalesce(table.streams, zero) + bindparam("streams")
         values.append((table.streams, sa.func.nullif(count, zero)))
-    statement = sa.update(conversations).where(*where).ordered_values(*values)
-    return Statement(statement.returning(*COUNTER_COLUMNS) if returning else statement)
+    return sa.update(conversations).where(*where).ordered_values(*values)
 
 
 @cache
 def conversation_update(*columns: str, scoped: bool, returning: bool) -> Statement:
     """An UPDATE that is not an append: sets the columns, and the revision grows."""
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
-    if "title" in columns:
+    if "title" in columns and "search_from" not in columns:
         values["search_from"] = _SEARCH_FROM
     values["revision"] = conversations.c.revision + 1
     statement = sa.update(conversations).where(*itself(scoped=scoped)).values(values)

@@ -6,12 +6,26 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, bindparam, false, func, literal_column, or_, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    false,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
 from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items
+from threadkeep.db.tables.items import MARKS
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
@@ -37,7 +51,8 @@ def _column(name: str, dialect: str) -> Any:
     return column
 
 
-def _entry_columns(dialect: str) -> list[Any]:
+def entry_columns(dialect: str) -> list[Any]:
+    """The columns of an entry, in its order."""
     return [_column(name, dialect) for name in _ENTRY]
 
 
@@ -46,7 +61,7 @@ def stored_columns(dialect: str) -> list[Any]:
     return [_column(name, dialect) for name in (*_ENTRY, *_STORED)]
 
 
-def _latest(statement: Select[Any], dialect: str) -> Select[Any]:
+def latest_of(statement: Select[Any], dialect: str) -> Select[Any]:
     """Read what is committed now, in a transaction that has locked the conversation.
 
     Under REPEATABLE READ, MySQL shows the state of the first statement to all statements but those that lock;
@@ -56,25 +71,57 @@ def _latest(statement: Select[Any], dialect: str) -> Select[Any]:
 
 
 @cache
-def history_after(dialect: str, *, scoped: bool, latest: bool = False) -> Statement:
-    """A conversation's revision and next position, with its items on one branch after a position; one row without any.
-
-    One statement sees one state of the database: no item is missed below the next position. `latest`: see `_latest`.
-    """
-    table = conversations.c
-    of_it = and_(items.c.tenant_id == table.tenant_id, items.c.conversation_id == table.id)
-    on_branch = and_(of_it, items.c.branch == bindparam("branch"), items.c.position > bindparam("after"))
-    joined = conversations.outerjoin(items, on_branch)
-    columns = [*_entry_columns(dialect), table.revision, table.next_position]
-    statement = select(*columns).select_from(joined).where(*itself(scoped=scoped)).order_by(items.c.position)
-    return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)
+def entries_of(dialect: str, *, latest: bool = False) -> Statement:
+    """The items of one branch after one position and up to another, as the formats read them."""
+    statement = select(*entry_columns(dialect)).where(*_between(items, branch="branch")).order_by(items.c.position)
+    return Statement(latest_of(statement, dialect) if latest else statement, text_as_bytes=True)
 
 
 @cache
-def entries_of(dialect: str, *, latest: bool = False) -> Statement:
-    """The items of one branch after one position and up to another, as the formats read them."""
-    statement = select(*_entry_columns(dialect)).where(*_between(items, branch="branch")).order_by(items.c.position)
-    return Statement(_latest(statement, dialect) if latest else statement, text_as_bytes=True)
+def page_before(dialect: str, *, scoped: bool) -> Statement:
+    """The last items of one branch after one position and up to another, the newest first, with the revision.
+
+    The revision is that of the conversation, NULL where that is not visible.
+    """
+    revision = select(conversations.c.revision).where(*itself(scoped=scoped)).scalar_subquery()
+    statement = select(*entry_columns(dialect), revision).where(*_between(items, branch="branch"))
+    return Statement(statement.order_by(items.c.position.desc()).limit(bindparam("limit")), text_as_bytes=True)
+
+
+@cache
+def marks_of(dialect: str) -> Statement:
+    """The items of a conversation, on all branches, that requests may need from anywhere; each with its branch.
+
+    In no order: SQLite would read the primary key for it. It takes the index only for a condition spelled as that of
+    the index, and prefers it only for the one on its third column.
+    """
+    of_types = "type IN ('message', 'compaction', 'compaction_undone')"
+    where = [*of_conversation(items), literal_column(f"({MARKS})"), literal_column(of_types)]
+    statement = select(*entry_columns(dialect), items.c.branch).where(*where)
+    return Statement(statement, text_as_bytes=True)
+
+
+@cache
+def earlier_with_call_ids() -> Select[Any]:
+    """Items between two positions that have one of several call ids: what says which output answers which call."""
+    table = items.c
+    columns = (table.position, table.type, table.seen, table.call_id, table.branch)
+    where = [*_between(items), table.call_hash.in_(bindparam("hashes", expanding=True))]
+    return select(*columns).where(*where).order_by(table.position)
+
+
+@cache
+def turns_in(ranges: int, aside: Collection[str]) -> Select[Any]:
+    """How many turns begin in some ranges: with a user's message behind one of somebody else, or none.
+
+    Items of the types `aside` stand for nobody. Parameters as of `tail_of`.
+    """
+    table = items.c
+    said = case((and_(table.type == "message", table.role == "user"), 1), else_=0)
+    before = func.lag(said).over(order_by=table.position)
+    where = [*of_conversation(items), _in_ranges(ranges), table.type.not_in(sorted(aside))]
+    each = select(said.label("said"), func.coalesce(before, 0).label("before")).where(*where).subquery()
+    return select(func.count()).where(each.c.said == 1, each.c.before == 0)
 
 
 @cache
@@ -102,9 +149,9 @@ def stored_items_of(dialect: str, *, descending: bool) -> Statement:
 
 @cache
 def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
-    """One item by its position; `latest`: see `_latest`."""
+    """One item by its position; `latest`: see `latest_of`."""
     chosen = select(*stored_columns(dialect)).where(*of_conversation(items, position="position"))
-    return Statement(_latest(chosen, dialect) if latest else chosen, text_as_bytes=True)
+    return Statement(latest_of(chosen, dialect) if latest else chosen, text_as_bytes=True)
 
 
 @cache
@@ -113,20 +160,11 @@ def tail_of(dialect: str, types: Collection[str], ranges: int) -> Statement:
 
     All items behind that position are looked at, but few are returned. Parameters: branch_0, after_0, upto_0 …
     """
-    table = items.c
-    parts = (
-        and_(
-            table.branch == bindparam(f"branch_{number}"),
-            table.position > bindparam(f"after_{number}"),
-            table.position <= bindparam(f"upto_{number}"),
-        )
-        for number in range(ranges)
-    )
-    here = [*of_conversation(items), or_(false(), *parts)]
+    here = [*of_conversation(items), _in_ranges(ranges)]
     shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
     behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
     wanted = or_(_is_of_types(types), items.c.seen.is_not(None))
-    statement = select(*_entry_columns(dialect)).where(*here, behind, wanted).order_by(items.c.position)
+    statement = select(*entry_columns(dialect)).where(*here, behind, wanted).order_by(items.c.position)
     return Statement(statement, text_as_bytes=True)
 
 
@@ -143,15 +181,15 @@ def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
 def with_call_id(dialect: str, types: Collection[str]) -> Statement:
     """The items of these types with one call id, on all branches, each with its own; read under the lock."""
     where = [*of_conversation(items, call_hash="hash"), _is_of_types(types)]
-    statement = select(*_entry_columns(dialect), items.c.branch).where(*where).order_by(items.c.position)
-    return Statement(_latest(statement, dialect), text_as_bytes=True)
+    statement = select(*entry_columns(dialect), items.c.branch).where(*where).order_by(items.c.position)
+    return Statement(latest_of(statement, dialect), text_as_bytes=True)
 
 
 @cache
 def entry_at(dialect: str) -> Statement:
     """The item at a position, with its branch; read under the lock."""
-    statement = select(*_entry_columns(dialect), items.c.branch).where(*of_conversation(items, position="position"))
-    return Statement(_latest(statement, dialect), text_as_bytes=True)
+    statement = select(*entry_columns(dialect), items.c.branch).where(*of_conversation(items, position="position"))
+    return Statement(latest_of(statement, dialect), text_as_bytes=True)
 
 
 @cache
@@ -239,7 +277,7 @@ def position_of() -> Select[Any]:
 def last_positions(dialect: str) -> Select[Any]:
     """The last positions of a branch itself between two positions (exclusive, inclusive), from the last one on."""
     found = select(items.c.position).where(*_between(items, branch="branch")).order_by(items.c.position.desc())
-    return _latest(found.limit(bindparam("limit")), dialect)
+    return latest_of(found.limit(bindparam("limit")), dialect)
 
 
 # Media
@@ -255,14 +293,14 @@ _CONTENT: Final = (blobs.c.content, blobs.c.location)
 def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
     """The media of items in a range of positions, in the order in which it is put back."""
     statement = _in_order(select(*_PLACE, *_CONTENT).select_from(_JOINED))
-    return _latest(statement, dialect) if latest else statement
+    return latest_of(statement, dialect) if latest else statement
 
 
 @cache
 def references_of(dialect: str, *, latest: bool = False) -> Select[Any]:
     """The same without the media themselves: where they belong, and their hashes."""
     statement = _in_order(select(*_PLACE))
-    return _latest(statement, dialect) if latest else statement
+    return latest_of(statement, dialect) if latest else statement
 
 
 @cache
@@ -274,7 +312,7 @@ def contents_of() -> Select[Any]:
 @cache
 def places_of(dialect: str) -> Select[Any]:
     """Where the media of several hashes are kept, as of now."""
-    return _latest(select(blobs.c.hash, blobs.c.location).where(*_of_hashes()), dialect)
+    return latest_of(select(blobs.c.hash, blobs.c.location).where(*_of_hashes()), dialect)
 
 
 @cache
@@ -305,6 +343,20 @@ def _in_order(statement: Select[Any]) -> Select[Any]:
 def _is_of_types(types: Collection[str]) -> ColumnElement[bool]:
     """A condition for items of some types; a `Statement` takes no lists."""
     return or_(*(items.c.type == name for name in sorted(types)))
+
+
+def _in_ranges(count: int) -> ColumnElement[bool]:
+    """A condition for items in some ranges."""
+    table = items.c
+    parts = (
+        and_(
+            table.branch == bindparam(f"branch_{number}"),
+            table.position > bindparam(f"after_{number}"),
+            table.position <= bindparam(f"upto_{number}"),
+        )
+        for number in range(count)
+    )
+    return or_(false(), *parts)
 
 
 def _between(table: Table, **equal: str) -> list[ColumnElement[bool]]:

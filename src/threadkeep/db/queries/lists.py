@@ -18,13 +18,24 @@ from threadkeep.db.queries.conversations import (
     of_tenant,
     with_label,
 )
-from threadkeep.db.tables import branches, conversation_reads, conversations, items
+from threadkeep.db.tables import (
+    branches,
+    conversation_labels,
+    conversation_reads,
+    conversations,
+    items,
+    usage_records,
+)
 from threadkeep.db.types import MYSQL, BigText
 
 ACTIVITY, CREATED, TITLE = "activity", "created", "title"
 TITLE_LENGTH: Final = 60  # characters that titles are ordered by
 JSON_LENGTH: Final = 10_240  # characters of an item's JSON text that are read for a preview
 NEWEST: Final = 3  # messages of a conversation that are read for it
+# Conversations with a label that are sorted for a page; where more have it, it is looked up for one after the other
+MAX_LABELLED: Final = 1_000
+# The newest calls in the ledger whose conversations are listed, where calls are asked for
+MAX_CALLS: Final = 1_000
 
 # What of a conversation's row is sorted by
 _KEYS: Final = {
@@ -50,37 +61,128 @@ class ListQuery(NamedTuple):
     reads: bool = False  # with how far has been read: by the parameter `reader` or, with `own`, the conversation's user
     own: bool = False
     unread: bool = False  # only conversations to which something was appended since
+    start: int | None = None  # the number of the label whose conversations are sorted; None: in order, from an index
+    since: bool = False  # last active at or after this
+    until: bool = False  # last active before this
+    calls: tuple[str, ...] = ()  # what is asked of calls in the ledger: some of "model", "status" and "day"
 
 
 @cache
 def conversation_page(query: ListQuery) -> Statement:
     """A page of conversations: their columns, with `reads` the position and time of reading, and what is sorted by.
 
-    Parameters: tenant, limit; user; status; key_0, value_0 …; reader; after_key, after_id. The condition for a page is
-    written so that all three databases start in the middle of an index, where there is one.
+    Parameters: tenant, limit; user; status; key_0, value_0 …; reader; after_key, after_id; since, until; called_model,
+    called_status, called_from and called_to. Planners are left no choice:
+    they would join labels and marks of everybody before they sort.
     """
+    if query.statuses or query.start is not None or query.calls:
+        page = _ordered(_found(query), query, conversations.c.id)
+    else:  # no index has two statuses in order, but each of them
+        parts = [_ordered(_found(query, status), query, conversations.c.id) for status in (ACTIVE, ARCHIVED)]
+        both = sa.union_all(*(select(part.subquery(f"part_{number}")) for number, part in enumerate(parts)))
+        found = both.subquery("found")
+        page = _ordered(select(found), query, found.c.id, found.c.sorted_by)
+    return Statement(_with_reads(page, query) if query.reads else page)
+
+
+def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
+    """The conversations of a list with a status, by default that of the parameter, in no order."""
     table, key = conversations.c, _KEYS[query.order_by]
     where = of_tenant(conversations, **({"user_id": "user"} if query.user else {}))
-    if query.statuses:
-        where.append(table.status == bindparam("status"))
+    if query.statuses or status is not None:
+        where.append(table.status == (bindparam("status") if status is None else status))
     else:
         where.append(sa.or_(table.status == ACTIVE, table.status == ARCHIVED))
-    where += [
-        table.id.in_(with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}")))
-        for number in range(query.labels)
-    ]
+    where += [_has_label(number) for number in range(query.labels) if number != query.start]
     if query.after:
         where.append(_is_behind(key, is_descending=query.is_descending))
-    columns = [*CONVERSATION_COLUMNS, *(_READ if query.reads else ())]
-    source: Any = conversations
-    if query.reads:
-        reader = table.user_id if query.own else bindparam("reader", type_=conversation_reads.c.user_id.type)
-        source = conversations.outerjoin(conversation_reads, _is_read_by(reader))
     if query.unread:
-        where.append(table.next_position - 1 > func.coalesce(conversation_reads.c.position, -1))
-    order = [column.desc() if query.is_descending else column.asc() for column in (key, table.id)]
-    statement = select(*columns, key.label("sorted_by")).select_from(source).where(*where).order_by(*order)
-    return Statement(statement.limit(bindparam("limit")))
+        reads = conversation_reads.c
+        position = select(reads.position).where(*_is_read_by(conversations, _reader(conversations, query)))
+        where.append(_tested(table.next_position - 1 > func.coalesce(position.scalar_subquery(), -1)))
+    where += _active_within(query)
+    statement = select(*CONVERSATION_COLUMNS, key.label("sorted_by")).where(*where)
+    if query.calls:
+        called = _called(query).subquery("called")
+        return statement.select_from(called.join(conversations, table.id == called.c.conversation_id))
+    if query.start is None:
+        return statement
+    # with a limit it is not merged into the rest, and looked at first
+    started = _labelled(query.start).limit(MAX_LABELLED).subquery("started")
+    return statement.select_from(started.join(conversations, table.id == started.c.conversation_id))
+
+
+def _active_within(query: ListQuery) -> list[ColumnElement[bool]]:
+    """Conditions for the time of the last activity."""
+    column = conversations.c.last_activity_at
+    since: Any = bindparam("since", type_=column.type)
+    until: Any = bindparam("until", type_=column.type)
+    return [*([column >= since] if query.since else []), *([column < until] if query.until else [])]
+
+
+def _called(query: ListQuery) -> Select[Any]:
+    """The conversations of the newest calls that are asked for."""
+    table = usage_records.c
+    where = of_tenant(usage_records, **{name: f"called_{name}" for name in query.calls if name != "day"})
+    if "day" in query.calls:
+        first: Any = bindparam("called_from", type_=table.day.type)
+        where += [table.day >= first, table.day <= bindparam("called_to", type_=table.day.type)]
+    if query.user:
+        where.append(table.user_id == bindparam("user"))
+    newest = select(table.conversation_id).where(*where).order_by(table.day.desc()).limit(MAX_CALLS).subquery("newest")
+    return select(newest.c.conversation_id).distinct()
+
+
+def _labelled(number: int) -> Select[Any]:
+    """The conversations with the label of a number."""
+    return with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}"))
+
+
+def _has_label(number: int) -> ColumnElement[bool]:
+    """The label of a number, looked up for each conversation."""
+    label = conversation_labels.c
+    of_it = [label.tenant_id == conversations.c.tenant_id, label.conversation_id == conversations.c.id]
+    found = select(label.value).where(*of_it, label.key == bindparam(f"key_{number}"))
+    return _tested(found.scalar_subquery() == bindparam(f"value_{number}", type_=label.value.type))
+
+
+def _tested(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """A condition that PostgreSQL expects most rows to meet: if it expects few, it reads and sorts all of them."""
+    return sa.case((condition, sa.literal_column("1")), else_=sa.literal_column("0")) != sa.literal_column("0")
+
+
+def _ordered(statement: Select[Any], query: ListQuery, id: Any, key: Any = None) -> Select[Any]:
+    """As many as the page has."""
+    keys = (_KEYS[query.order_by] if key is None else key, id)
+    return statement.order_by(*(column.desc() if query.is_descending else column for column in keys)).limit(
+        bindparam("limit")
+    )
+
+
+def _with_reads(statement: Select[Any], query: ListQuery) -> Select[Any]:
+    """A page with how far its conversations have been read, which is looked up for each of them."""
+    page = statement.subquery("page")
+    columns = [page.c[column.name] for column in CONVERSATION_COLUMNS]
+    is_read = _is_read_by(page, _reader(page, query))
+    columns += [select(column).where(*is_read).scalar_subquery().label(column.name) for column in _READ]
+    return _ordered(select(*columns, page.c.sorted_by), query, page.c.id, page.c.sorted_by)
+
+
+@cache
+def label_counts(query: ListQuery) -> Statement:
+    """How many conversations have each label of a list, and last how many its user has; MAX_LABELLED at most.
+
+    Parameters as for the page; without a user the last number is MAX_LABELLED.
+    """
+    counts: list[Any] = [_count(_labelled(number)) for number in range(query.labels)]
+    of_user = select(conversations.c.id).where(*of_tenant(conversations, user_id="user"))
+    counts.append(_count(of_user) if query.user else sa.literal_column(str(MAX_LABELLED)))
+    return Statement(select(*counts))
+
+
+def _count(found: Select[Any]) -> ColumnElement[int]:
+    rows = found.limit(MAX_LABELLED).subquery()
+    return select(func.count()).select_from(rows).scalar_subquery()
 
 
 def _is_behind(key: ColumnElement[Any], *, is_descending: bool) -> ColumnElement[bool]:
@@ -92,17 +194,20 @@ def _is_behind(key: ColumnElement[Any], *, is_descending: bool) -> ColumnElement
     return sa.and_(key >= last, sa.or_(key > last, number > last_id))
 
 
-def _is_read_by(reader: Any) -> ColumnElement[bool]:
-    table, reads = conversations.c, conversation_reads.c
-    of_it = [reads.tenant_id == table.tenant_id, reads.conversation_id == table.id]
-    return sa.and_(*of_it, reads.user_id == reader)
+def _reader(source: Any, query: ListQuery) -> Any:
+    return source.c.user_id if query.own else bindparam("reader", type_=conversation_reads.c.user_id.type)
+
+
+def _is_read_by(source: Any, reader: Any) -> list[ColumnElement[bool]]:
+    table, reads = source.c, conversation_reads.c
+    return [reads.tenant_id == bindparam("tenant"), reads.conversation_id == table.id, reads.user_id == reader]
 
 
 @cache
 def seen_by(dialect: str, *, scoped: bool) -> Select[Any]:
     """How many positions a conversation has, and how far the parameter `reader` has read it, as is committed now."""
     reader = bindparam("reader", type_=conversation_reads.c.user_id.type)
-    joined = conversations.outerjoin(conversation_reads, _is_read_by(reader))
+    joined = conversations.outerjoin(conversation_reads, sa.and_(*_is_read_by(conversations, reader)))
     found = select(conversations.c.next_position, *_READ).select_from(joined).where(*itself(scoped=scoped))
     return found.with_for_update(read=True) if dialect in MYSQL else found
 

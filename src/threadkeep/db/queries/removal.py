@@ -10,7 +10,16 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Delete, Select, Table, Update, and_, bindparam, delete, or_, select, update
 
 from threadkeep.db.queries.conversations import of_conversation, of_tenant
-from threadkeep.db.tables import appends, approvals, branches, item_blobs, items, response_bodies, responses
+from threadkeep.db.tables import (
+    appends,
+    approvals,
+    branches,
+    conversations,
+    item_blobs,
+    items,
+    response_bodies,
+    responses,
+)
 from threadkeep.db.types import MYSQL
 
 # Items of a branch after a position and up to another
@@ -118,9 +127,13 @@ def outcomes_of() -> Select[Any]:
 
 @cache
 def creations_of() -> Select[Any]:
-    """The idempotency keys of a tenant under which a conversation was created, by the digits of its public id."""
+    """The idempotency key of a tenant under which a conversation was created.
+
+    Its outcome has the digits of the public id: in another database than that, the key may stand for something else.
+    """
+    own = select(conversations.c.creation_key).where(*of_tenant(conversations, id="key")).scalar_subquery()
     has_id = appends.c.outcome.like(bindparam("pattern", type_=sa.String))
-    return select(appends.c.key).where(*of_tenant(appends, conversation_id="everywhere"), has_id)
+    return select(appends.c.key).where(*of_tenant(appends, conversation_id="everywhere"), appends.c.key == own, has_id)
 
 
 def hashes_removal(keys: Sequence[str]) -> Update:

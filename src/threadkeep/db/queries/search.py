@@ -1,51 +1,27 @@
-"""Statements of the search: every database has its own kind of index, and its own language for queries."""
+"""Statements that keep the index of the search: every database has its own kind."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
 from functools import cache
+from hashlib import blake2b
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
-from sqlalchemy.dialects import mysql
-from sqlalchemy.dialects.postgresql import TSQUERY
 
-from threadkeep.db.base import PREFIX
-from threadkeep.db.queries.conversations import ACTIVE, DELETED, of_conversation, of_tenant, with_label
+from threadkeep.db.base import SEARCH_INDEX as INDEX
+from threadkeep.db.queries.conversations import DELETED, of_conversation, of_tenant
 from threadkeep.db.tables import conversations, items, search_documents
-from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term, respelled, words_of
+from threadkeep.db.types import escaped
+from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Vocabulary, respelled, words_of
 
 WORD_LIMIT: Final = 64  # characters of a word, for indexes that take no longer ones
-# Scores are whole numbers of these parts, so that equal ones stay equal on the next page
-SCORE_PARTS: Final = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class SearchQuery:
-    """What to search for, in which documents, and which page of the result."""
-
-    terms: Sequence[Term]
-    user: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    status: str | None = ACTIVE  # None: active and archived
-    conversation: bytes | None = None  # its public id
-    type: str | None = None
-    role: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    after: tuple[int, int] | None = None  # score and id of the last document of the page before
-    limit: int = 20
-
-
 # SQLite's index is a table of its own. It stores no text, so a deletion has to state the words to remove.
-INDEX: Final = f"{PREFIX}search_index"
 CREATE_INDEX: Final = sa.text(
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} "
-    "USING fts5(words, content='', tokenize='unicode61 remove_diacritics 2')"
+    "USING fts5(words, scope, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')"
 )
 DROP_INDEX: Final = sa.text(f"DROP TABLE IF EXISTS {INDEX}")
 # For an index that is too damaged to be opened: without its entry, the tables of FTS5 are plain tables.
@@ -53,40 +29,62 @@ FORGET_INDEX: Final = [
     sa.text("PRAGMA writable_schema=ON"),
     sa.text(f"DELETE FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'"),  # noqa: S608 - a constant
     sa.text("PRAGMA writable_schema=RESET"),
-    *(sa.text(f"DROP TABLE IF EXISTS {INDEX}_{part}") for part in ("data", "idx", "docsize", "config")),
+    *(sa.text(f"DROP TABLE IF EXISTS {INDEX}_{part}") for part in ("data", "idx", "config")),
 ]
 HAS_INDEX: Final = sa.text(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'")  # noqa: S608 - a constant
-_DOCUMENTS: Final = f"FROM {search_documents.name} WHERE tenant_id = :tenant AND id IN :ids"
+# What a document is found in, as words of their own: the tenant, the conversation, the type, and the user, who may
+# become another one, so that the document keeps whose it was. The search has conditions on all of them, too.
+_SCOPE: Final = (
+    "'t' || tenant_id || ' c' || conversation_id || CASE type WHEN 'message' THEN '' ELSE ' y' || hex(type) END"
+    " || coalesce(' ' || scope, '')"
+)
+_INDEXED: Final = f"id, coalesce(words, text), {_SCOPE} FROM {search_documents.name}"
 _IDS: Final[sa.BindParameter[Any]] = bindparam("ids", expanding=True)
-INDEX_DOCUMENTS: Final = sa.text(
-    f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) {_DOCUMENTS}"
-).bindparams(_IDS)
+_BY_ID: Final = "WHERE tenant_id = :tenant AND id IN :ids"
+INDEX_DOCUMENTS: Final = sa.text(f"INSERT INTO {INDEX} (rowid, words, scope) SELECT {_INDEXED} {_BY_ID}").bindparams(
+    _IDS
+)
 UNINDEX_DOCUMENTS: Final = sa.text(
-    f"INSERT INTO {INDEX} ({INDEX}, rowid, words) SELECT 'delete', id, coalesce(words, text) {_DOCUMENTS}"
+    f"INSERT INTO {INDEX} ({INDEX}, rowid, words, scope) SELECT 'delete', {_INDEXED} {_BY_ID}"
 ).bindparams(_IDS)
 MERGE_INDEX: Final = sa.text(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('optimize')")  # noqa: S608 - a constant
-INDEX_ALL: Final = sa.text(
-    f"INSERT INTO {INDEX} (rowid, words) SELECT id, coalesce(words, text) FROM {search_documents.name}"  # noqa: S608 - constants
-)
+INDEX_ALL: Final = sa.text(f"INSERT INTO {INDEX} (rowid, words, scope) SELECT {_INDEXED}")
+
+
+# PostgreSQL: how often words are in the documents, and how many conversations users have
+UPDATE_STATISTICS: Final = sa.text(f"ANALYZE (SKIP_LOCKED) {search_documents.name}, {conversations.name}")
 
 
 def unindexing(where: Sequence[ColumnElement[bool]]) -> sa.Insert:
     """Removes documents that meet some conditions from SQLite's index."""
     documents = search_documents.c
     words = func.coalesce(documents.words, documents.text)
-    index = sa.table(INDEX, sa.column(INDEX), sa.column("rowid", sa.BigInteger), sa.column("words"))
+    scope: ColumnElement[str] = sa.literal_column(_SCOPE)
+    index = sa.table(INDEX, *(sa.column(name) for name in (INDEX, "rowid", "words", "scope")))
     return sa.insert(index).from_select(
-        [INDEX, "rowid", "words"], select(sa.literal_column("'delete'"), documents.id, words).where(*where)
+        [INDEX, "rowid", "words", "scope"],
+        select(sa.literal_column("'delete'"), documents.id, words, scope).where(*where),
     )
 
 
-def indexed_words(dialect: str, source: str) -> str | None:
-    """The words of a text as the column `words` of that database takes them."""
+def user_token(tenant: int, user: str) -> str:
+    """The word of a user in the scope of documents."""
+    return "u" + blake2b(f"{tenant} {escaped(user)}".encode(), digest_size=8).hexdigest()
+
+
+def type_token(type_: str) -> str | None:
+    """The word of a type; messages, which nearly all are, have none."""
+    return None if type_ == "message" else f"y{escaped(type_).encode().hex()}"
+
+
+def indexed_words(dialect: str, source: str, vocabulary: Vocabulary | None = None) -> str | None:
+    """The words of a text as the column `words` of that database takes them; `vocabulary` is for many texts."""
     if dialect == "sqlite":
-        return respelled(source)
+        return respelled(source, vocabulary)
+    words = words_of(source, vocabulary)
     if dialect == "postgresql":  # in the notation of TSVECTOR, each with its position
-        return " ".join(f"{word[:WORD_LIMIT]}:{number}" for number, word in enumerate(words_of(source), 1))
-    return " ".join(map(_mysql_word, words_of(source)))
+        return " ".join(f"{word[:WORD_LIMIT]}:{number}" for number, word in enumerate(words, 1))
+    return " ".join(map(mysql_word, words))
 
 
 class _Known(dict[int, str]):
@@ -102,106 +100,14 @@ _BASIC: Final = 0xFFFF
 _KNOWN: Final = _Known()
 
 
-def _mysql_letters(word: str) -> str:
+def mysql_letters(word: str) -> str:
+    """A word in letters that MySQL knows."""
     return (word if word.isascii() else word.translate(_KNOWN))[:WORD_LIMIT]
 
 
-def _mysql_word(word: str) -> str:
+def mysql_word(word: str) -> str:
     """A word padded so that MySQL neither takes it for a stop word nor finds it too short (MyISAM: four letters)."""
-    return _mysql_letters(word).ljust(3, "_") + "_"
-
-
-def _fts5(terms: Sequence[Term]) -> str:
-    """A query in the language of FTS5."""
-    wanted, excluded = (
-        [f'"{" ".join(term.words)}"' + (" *" if term.is_prefix else "") for term in some] for some in _parted(terms)
-    )
-    query = f"({' AND '.join(wanted)})"
-    return f"{query} NOT ({' OR '.join(excluded)})" if excluded else query
-
-
-def _tsquery(terms: Sequence[Term]) -> str:
-    """A query in the notation of TSQUERY."""
-    wanted, excluded = (
-        [" <-> ".join(word[:WORD_LIMIT] for word in term.words) + (":*" if term.is_prefix else "") for term in some]
-        for some in _parted(terms)
-    )
-    return " & ".join([*(f"({term})" for term in wanted), *(f"!({term})" for term in excluded)])
-
-
-def _boolean(term: Term) -> str:
-    """A term in boolean mode. MariaDB fails on brackets and on quotes around one word; phrases have whole words."""
-    words = [_mysql_word(word) for word in term.words]
-    beginning = [f"+{_mysql_letters(term.words[-1])}*"] if term.is_prefix else []
-    phrase = words[:-1] if term.is_prefix else words
-    complete = [f'+"{" ".join(phrase)}"'] if len(phrase) > 1 else [f"+{word}" for word in phrase]
-    return " ".join([*complete, *beginning])
-
-
-def _parted(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
-    """The terms that must match, and those that must not."""
-    return [term for term in terms if not term.is_excluded], [term for term in terms if term.is_excluded]
-
-
-def matching_documents(dialect: str, tenant: int, scope_user: str | None, query: SearchQuery) -> Select[Any]:
-    """A page of documents, best first, then the newest; with some columns of their conversations."""
-    ranked = _ranked(dialect, tenant, scope_user, query).subquery("ranked")
-    page = select(ranked)
-    if query.after is not None:
-        score, key = query.after
-        page = page.where(ranked.c.score <= score, sa.or_(ranked.c.score < score, ranked.c.id < key))
-    best = page.order_by(ranked.c.score.desc(), ranked.c.id.desc()).limit(query.limit).subquery("best")
-    documents, talks = search_documents.c, conversations.c
-    return (
-        select(
-            best.c.score, documents.id, documents.position, documents.branch, documents.type, documents.role,
-            documents.created_at, documents.text, talks.public_id, talks.title, talks.user_id,
-        )
-        .select_from(best)
-        .join(search_documents, sa.and_(documents.tenant_id == tenant, documents.id == best.c.id))
-        .join(conversations, sa.and_(talks.tenant_id == tenant, talks.id == documents.conversation_id))
-        .order_by(best.c.score.desc(), best.c.id.desc())
-    )  # fmt: skip
-
-
-def matching_conversations(dialect: str, tenant: int, scope_user: str | None, query: SearchQuery) -> Select[Any]:
-    """A page of conversations, those with the best document first: that document, their number, and the newest time."""
-    documents, talks = search_documents.c, conversations.c
-    found = _ranked(dialect, tenant, scope_user, query)
-    ranked = found.add_columns(documents.conversation_id, documents.created_at).subquery("ranked")
-    of_one: Any = ranked.c.conversation_id
-    place = func.row_number().over(partition_by=of_one, order_by=(ranked.c.score.desc(), ranked.c.id.desc()))
-    hits, newest = func.count().over(partition_by=of_one), func.max(ranked.c.created_at).over(partition_by=of_one)
-    columns = (ranked.c.score, ranked.c.id, place.label("place"), hits.label("hits"), newest.label("newest_at"))
-    grouped = select(*columns).subquery("grouped")
-    page = select(grouped).where(grouped.c.place == 1)
-    if query.after is not None:
-        score, key = query.after
-        page = page.where(grouped.c.score <= score, sa.or_(grouped.c.score < score, grouped.c.id < key))
-    best = page.order_by(grouped.c.score.desc(), grouped.c.id.desc()).limit(query.limit).subquery("best")
-    return (
-        select(
-            best.c.score, best.c.hits, best.c.newest_at, documents.id, documents.position, documents.branch,
-            documents.type, documents.role, documents.created_at, documents.text, talks.public_id, talks.title,
-            talks.user_id,
-        )
-        .select_from(best)
-        .join(search_documents, sa.and_(documents.tenant_id == tenant, documents.id == best.c.id))
-        .join(conversations, sa.and_(talks.tenant_id == tenant, talks.id == documents.conversation_id))
-        .order_by(best.c.score.desc(), best.c.id.desc())
-    )  # fmt: skip
-
-
-def _ranked(dialect: str, tenant: int, scope_user: str | None, query: SearchQuery) -> Select[Any]:
-    """All documents that match, with their scores."""
-    documents, talks = search_documents.c, conversations.c
-    source, match, score = _MATCHES.get(dialect, _mysql_match)(query.terms)
-    source = source.join(conversations, _belongs_to_conversation(search_documents))
-    where = [documents.tenant_id == tenant, match, talks.status != DELETED, *_filters(tenant, query)]
-    if scope_user is not None:
-        where.append(talks.user_id == scope_user)
-    parts = sa.cast(func.round(score * SCORE_PARTS), sa.BigInteger).label("score")
-    return select(documents.id, parts).select_from(source).where(*where)
+    return mysql_letters(word).ljust(3, "_") + "_"
 
 
 def _belongs_to_conversation(table: sa.Table) -> ColumnElement[bool]:
@@ -209,69 +115,12 @@ def _belongs_to_conversation(table: sa.Table) -> ColumnElement[bool]:
     return sa.and_(table.c.tenant_id == conversations.c.tenant_id, table.c.conversation_id == conversations.c.id)
 
 
-# the tables, the condition, and the score
-Match = tuple[sa.FromClause, ColumnElement[bool], ColumnElement[Any]]
-
-
-def _fts5_match(terms: Sequence[Term]) -> Match:
-    name: ColumnElement[Any] = sa.literal_column(INDEX)
-    index = sa.table(INDEX, sa.column("rowid", sa.BigInteger))
-    source = index.join(search_documents, search_documents.c.id == index.c.rowid)
-    return source, name.op("MATCH", is_comparison=True)(sa.literal(_fts5(terms))), -func.bm25(name)
-
-
-def _tsvector_match(terms: Sequence[Term]) -> Match:
-    words, query = search_documents.c.words, sa.cast(sa.literal(_tsquery(terms)), TSQUERY)
-    wanted, _ = _parted(terms)  # ts_rank has no score for excluded terms
-    rank = sa.cast(func.ts_rank(words, sa.cast(sa.literal(_tsquery(wanted)), TSQUERY), _BY_LENGTH), sa.Double)
-    return search_documents, words.op("@@", is_comparison=True)(query), rank
-
-
-def _mysql_match(terms: Sequence[Term]) -> Match:
-    """Excluded terms have conditions of their own: MariaDB ignores a minus beside a phrase."""
-    words = search_documents.c.words
-    wanted, excluded = _parted(terms)
-    score = mysql.match(words, against=" ".join(map(_boolean, wanted))).in_boolean_mode()
-    others = [
-        sa.not_(sa.and_(mysql.match(words, against=_boolean(term)).in_boolean_mode(), *_side_by_side([term])))
-        for term in excluded
-    ]
-    return search_documents, sa.and_(score, *_side_by_side(wanted), *others), score
-
-
-def _side_by_side(terms: Sequence[Term]) -> list[ColumnElement[bool]]:
-    """Phrases whose last word is a prefix: MySQL has none, so they are looked for in the matching documents."""
-    texts = [
-        " ".join(["", *map(_mysql_word, term.words[:-1]), _mysql_letters(term.words[-1])])
-        for term in terms
-        if term.is_prefix and len(term.words) > 1
-    ]
-    return [func.locate(phrase, func.concat(" ", search_documents.c.words)) > 0 for phrase in texts]
-
-
-_BY_LENGTH: Final = 1  # ts_rank divides by 1 + the logarithm of the number of words
-_MATCHES: Final = {"sqlite": _fts5_match, "postgresql": _tsvector_match}
-
-
-def _filters(tenant: int, query: SearchQuery) -> list[ColumnElement[bool]]:
-    documents, talks = search_documents.c, conversations.c
-    wanted: list[tuple[Any, Any]] = [
-        (talks.user_id, query.user), (talks.status, query.status), (talks.public_id, query.conversation),
-        (documents.type, query.type), (documents.role, query.role),
-    ]  # fmt: skip
-    where: list[ColumnElement[bool]] = [column == value for column, value in wanted if value is not None]
-    if query.since is not None:
-        where.append(documents.created_at >= query.since)
-    if query.until is not None:
-        where.append(documents.created_at < query.until)
-    return where + [talks.id.in_(with_label(tenant, name, value)) for name, value in query.labels.items()]
-
-
 @cache
 def unindexed_conversations() -> Select[Any]:
     """Conversations that are not indexed to their ends, locked; those that others have locked are skipped."""
     talks = conversations.c
-    found = select(talks.id, talks.title, talks.created_at, talks.search_from).where(*_is_unindexed())
+    columns = talks["id", "title", "user_id", "created_at", "search_from"]
+    found = select(*columns).where(*_is_unindexed())
     return found.order_by(talks.search_from, talks.id).limit(bindparam("limit")).with_for_update(skip_locked=True)
 
 
@@ -313,12 +162,30 @@ def unindexed_items(*, current: bool) -> Select[Any]:
 
 @cache
 def existing_documents() -> Select[Any]:
-    """Documents of some conversations: titles, and items that are not marked as indexed (mostly none)."""
+    """Documents of some conversations: titles, and items that are not marked as indexed (mostly none).
+
+    Of the conversation `last`, those up to the position `highest`.
+    """
     talks, documents = conversations.c, search_documents.c
     joined = conversations.join(search_documents, _belongs_to_conversation(search_documents))
-    is_new = sa.or_(documents.position == TITLE_POSITION, documents.position >= talks.search_from)
-    columns = (documents.conversation_id, documents.position, documents.id, documents.text)
-    return select(*columns).select_from(joined).where(*_among_keys(), is_new)
+    is_title = documents.position == TITLE_POSITION
+    is_near = sa.or_(documents.conversation_id != bindparam("last"), documents.position <= bindparam("highest"))
+    is_new = sa.or_(is_title, sa.and_(documents.position >= talks.search_from, is_near))
+    title = sa.case((is_title, documents.text)).label("title")
+    columns = documents["conversation_id", "position", "id", "scope"]
+    return select(*columns, title).select_from(joined).where(*_among_keys(), is_new)
+
+
+@cache
+def rescoping() -> sa.Update:
+    """Note another user in documents."""
+    is_moved = search_documents.c.id.in_(bindparam("ids", expanding=True))
+    where = [*of_tenant(search_documents), is_moved]
+    return (
+        sa.update(search_documents)
+        .where(*where)
+        .values(scope=bindparam("user_scope", type_=search_documents.c.scope.type))
+    )
 
 
 @cache

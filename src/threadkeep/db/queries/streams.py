@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, func, insert, select, update
 
 from threadkeep.db.dialects import from_now, seconds
-from threadkeep.db.driver import Parameters, Statement
+from threadkeep.db.driver import Statement
 from threadkeep.db.queries.conversations import of_conversation
 from threadkeep.db.tables import responses, stream_parts
 
-_NEW = "new_"  # before the names of parameters that are values of a new row
+NEW: Final = "new_"  # before the names of parameters that are values of a new row
 
 
 @cache
 def stream_insert() -> Statement:
-    """Inserts a response in progress, see `stream_parameters`."""
-    values: dict[str, Any] = {column.name: bindparam(_NEW + column.name) for column in responses.columns}
+    """Inserts a response in progress. Parameters: its row, and `lease`, the seconds after which its lease is to end."""
+    values: dict[str, Any] = {column.name: bindparam(NEW + column.name) for column in responses.columns}
     return Statement(insert(responses).values(values | {"lease_until": from_now(seconds("lease"))}))
-
-
-def stream_parameters(row: Parameters, lease: float) -> Parameters:
-    """The parameters of `stream_insert`: a row, whose lease is to end so many seconds from now."""
-    return {_NEW + name: value for name, value in row.items()} | {"lease": lease}
 
 
 @cache
@@ -111,9 +106,13 @@ def _held() -> list[ColumnElement[bool]]:
 
 @cache
 def parts_of() -> Select[Any]:
-    """The parts of a response in progress."""
+    """The parts of a response in progress, and the time to the first token, from the one that it came with on."""
     table = stream_parts.c
-    return select(table.content).where(*of_conversation(stream_parts, number="number")).order_by(table.part)
+    return (
+        select(table.content, table.first_token_ms)
+        .where(*of_conversation(stream_parts, number="number"))
+        .order_by(table.part)
+    )
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Integer, Select, and_, bindparam, case, func, literal_column, or_, select
 
-from threadkeep.db.queries.conversations import visible
+from threadkeep.db.queries.conversations import of_tenant, visible
 from threadkeep.db.tables import conversations, items
 
 CALLS: Final = ("function_call", "custom_tool_call")
@@ -22,7 +22,7 @@ def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user:
     An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
     same branch, to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are used.
     """
-    calls = _calls(since=since)
+    calls = _calls(since=since, scoped=scoped, of_user=of_user)
     comes_first = or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
     is_answered = and_(calls.c.next_output.is_not(None), comes_first)
     # `next_output` is twice the position, and one more for an output that failed
@@ -48,8 +48,11 @@ def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user:
     return statement.limit(bindparam("limit", type_=Integer)) if limited else statement
 
 
-def _calls(*, since: bool) -> Any:
-    """Calls and outputs, each with the next output of its id, and the next call of its id on its branch."""
+def _calls(*, since: bool, scoped: bool, of_user: bool) -> Any:
+    """Calls and outputs, each with the next output of its id, and the next call of its id on its branch.
+
+    Those of a user are found by the user's conversations: else those of all users would be sorted first.
+    """
     columns = items.c
     is_call = columns.type.in_(CALLS)
     output = 2 * columns.position + case((columns.status.in_(FAILURES), 1), else_=0)
@@ -59,6 +62,10 @@ def _calls(*, since: bool) -> Any:
     next_call = func.min(case((is_call, columns.position))).over(partition_by=[*same, columns.branch], **ahead)
     where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None), columns.branch >= 0]
     where.append(columns.type.in_([*CALLS, *OUTPUTS]))
+    for name, is_asked in (("user", scoped), ("user_id", of_user)):
+        if is_asked:
+            of_one = of_tenant(conversations, user_id=name)
+            where.append(columns.conversation_id.in_(select(conversations.c.id).where(*of_one)))
     if since:  # outputs come after their calls
         where.append(columns.created_at >= bindparam("since"))
     chosen = (columns.conversation_id, columns.type, columns.name, columns.created_at)

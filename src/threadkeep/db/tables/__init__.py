@@ -12,11 +12,12 @@ from threadkeep.db.tables.conversations import (
     tenants, tool_definitions, tool_sets,
 )
 from threadkeep.db.tables.items import approvals, blobs, item_blobs, item_feedback, item_labels, items, search_documents
+from threadkeep.db.tables.keys import api_keys
 from threadkeep.db.tables.responses import appends, changes, response_bodies, responses, stream_parts
 from threadkeep.db.tables.usage import usage_daily, usage_daily_models, usage_days, usage_records
 
 __all__ = [
-    "METADATA", "appends", "approvals", "blobs", "branches", "changes", "configs", "context_caches",
+    "METADATA", "api_keys", "appends", "approvals", "blobs", "branches", "changes", "configs", "context_caches",
     "conversation_labels", "conversation_reads", "conversation_states", "conversations", "item_blobs",
     "item_feedback", "item_labels", "items", "response_bodies", "responses", "search_documents", "stream_parts",
     "tenants", "tool_definitions", "tool_sets", "usage_daily", "usage_daily_models", "usage_days", "usage_records",

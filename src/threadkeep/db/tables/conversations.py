@@ -41,6 +41,9 @@ configs: Final = table(
 # A conversation, its counters and what it points at.
 #
 # Every append, response and fork starts by one UPDATE of this row: it takes the numbers and serialises the writers.
+#
+# Like other tables that foreign keys refer to, it has no index beside its primary key that begins with the tenant and
+# holds all rows: PostgreSQL would look rows up there while it has no statistics, and read all of the tenant's.
 conversations: Final = table(
     "conversations",
     key("id"),
@@ -64,13 +67,14 @@ conversations: Final = table(
     column("last_activity_at", UtcDateTime),
     optional("streams", Integer),  # how many responses are in progress, on all branches; NULL for none
     optional("search_from", BigInteger),  # first position that is not indexed; NULL when all are
+    optional("creation_key", Identifier),  # the idempotency key of the tenant under which it was created
     references("tenants", tenant_id="id"),
     references("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
     references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
-    UniqueConstraint("tenant_id", "public_id", name="public_id"),
-    UniqueConstraint("tenant_id", "external_id", name="external_id"),
-    Index("activity", "tenant_id", "status", "last_activity_at", "id"),
-    Index("user_activity", "tenant_id", "user_id", "status", "last_activity_at", "id"),
+    UniqueConstraint("public_id", "tenant_id", name="public_id"),
+    partial_index("external_id", "external_id IS NOT NULL", "tenant_id", "external_id", unique=True),
+    Index("activity", "status", "tenant_id", "last_activity_at", "id"),
+    Index("user_activity", "user_id", "tenant_id", "status", "last_activity_at", "id"),
     partial_index("search", "search_from IS NOT NULL", "tenant_id", "search_from", "id"),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Index, Integer, SmallInteger
+from sqlalchemy import BigInteger, Integer, SmallInteger
 
 from threadkeep.db.base import column, key, made_by, optional, partial_index, references, table, to_conversation
 from threadkeep.db.change_keys import change_key, transaction_number
@@ -39,10 +39,11 @@ responses: Final = table(
     optional("lease_token", Hash(16)),  # who may write to a response in progress
     optional("open_branch", Integer),  # the branch of a response in progress, NULL for those that have ended
     optional("cancel_requested_at", UtcDateTime),  # when somebody asked the recorder of a response in progress to stop
+    optional("deleted_at", UtcDateTime),  # from then on it cannot be found; its items stay in the conversation
     to_conversation(),
     references("configs", "RESTRICT", tenant_id="tenant_id", config_hash="hash"),
     references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
-    Index("open_branch", "tenant_id", "conversation_id", "open_branch", unique=True),
+    partial_index("open_branch", "open_branch IS NOT NULL", "tenant_id", "conversation_id", "open_branch", unique=True),
     partial_index("response", "response_hash IS NOT NULL", "tenant_id", "response_hash", "conversation_id", "number"),
 )
 
@@ -53,6 +54,7 @@ stream_parts: Final = table(
     key("number", Integer),
     key("part", Integer),
     column("content", BigText),  # part 0: the recorder's arguments, an object; then pieces of the events, JSON lines
+    optional("first_token_ms", BigInteger),  # the time to the first token, once that has come
     column("created_at", UtcDateTime),
     references("responses", tenant_id="tenant_id", conversation_id="conversation_id", number="number"),
 )

@@ -55,7 +55,7 @@ usage_records: Final = table(
 usage_days: Final = table(
     "usage_days",
     key("day", Date),
-    optional("filled_at", UtcDateTime),  # None: its sums are not to be read
+    optional("filled_at", UtcDateTime),  # None: its sums are not to be read, or it is a claim of the days before
     references("tenants", tenant_id="id"),
 )
 

@@ -1,0 +1,71 @@
+"""Hash partitions on PostgreSQL: which tables have them, by which columns, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from threadkeep.db import tables
+from threadkeep.errors import InvalidOption, SchemaError
+
+# table -> the columns that say in which partition a row is. All keys of these tables contain them.
+#
+# What belongs to a conversation is in one partition of each, and so is all that a request is made of. The documents of
+# the search are in none: a question would have to be asked of every partition.
+PARTITIONED: Final = {
+    tables.items.name: ("tenant_id", "conversation_id"),
+    tables.item_blobs.name: ("tenant_id", "conversation_id"),
+    tables.responses.name: ("tenant_id", "conversation_id"),
+    tables.response_bodies.name: ("tenant_id", "conversation_id"),
+    tables.appends.name: ("tenant_id", "conversation_id"),
+    tables.usage_records.name: ("tenant_id", "id"),
+}
+MOST: Final = 128  # partitions of a table
+
+_COUNT: Final = text("SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass(:name)")
+
+
+def partition_names(table: str, count: int) -> Iterator[str]:
+    """The names of the partitions of a table."""
+    return (f"{table}_p{number}" for number in range(count))
+
+
+def checked_partitions(partitions: object, dialect: str) -> int | None:
+    """Return the number of partitions that tables are to have; None for tables without.
+
+    Raises:
+        InvalidOption: it is no number from 2 to 128, or the database is not PostgreSQL.
+    """
+    if partitions is None:
+        return None
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 2 <= partitions <= MOST:  # noqa: PLR2004
+        problem = f"must be a number from 2 to {MOST}, not {partitions!r}."
+        raise InvalidOption(problem, argument="partitions", hint="16 is a good number; it cannot be changed later.")
+    if dialect != "postgresql":
+        raise InvalidOption(
+            f"are for PostgreSQL, not for {dialect}.", argument="partitions", hint="Leave them out here."
+        )
+    return partitions
+
+
+def partitions_in(connection: Connection) -> int:
+    """How many partitions the tables of a database have; 0 for tables without, or no tables."""
+    if connection.dialect.name != "postgresql":
+        return 0
+    count: int = connection.execute(_COUNT, {"name": tables.items.name}).scalar_one()
+    return count
+
+
+def refuse_other_number(connection: Connection, partitions: int | None) -> None:
+    """Raise SchemaError if the tables that exist have another number of partitions."""
+    found = partitions_in(connection)
+    if partitions in {None, found}:
+        return
+    has = f"{found} partitions each" if found else "no partitions"
+    raise SchemaError(
+        f"The tables of the database exist, and have {has}: an upgrade does not make {partitions} of them.",
+        hint="Make a new database with them, and copy everything with copy_to() or `threadkeep copy` "
+        "(docs/scaling.md).",
+    )

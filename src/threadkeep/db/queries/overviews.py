@@ -1,0 +1,177 @@
+"""Statements of overviews: what the ledger says of many conversations, or of the calls behind some items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy import Select, func, select
+
+from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.queries.responses import STORED
+from threadkeep.db.tables import conversations, item_feedback, item_labels, responses, usage_records
+
+FAILED: Final = "failed"
+MAX_SUMMED: Final = 100_000  # calls that are looked at for a list of the most expensive
+# The columns of a call in the ledger
+CALL: Final = (
+    "response", "occurred_at", "provider", "model", "format", "status", "latency_ms", "first_token_ms", "input_tokens",
+    "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens", "cost_nano", "error",
+)  # fmt: skip
+# The columns of a response
+RESPONSE: Final = (
+    "number", "branch", "format", "model", "status", "finish_reason", "provider_response_id", "input_to",
+    "from_position", "to_position", "error", "incomplete_details", "created_at", "open_branch",
+)  # fmt: skip
+
+
+def keys_of(tenant: int, public_ids: Sequence[bytes]) -> Select[Any]:
+    """The keys of conversations, by their public ids."""
+    table = conversations.c
+    return select(table.id, table.public_id).where(table.tenant_id == tenant, table.public_id.in_(public_ids))
+
+
+def sums_of(tenant: int, keys: Sequence[int]) -> Select[Any]:
+    """Sums of conversations by model: key, model, calls, failed calls, tokens, and the cost in nano-USD.
+
+    A join with the conversations would have SQLite read the whole ledger.
+    """
+    calls = usage_records.c
+    failed = func.sum(sa.case((calls.status == FAILED, 1), else_=0))
+    figures = [func.count().label("calls"), failed.label("failed")]
+    figures += [func.sum(calls[name]).label(name) for name in ("total_tokens", "cost_nano")]
+    found = select(calls.conversation_id, calls.model, *figures)
+    return found.where(calls.tenant_id == tenant, calls.conversation_id.in_(keys)).group_by(
+        calls.conversation_id, calls.model
+    )
+
+
+class TopQuery(NamedTuple):
+    """Which calls are summed: those of days (UTC), of a user, and with these values."""
+
+    tenant: int
+    user: str | None
+    first: date
+    last: date
+    filters: Mapping[str, str]
+    limit: int
+
+
+def top(query: TopQuery, column: str) -> Select[Any]:
+    """The users or conversations that cost most: what they are, calls, tokens, and the cost in nano-USD.
+
+    Of so many calls, the newest ones count. The limit also keeps databases from grouping by an index of all days.
+    """
+    table = usage_records.c
+    where = [table.tenant_id == query.tenant, table.day >= query.first, table.day <= query.last]
+    where += [table[name] == value for name, value in query.filters.items()]
+    if query.user is not None:
+        where.append(table.user_id == query.user)
+    columns = (table[column].label("key"), table.total_tokens, table.cost_nano)
+    newest = select(*columns).where(*where).order_by(table.day.desc()).limit(MAX_SUMMED).subquery("newest")
+    calls = newest.c
+    figures = [func.sum(calls[name]).label(name) for name in ("total_tokens", "cost_nano")]
+    found = select(calls.key, func.count().label("calls"), *figures).group_by(calls.key)
+    return found.order_by(func.coalesce(func.sum(calls.cost_nano), 0).desc(), calls.key).limit(query.limit)
+
+
+def names_of(tenant: int, keys: Sequence[int]) -> Select[Any]:
+    """The keys, public ids, titles and users of conversations that are not deleted."""
+    table = conversations.c
+    columns = (table.id, table.public_id, table.title, table.user_id)
+    return select(*columns).where(table.tenant_id == tenant, table.id.in_(keys), table.status != DELETED)
+
+
+def annotations_of(tenant: int, key: int, user: str | None, positions: Sequence[int]) -> Select[Any]:
+    """Feedback and labels of items of a conversation: position, name, text, rating, time, and whether it is a label.
+
+    `user`: only the feedback of this user.
+    """
+    said, labels = item_feedback.c, item_labels.c
+    given = [said.tenant_id == tenant, said.conversation_id == key, said.position.in_(positions)]
+    if user is not None:
+        given.append(said.user_id == user)
+    feedback = select(
+        said.position,
+        said.user_id.label("name"),
+        said.comment.label("text"),
+        said.rating,
+        said.updated_at,
+        sa.literal_column("0", sa.Integer).label("is_label"),
+    ).where(*given)
+    named = select(
+        labels.position,
+        labels.key,
+        labels.value,
+        sa.null().label("rating"),
+        sa.null().label("updated_at"),
+        sa.literal_column("1", sa.Integer).label("is_label"),
+    ).where(labels.tenant_id == tenant, labels.conversation_id == key, labels.position.in_(positions))
+    both = sa.union_all(feedback, named).subquery("annotations")
+    return select(both).order_by(both.c.position, both.c.name)
+
+
+class CallWindow(NamedTuple):
+    """Positions of a conversation, and the time of calls that gave no response; None for any time."""
+
+    first: int
+    last: int
+    since: datetime | None
+    until: datetime | None
+
+
+def calls_of(tenant: int, key: int, window: CallWindow, limit: int) -> Select[Any]:
+    """Responses of a conversation with their calls, and calls of some time that gave none, in the order of time.
+
+    The responses are those whose items overlap the positions, and those without items that were asked for there.
+    """
+    table, calls = responses.c, usage_records.c
+    is_empty = table.to_position < table.from_position
+    asked = sa.and_(is_empty, table.input_to >= (window.first or -1), table.input_to <= window.last)
+    within = sa.or_(sa.and_(table.from_position <= window.last, table.to_position >= window.first), asked)
+    of_it = sa.and_(
+        calls.tenant_id == table.tenant_id, calls.conversation_id == table.conversation_id,
+        calls.response == table.number,
+    )  # fmt: skip
+    columns = [table[name].label(f"response_{name}") for name in RESPONSE]
+    called = [calls[name].label(f"call_{name}") for name in CALL]
+    answered = (
+        select(*columns, *called)
+        .select_from(responses.outerjoin(usage_records, of_it))
+        .where(table.tenant_id == tenant, table.conversation_id == key, within)
+    )
+    alone = [calls.tenant_id == tenant, calls.conversation_id == key, calls.response.is_(None)]
+    if window.since is not None:
+        alone.append(calls.occurred_at >= window.since)
+    if window.until is not None:
+        alone.append(calls.occurred_at < window.until)
+    none = [sa.null().label(column.name) for column in columns]
+    both = sa.union_all(answered, select(*none, *called).where(*alone)).subquery("calls")
+    at = func.coalesce(both.c.call_occurred_at, both.c.response_created_at)
+    return select(both).order_by(at, both.c.response_number).limit(limit)
+
+
+def responses_upto(tenant: int, key: int, number: int, limit: int) -> Select[Any]:
+    """A response of a conversation, and those before it, the newest first."""
+    table = responses.c
+    where = [table.tenant_id == tenant, table.conversation_id == key, table.number <= number]
+    return select(*(table[name] for name in STORED)).where(*where).order_by(table.number.desc()).limit(limit)
+
+
+def open_response(tenant: int, key: int, branch: int) -> Select[Any]:
+    """The number of the response in progress on a branch."""
+    table = responses.c
+    where = [table.tenant_id == tenant, table.conversation_id == key, table.open_branch == branch]
+    return select(table.number).where(*where).limit(1)
+
+
+def latencies(tenant: int, user: str | None, first: date, last: date, limit: int) -> Select[Any]:
+    """Day, model and latencies of the newest calls of some days, from an index alone."""
+    table = usage_records.c
+    where = [table.tenant_id == tenant, table.day >= first, table.day <= last]
+    if user is not None:
+        where.append(table.user_id == user)
+    columns = (table.day, table.model, table.latency_ms, table.first_token_ms)
+    return select(*columns).where(*where).order_by(table.day.desc()).limit(limit)
