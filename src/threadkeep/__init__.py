@@ -15,8 +15,10 @@ from threadkeep.errors import (
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
 if TYPE_CHECKING:
+    from threadkeep import blobs as blobs
     from threadkeep import formats as formats
     from threadkeep import schema as schema
+    from threadkeep.domain.api_keys import ApiKey, ApiScope, NewApiKey
     from threadkeep.domain.changes import Change, ChangePage
     from threadkeep.domain.annotations import State, StateWrite
     from threadkeep.domain.annotations import Feedback
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.jsontext import JsonObject
     from threadkeep.domain.media import Media, data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
+    from threadkeep.domain.pages import Page
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
         LargeConversation, ReconciliationReport, Statistics, ToolUsage, UsageFilters, UsageKey, UsageRow, UsageSum,
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
         Branch,
         ConversationMatch,
         ConversationSummary,
-        Page,
         SearchResult,
         Seen,
         StoredItem,
@@ -54,7 +56,8 @@ if TYPE_CHECKING:
         BuiltinTool, FunctionTool, Tool, ToolRegistry, default_registry, register_tool, reset_default_registry,
     )
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
-    from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+    from threadkeep.store.aio import AsyncApiKeys, AsyncConversation, AsyncRecorder, AsyncStore
+    from threadkeep.store.api_keys import ApiKeys
     from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
     from threadkeep.store.checking.findings import CheckReport, Finding
     from threadkeep.store.conversation import Conversation
@@ -70,30 +73,32 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AmbiguousId", "AppendOptions", "Approval", "AsyncChangeWatcher", "AsyncConversation", "AsyncRecorder",
-    "AsyncStore", "Branch", "BuiltinTool", "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage",
-    "ChangeWatcher", "CheckReport", "Compaction", "Conflict", "Content", "ContextCache", "Conversation",
-    "ConversationInfo", "ConversationMatch", "ConversationSummary", "CopyReport", "CursorExpired", "DamagedRow",
-    "Difference", "ErasureReport", "Feedback", "Finding", "FormatError", "FormatName", "FunctionCall",
-    "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "ImportReport",
-    "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments",
-    "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss",
-    "LossError", "Media", "Message", "MissingExtra", "NewOptions", "NewSession", "NextStep", "NormalizedUsage",
-    "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price",
-    "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "ReconciliationReport",
-    "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError",
-    "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Seen", "Session", "SessionOptions", "Siblings",
-    "State", "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn",
-    "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry",
-    "ToolUsage", "Turns", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters",
-    "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url",
-    "default_registry", "formats", "register_tool", "reset_default_registry", "schema",
+    "AmbiguousId", "ApiKey", "ApiKeys", "ApiScope", "AppendOptions", "Approval", "AsyncApiKeys", "AsyncChangeWatcher",
+    "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool", "CachePlan", "CannotParse",
+    "CannotRender", "Change", "ChangePage", "ChangeWatcher", "CheckReport", "Compaction", "Conflict", "Content",
+    "ContextCache", "Conversation", "ConversationInfo", "ConversationMatch", "ConversationSummary", "CopyReport",
+    "CursorExpired", "DamagedRow", "Difference", "ErasureReport", "Feedback", "Finding", "FormatError", "FormatName",
+    "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions",
+    "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption",
+    "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation",
+    "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra", "NewApiKey", "NewOptions", "NewSession",
+    "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
+    "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
+    "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
+    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
+    "SearchResult", "Seen", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite",
+    "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text",
+    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
+    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
+    "Variant", "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
+    "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
 
 # module -> the public names in it, which are loaded when one of them is first asked for
 _NAMES: Final = {
+    "domain.api_keys": "ApiKey ApiScope NewApiKey",
     "domain.changes": "Change ChangePage",
     "domain.annotations": "Feedback State StateWrite",
     "domain.content": (
@@ -111,16 +116,18 @@ _NAMES: Final = {
     "domain.reports": (
         "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
     ),
+    "domain.pages": "Page",
     "domain.rendering": "Loss Rendered Repair Turns ViewOptions",
     "domain.response": "Response",
     "domain.running": "Approval NextStep PendingCall Siblings StoredTurn Variant",
     "domain.session": "Session",
     "domain.stored": (
-        "Branch ConversationMatch ConversationSummary Page SearchResult Seen StoredItem StoredResponse SyncResult"
+        "Branch ConversationMatch ConversationSummary SearchResult Seen StoredItem StoredResponse SyncResult"
     ),
     "domain.tools": "BuiltinTool FunctionTool Tool ToolRegistry default_registry register_tool reset_default_registry",
     "domain.usage": "NormalizedUsage Price Usage",
-    "store.aio": "AsyncConversation AsyncRecorder AsyncStore",
+    "store.aio": "AsyncApiKeys AsyncConversation AsyncRecorder AsyncStore",
+    "store.api_keys": "ApiKeys",
     "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
     "store.checking.findings": "CheckReport Finding",
     "store.conversation": "Conversation",

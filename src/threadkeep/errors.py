@@ -175,9 +175,10 @@ class CannotRender(FormatError):
 class LossError(CannotRender):
     """Strict rendering would have lost or changed something; `losses` and `repairs` list what."""
 
-    def __init__(self, format_name: str, losses: Sequence[Loss], repairs: Sequence[Repair] = ()) -> None:
-        self.losses, self.repairs = list(losses), list(repairs)
-        reports: list[Loss | Repair] = [*losses, *repairs]
+    def __init__(self, format_name: str, losses: Sequence[Any], repairs: Sequence[Any] = ()) -> None:
+        self.losses: list[Loss] = list(losses)
+        self.repairs: list[Repair] = list(repairs)
+        reports: list[Loss | Repair] = [*self.losses, *self.repairs]
         first, more = reports[0], f" (and {len(reports) - 1} more)" if len(reports) > 1 else ""
         super().__init__(
             f"Rendering for {format_name} is not exact: {first.code}: {first.detail.rstrip('.')}{more}.",

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type, data_url, parse_data_url
-from threadkeep.domain.objects import JsonList, TypedObject, at, by_type, mismatch
+from threadkeep.domain.objects import at, mismatch
+from threadkeep.domain.typed import JsonList, TypedObject, by_type
 from threadkeep.errors import InvalidItem
 
 

@@ -128,6 +128,11 @@ _loaders: Final[dict[str, Callable[[], Format]]] = {}
 _formats: Final[dict[str, Format]] = {}
 
 
+def set_format_name(names: Any) -> None:
+    """Let annotations find `FormatName` here: the type of the names of the formats, which stand above this layer."""
+    globals()["FormatName"] = names
+
+
 def register_format(name: str, load: Callable[[], Format]) -> None:
     """Register a format by name; `load` provides it when it is first requested."""
     _loaders[name] = load

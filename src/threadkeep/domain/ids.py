@@ -11,6 +11,7 @@ from typing import Final
 
 from threadkeep.errors import NotFound, shown
 
+MAX_KEY: Final = 2**63 - 1
 CONVERSATION_PREFIX: Final = "conv_"
 _PUBLIC_ID: Final = re.compile(rf"{CONVERSATION_PREFIX}([0-9a-f]{{32}})")  # one id has one spelling
 EPOCH_MS: Final = 1_735_689_600_000  # 2025-01-01, so that 40 bits of milliseconds last until 2059

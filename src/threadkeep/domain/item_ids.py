@@ -1,4 +1,4 @@
-"""Ids of stored items: a provider's own, or one that is derived from the conversation and the position.
+"""Ids of stored items and responses: their own, or derived ones, and what these name.
 
 OpenAI refuses an item whose id does not begin with the prefix of its type, and takes letters and digits after it, 64
 characters in all. A derived id keeps to that, and nothing of it is stored: it is the prefix, the 32 hexadecimal digits
@@ -13,7 +13,12 @@ from typing import Final
 from threadkeep.domain.ids import CONVERSATION_PREFIX
 from threadkeep.domain.jsontext import JsonObject
 
-# item type -> prefix of its ids
+RESPONSE: Final = "resp"  # the prefix of responses
+_RESPONSE: Final = re.compile(r"resp_([0-9a-f]{32})(0|[1-9][0-9]{0,9})")
+_DERIVED: Final = re.compile(r"[a-z]{2,5}_([0-9a-f]{32})(0|[1-9][0-9]{0,18})")  # one id has one spelling
+
+
+# item type -> prefix of its derived ids
 PREFIXES: Final = {
     "message": "msg",
     "function_call": "fc",
@@ -47,9 +52,6 @@ PREFIXES: Final = {
     "item_reference": "ref",
 }
 OTHER: Final = "item"  # the prefix of all other types
-RESPONSE: Final = "resp"  # the prefix of responses
-_RESPONSE: Final = re.compile(r"resp_([0-9a-f]{32})(0|[1-9][0-9]{0,9})")
-_DERIVED: Final = re.compile(r"[a-z]{2,5}_([0-9a-f]{32})(0|[1-9][0-9]{0,18})")  # one id has one spelling
 
 
 def derived_id(kind: str, conversation_id: str, position: int) -> str:
@@ -59,6 +61,17 @@ def derived_id(kind: str, conversation_id: str, position: int) -> str:
     'msg_019a000000007000800000000000000012'
     """
     return f"{PREFIXES.get(kind, OTHER)}_{conversation_id[len(CONVERSATION_PREFIX) :]}{position}"
+
+
+def own_id(item: JsonObject) -> str | None:
+    """The id that an item object has of its own; that of a reference is the id of another item."""
+    if item["type"] == "item_reference":
+        return None
+    if item["type"] == "provider_item" and item.get("format") == "open_responses" and "id" not in item:
+        payload = item.get("payload")
+        item = payload if isinstance(payload, dict) else {}
+    found = item.get("id")
+    return found if isinstance(found, str) and found else None
 
 
 def place_of(item_id: str) -> tuple[str, int] | None:
@@ -76,14 +89,3 @@ def response_place(text: str) -> tuple[str, int] | None:
     """The conversation and the number that the id of a stored response names; None for an id of another form."""
     found = _RESPONSE.fullmatch(text)
     return None if found is None else (CONVERSATION_PREFIX + found[1], int(found[2]))
-
-
-def own_id(item: JsonObject) -> str | None:
-    """The id that an item object has of its own; that of a reference is the id of another item."""
-    if item["type"] == "item_reference":
-        return None
-    if item["type"] == "provider_item" and item.get("format") == "open_responses" and "id" not in item:
-        payload = item.get("payload")
-        item = payload if isinstance(payload, dict) else {}
-    found = item.get("id")
-    return found if isinstance(found, str) and found else None

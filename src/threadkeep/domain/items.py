@@ -11,7 +11,8 @@ from pydantic import Field, SkipValidation
 from threadkeep.domain import foreign
 from threadkeep.domain.content import PARTS, Content, InputText, OutputText, Part, Text, content_from, typed_part
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.domain.objects import JsonList, TypedObject, at, by_type, mismatch, parsed_arguments, shown
+from threadkeep.domain.objects import UNSET, at, mismatch, parsed_arguments, shown
+from threadkeep.domain.typed import JsonList, TypedObject, by_type
 from threadkeep.errors import InvalidItem
 
 Parts = list[SkipValidation[Part]]
@@ -46,8 +47,10 @@ class Message(TypedObject):
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
         content = known.get("content")
         if "origin" not in known:
-            foreign.check_message(extras, path)
-            content = foreign.own_content(content, at(path, "content"))
+            if extras:
+                foreign.check_message(extras, path)
+            if not isinstance(content, str):
+                content = foreign.own_content(content, at(path, "content"))
         known["content"] = [] if content is None else content_from(content, known.get("role"), at(path, "content"))
 
     @property
@@ -290,14 +293,6 @@ def message_of(role: str, content: Content, author_id: str | None = None) -> Mes
     if content is None:
         raise InvalidItem("must not be None.", argument="content", hint="Pass text, a part, or a list of these.")
     return Message(role, content) if author_id is None else Message(role, content, author_id=author_id)
-
-
-class _Unset:
-    def __repr__(self) -> str:
-        return "<unset>"
-
-
-UNSET: Final[Any] = _Unset()
 
 
 def call_output(

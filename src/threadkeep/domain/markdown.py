@@ -84,7 +84,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _item(stored: StoredItem) -> Iterator[str]:
-    item = stored.item.to_dict()
+    item = stored.to_object()
     words = [title_of(item), f"by {stored.author_id}" if stored.author_id is not None else None]
     time = None if stored.created_at is None else stored.created_at.strftime("%Y-%m-%d %H:%M:%S")
     yield "## " + " · ".join(inline(word) for word in (*words, time) if word is not None)

@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
-from threadkeep.domain.content import Content
+from threadkeep import public as tk
+from threadkeep.domain import items
 from threadkeep.domain.formats import format_names
-from threadkeep.domain.items import Input
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import copy_or_raise, mismatch, shown
-from threadkeep.domain.tools import Tool
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, did_you_mean
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -120,7 +119,7 @@ def extra_keys(name: str, value: object) -> JsonObject | None:
         similar = difflib.get_close_matches(key.lower().replace("-", "_"), format_names(), n=1, cutoff=_SIMILARITY)
         if similar:
             problem = f"has an object under {shown(key)}, which is not the name of a format."
-            raise InvalidOption(problem, argument=name, hint=f"Did you mean {similar[0]!r}?")
+            raise InvalidOption(problem, argument=name, hint=did_you_mean(similar).strip())
     return result or None
 
 
@@ -282,9 +281,9 @@ class SessionOptions(ImportOptions, total=False):
 class NewOptions(SessionOptions, total=False):
     """The arguments of a new session or conversation."""
 
-    input: Input | None
-    system: Content | None
-    tools: Iterable[Tool | Json] | None
+    input: items.Input | None
+    system: tk.Content | None
+    tools: Iterable[tk.Tool | Json] | None
 
 
 class UpdateOptions(SessionOptions, total=False):
@@ -327,7 +326,7 @@ def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
     elif name in _ELSEWHERE and "model" in names:
         hint = f"Write {_ELSEWHERE[str(name)]}."
     elif similar:
-        hint = f"Did you mean {' or '.join(similar)}?"
+        hint = did_you_mean(similar).strip()
     else:
         hint = f"Options: {', '.join(names)}."
     return InvalidOption("is not an option.", argument=name if isinstance(name, str) else shown(name), hint=hint)

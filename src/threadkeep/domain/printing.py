@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 # Stored texts come from anywhere. Of the characters that a terminal would obey, or that nobody sees, those are printed
@@ -22,12 +23,18 @@ _CONTROLS: Final = (
     r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_UNPRINTABLE: Final = re.compile(rf"{_NEEDED}|([{_CONTROLS}])")
+
+
+@cache  # compiled when the first text needs it: most do not
+def _unprintable() -> re.Pattern[str]:
+    return re.compile(rf"{_NEEDED}|([{_CONTROLS}])")
 
 
 def printable(text: str) -> str:
     """A text with control characters, except line breaks and tabs, and invisible ones written as escapes."""
-    return _UNPRINTABLE.sub(lambda match: _escape(match[1]) if match[1] else match[0], text)
+    if text.isascii() and text.isprintable():
+        return text
+    return _unprintable().sub(lambda match: _escape(match[1]) if match[1] else match[0], text)
 
 
 def _escape(character: str) -> str:
@@ -37,7 +44,9 @@ def _escape(character: str) -> str:
 
 def printable_json(text: str) -> str:
     """The JSON text of the same value, with the same characters written as escapes of JSON."""
-    return _UNPRINTABLE.sub(lambda match: _json_escape(match[1]) if match[1] else match[0], text)
+    if text.isascii() and text.isprintable():
+        return text
+    return _unprintable().sub(lambda match: _json_escape(match[1]) if match[1] else match[0], text)
 
 
 def _json_escape(character: str) -> str:

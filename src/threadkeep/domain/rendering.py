@@ -227,15 +227,17 @@ class Rendered:
     @cached_property
     def payload(self) -> JsonObject:
         """The request as a dict for the provider's SDK."""
-        if isinstance(self.source, bytes):
-            payload: JsonObject = loads_stored(self.source, "items", "a position that transcript() names")
-            return payload
-        return self.source
+        return self._parsed(self.source) if isinstance(self.source, bytes) else self.source
 
     @cached_property
     def body(self) -> bytes:
         """The request as JSON (UTF-8)."""
         return self.source if isinstance(self.source, bytes) else dumps(self.source, REQUEST_DEPTH)
+
+    def _parsed(self, text: bytes) -> JsonObject:
+        """The value of a request's text."""
+        parsed: JsonObject = loads_stored(text, "items", "a position that transcript() names")
+        return parsed
 
     def strictly(self, format_name: str) -> Rendered:
         """Return this request; raise LossError if something was lost or had to be repaired."""

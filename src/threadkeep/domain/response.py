@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
 
 from threadkeep.domain.content import OutputText
-from threadkeep.domain.formats import get_format
+from threadkeep.domain.formats import FormatName, get_format
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import body_object, json_copy, mismatch, set_values, shown
+from threadkeep.domain.objects import body_object, json_copy, mismatch, shown
 from threadkeep.domain.options import identifier, integer, number
 from threadkeep.domain.stored import StoredAt
+from threadkeep.domain.typed import set_values
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError
-
-if TYPE_CHECKING:
-    from threadkeep.domain.formats import FormatName
 
 _FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
+from operator import add
 from typing import Any, Final
 from unicodedata import category, combining, normalize
 
@@ -47,12 +48,19 @@ _USUAL: Final = (
     "\U0001f380-\U0001f393\U0001f3a0-\U0001f3c4\U0001f3e0-\U0001f3f0\U0001f400-\U0001f43e\U0001f442-\U0001f4f7"
     "\U0001f500-\U0001f53d\U0001f5fb-\U0001f640\U0001f645-\U0001f64f\U0001f680-\U0001f6c5"
 )
+USUAL: Final = re.compile(f"[{_USUAL}]")
 IS_UNUSUAL: Final = re.compile(f"[^{_USUAL}]")
 _RUNS: Final = re.compile(f"[{_LETTERS}]+|[{_MARKED}]+")
+_IS_RUN: Final = re.compile(f"[{WITHOUT_SPACES}]")
+_PARTS: Final = re.compile(f"{_RUNS.pattern}|[^{WITHOUT_SPACES}]+")
 _IS_MARKED: Final = re.compile(f"[{_MARKED}]")
+_IDEOGRAPHS: Final = re.compile("[\u4e00-\u9fff]+")  # as they are when they are normalized
+_STOPS: Final = re.compile("[\u3001\u3002\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f]")  # Chinese punctuation
+_LONG: Final = 32  # characters between blanks: longer ones seldom come again
 _WORDS: Final = re.compile(r"[^\W_]+")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _SILENT: Final = frozenset({"reasoning", "compaction", "item_reference"})  # types of items without text for people
+_SAYING: Final = ("name", "arguments", "input", "action", "output", "content", "text")  # keys of items
 _TERMS: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 # Texts inside the JSON text of an item that is too long to be parsed
 _STRINGS: Final = re.compile(
@@ -92,43 +100,101 @@ def terms_of(query: str) -> list[Term]:
 
 def _term(written: str, sign: str) -> Term | None:
     text = normalize("NFKC", written)
-    pieces = list(_pieces(text))
+    pieces = _pieces(text)
     if not pieces:
         return None
-    is_open = _RUNS.match(pieces[-1]) is not None
+    is_open = _SCRIPTS[pieces[-1][0]] > 0
     words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
     is_prefix = (is_open and len(pieces[-1]) == 1) or text.endswith("*")
     return Term(text, tuple(words), is_prefix, is_excluded=bool(sign))
 
 
-def words_of(text: str) -> list[str]:
+class Vocabulary(dict[str, list[str]]):
+    """The words of what stands between blanks, for texts that are indexed together: most of it comes again."""
+
+    def __missing__(self, written: str) -> list[str]:
+        if len(written) > _LONG:  # a sentence of a script without spaces, mostly
+            return [word for part in _STOPS.split(written) for word in _words_in(part)]
+        self[written] = words = _words_in(written)
+        return words
+
+
+def words_of(text: str, vocabulary: Vocabulary | None = None) -> list[str]:
     """The words of a text as they are indexed: in lower case, without accents."""
-    return [word for piece in _pieces(normalize("NFKC", text)) for word in _tokens(piece)]
+    if text.isascii():
+        return text.translate(_FOLDED).split()
+    known = Vocabulary() if vocabulary is None else vocabulary
+    return list(chain.from_iterable(map(known.__getitem__, text.split())))
 
 
-def respelled(text: str) -> str | None:
+def _words_in(text: str) -> list[str]:
+    if _IDEOGRAPHS.fullmatch(text):
+        return _pairs(text)
+    words: list[str] = []
+    for piece in _pieces(normalize("NFKC", text)):
+        words += _tokens(piece)
+    return words
+
+
+def respelled(text: str, vocabulary: Vocabulary | None = None) -> str | None:
     """The words of a text, where SQLite's tokenizer would find other words in it; else None."""
-    return None if text.isascii() or not IS_UNUSUAL.search(text) else " ".join(words_of(text))
+    return None if text.isascii() or not IS_UNUSUAL.search(text) else " ".join(words_of(text, vocabulary))
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Runs of scripts without spaces, and words of the others."""
-    end = 0
-    for run in () if text.isascii() else _RUNS.finditer(text):
-        yield from _WORDS.findall(folded(text[end : run.start()]))
-        yield run[0]
-        end = run.end()
-    yield from _WORDS.findall(folded(text[end:]))
+def _pieces(text: str) -> list[str]:
+    """Runs of scripts without spaces, and words of the others, folded; from a text in NFKC."""
+    if not _IS_RUN.search(text):
+        return text.translate(_FOLDED).split()
+    parts = ([part] if _SCRIPTS[part[0]] else part.translate(_FOLDED).split() for part in _PARTS.findall(text))
+    return list(chain.from_iterable(parts))
 
 
 def _tokens(piece: str, *, is_open: bool = False) -> list[str]:
     """The words of a piece; a run that is open may continue in the text that is searched."""
-    if not _RUNS.match(piece):
+    script = _SCRIPTS[piece[0]]
+    if not script:
         return [piece]
-    characters = [f"{ord(character):04x}" for character in piece] if _IS_MARKED.match(piece) else piece
-    mark = "z" if characters is not piece else ""
-    pairs = [f"{mark}{first}{second}" for first, second in pairwise(characters)]
-    return pairs if is_open and pairs else [*pairs, f"{mark}{characters[-1]}"]
+    if script == _WITH_MARKS:
+        codes = [_CODES[character] for character in piece]
+        pairs, last = [f"z{first}{second}" for first, second in pairwise(codes)], f"z{codes[-1]}"
+    else:
+        *pairs, last = _pairs(piece)
+    return pairs if is_open and pairs else [*pairs, last]
+
+
+def _pairs(run: str) -> list[str]:
+    return [*map(add, run, run[1:]), run[-1]]
+
+
+class _Scripts(dict[str, int]):
+    """Whether a character is of a script without spaces (1), and one where marks belong to the letters (2)."""
+
+    def __missing__(self, character: str) -> int:
+        is_run, has_marks = _RUNS.match(character) is not None, _IS_MARKED.match(character) is not None
+        self[character] = script = is_run + has_marks
+        return script
+
+
+class _Codes(dict[str, str]):
+    """Each character in ASCII."""
+
+    def __missing__(self, character: str) -> str:
+        self[character] = code = f"{ord(character):04x}"
+        return code
+
+
+class _Folded(dict[int, str]):
+    """Each letter and digit in lower case, without accents; a blank for anything else."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = plain = "".join(sign if _WORDS.match(sign) else " " for sign in folded(chr(code)))
+        return plain
+
+
+_WITH_MARKS: Final = 2
+_SCRIPTS: Final = _Scripts()
+_CODES: Final = _Codes()
+_FOLDED: Final = _Folded()
 
 
 def folded(text: str) -> str:
@@ -171,8 +237,9 @@ def _texts_of(item: JsonObject) -> Iterator[str]:
     """The texts of an item that people read and write, and the names of tools."""
     if item.get("type") == "provider_item" and isinstance(payload := item.get("payload"), dict):
         item = payload
-    for name in ("name", "arguments", "input", "action", "output", "content", "text"):
-        yield from _texts_in(item.get(name))
+    for name in _SAYING:
+        if (value := item.get(name)) is not None:
+            yield from _texts_in(value)
 
 
 def _texts_in(value: Any) -> Iterator[str]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from threadkeep.domain import options as option_table
-from threadkeep.domain.formats import get_format
+from threadkeep.domain.content import Content
+from threadkeep.domain.formats import FormatName, get_format
 from threadkeep.domain.items import (
-    UNSET,
+    FunctionCallOutput,
+    Input,
+    Item,
+    ItemInput,
     Message,
+    Output,
     are_items,
     call_output,
     given_item,
@@ -20,18 +25,13 @@ from threadkeep.domain.items import (
     message_of,
 )
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import mismatch
+from threadkeep.domain.objects import UNSET, mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.tool_lists import ToolList
 from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
-
-if TYPE_CHECKING:
-    from threadkeep.domain.content import Content
-    from threadkeep.domain.formats import FormatName
-    from threadkeep.domain.items import FunctionCallOutput, Input, Item, ItemInput, Output
 
 # keys of a session's dict beside the options
 _LISTS: Final = ("input", "tools", "response_boundary", "turns", "imported")
@@ -71,7 +71,7 @@ class Session(OptionAttributes, ToolList):
         self._settings = option_table.settings_with({}, options)
         if self._settings.get("metadata") == {}:
             del self._settings["metadata"]
-        self._tools = [tool.to_dict() for tool in tools_from(() if tools is None else tools)]
+        self._tools = [] if tools in (None, [], ()) else [tool.to_dict() for tool in tools_from(tools)]
         self._items: list[Item] = []
         self._turns: list[int | None] = []
         self.response_boundary = 0

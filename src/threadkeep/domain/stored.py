@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol
 
-from threadkeep.domain.annotations import Feedback
-from threadkeep.domain.items import Item
+from threadkeep import public as tk
+from threadkeep.domain import items
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
-from threadkeep.errors import InvalidOption
-
-T = TypeVar("T")
+from threadkeep.domain.pages import Page as Page  # noqa: PLC0414 - listed with what is on pages
+from threadkeep.errors import DamagedRow, InvalidItem, InvalidOption
 
 
 class ItemViews(Protocol):
@@ -26,7 +25,7 @@ class ItemViews(Protocol):
         """Return the item as it was given."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class StoredItem:
     """An item and its position in a conversation.
 
@@ -49,14 +48,46 @@ class StoredItem:
     position: int
     branch: int
     turn: int | None
-    item: Item
+    _source: tk.Item | JsonObject  # the item, or the object that it is made of when somebody asks for it
     replayed: bool = False
     created_at: datetime | None = None
     author_id: str | None = None
     conversation_id: str = ""
     labels: Mapping[str, str] | None = None
-    feedback: Sequence[Feedback] | None = None
-    _views: ItemViews | None = field(default=None, repr=False, compare=False)
+    feedback: Sequence[tk.Feedback] | None = None
+    _views: ItemViews | None = None
+    _made: tk.Item | None = None
+
+    @property
+    def item(self) -> tk.Item:
+        """The item itself."""
+        if not isinstance(self._source, dict):
+            return self._source
+        if self._made is not None:
+            return self._made
+        try:
+            made = items.item_from_object(self._source)
+        except InvalidItem as error:
+            raise DamagedRow("items", f"position {self.position}", error) from error
+        object.__setattr__(self, "_made", made)
+        return made
+
+    def to_object(self) -> JsonObject:
+        """Return the item as a JSON object of Open Responses, with all that is known of it. Read-only."""
+        found: JsonObject = self._source if isinstance(self._source, dict) else self._source.to_object()
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredItem):
+            return NotImplemented
+        return self.item == other.item and all(getattr(self, name) == getattr(other, name) for name in _FACTS)
+
+    def __hash__(self) -> int:
+        return hash((self.conversation_id, self.position, self.id))
+
+    def __repr__(self) -> str:
+        facts = ((name, getattr(self, name)) for name in ("id", "position", "branch", "turn", "item", *_FACTS[4:]))
+        return f"StoredItem({', '.join(f'{name}={value!r}' for name, value in facts)})"
 
     def canonical(self) -> JsonObject:
         """Return the item as OpenAI's clients validate it: with all required keys, and `id`.
@@ -80,6 +111,10 @@ class StoredItem:
         if self._views is None:
             raise InvalidOption("is not from a store, which knows its other forms.", argument="The item")
         return self._views
+
+
+# attributes of a stored item that are not the item itself
+_FACTS: Final = tuple(one.name for one in fields(StoredItem) if not one.name.startswith("_"))
 
 
 class StoredAt(NamedTuple):
@@ -256,27 +291,3 @@ class ConversationMatch:
     best: SearchResult
     hits: int
     newest_at: datetime
-
-
-@dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11
-class Page(Generic[T]):
-    """One page of a listing. Iterate over it, and pass `next` as ``after=`` to get the next page.
-
-    Attributes:
-        items: the items on the page.
-        next: where the next page begins; None on the last page.
-    """
-
-    items: Sequence[T]
-    next: str | None = None
-
-    @classmethod
-    def of(cls, rows: Sequence[T], limit: int, name: Callable[[T], str]) -> Page[T]:
-        """Return a page of at most `limit` rows, of which one more was read; `name` returns the `next` of a row."""
-        return cls(rows[:limit], name(rows[limit - 1]) if len(rows) > limit else None)
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)

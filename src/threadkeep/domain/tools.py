@@ -11,7 +11,8 @@ from pydantic import Field, PrivateAttr
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.function_tools import FunctionSignature, Handler, takes_names
 from threadkeep.domain.jsontext import JsonObject, canonical
-from threadkeep.domain.objects import ErrorClass, TypedObject, at, mismatch, parsed_arguments, shown
+from threadkeep.domain.objects import ErrorClass, at, mismatch, parsed_arguments, shown
+from threadkeep.domain.typed import TypedObject
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, InvalidToolArguments, ToolNotFound
 
 H = TypeVar("H", bound=Handler)

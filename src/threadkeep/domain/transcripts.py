@@ -15,6 +15,8 @@ from threadkeep.domain.jsontext import JsonObject
 MAX_TEXT: Final = 48  # characters of a text
 MAX_DEPTH: Final = 5  # levels of objects and lists
 WIDTH: Final = 110
+TEXTS: Final = ("input_text", "output_text", "text")  # what parts of a message are called that say something
+ASIDE: Final = frozenset({"type", "origin", "native"})  # keys of items that say nothing
 
 
 def title_of(item: JsonObject) -> str:
@@ -25,6 +27,15 @@ def title_of(item: JsonObject) -> str:
 def lines_of(item: JsonObject) -> list[str]:
     """What an item says."""
     return ITEMS.get(item["type"], _other_item)(item)
+
+
+def said_in(item: JsonObject) -> str:
+    """The text of a message, joined; without refusals and reasoning."""
+    content = item.get("content") if item["type"] == "message" else None
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict) and part.get("type") in TEXTS)
 
 
 def _text(part: Mapping[str, Any]) -> list[str]:
@@ -52,7 +63,7 @@ def _source(url: str) -> str:
 # key of a picture, file or video -> what is said of its value
 MEDIA: Final[dict[str, Callable[[str], str]]] = {
     "filename": str,
-    **dict.fromkeys(("url", "file_url", "file_data"), _source),
+    **dict.fromkeys(("url", "image_url", "video_url", "file_url", "file_data"), _source),
     "file_id": "file {}".format,
     "detail": "detail {}".format,
 }
@@ -64,7 +75,7 @@ def _provider_block(part: Mapping[str, Any]) -> list[str]:
 
 # content part type -> its lines
 PARTS: Final[dict[str, Callable[[Mapping[str, Any]], list[str]]]] = {
-    **dict.fromkeys(("input_text", "output_text", "text", "reasoning_text", "summary_text"), _text),
+    **dict.fromkeys((*TEXTS, "reasoning_text", "summary_text"), _text),
     **dict.fromkeys(("input_image", "input_file", "input_video"), _media),
     "refusal": lambda part: [f"[refusal] {part.get('refusal', '')}"],
     "provider_item": _provider_block,
@@ -91,7 +102,8 @@ def _reasoning(item: JsonObject) -> list[str]:
 
 
 def _other_item(item: JsonObject) -> list[str]:
-    return [preview_line({key: value for key, value in item.items() if key not in {"type", "origin", "native"}})]
+    said = {key: value for key, value in item.items() if key not in ASIDE and value is not None and value != []}
+    return [preview_line(said)]
 
 
 # item type -> its lines

@@ -42,5 +42,6 @@ def _load(name: str) -> Format:
     return wire
 
 
+table.set_format_name(FormatName)
 for _name in NAMES:
     table.register_format(_name, partial(_load, _name))

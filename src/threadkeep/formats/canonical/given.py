@@ -53,7 +53,8 @@ def _shape(item: JsonObject, origin: str | None) -> Shape | None:
     Hardly any answer has a shape of its own: what differs is which keys there are and which of them hold nothing.
     """
     kind, role, content = item.get("type"), item.get("role"), item.get("content")
-    if not isinstance(kind, str) or not item.keys() <= ANSWER_KEYS.get(kind, _NONE) or role not in (None, *ROLES):
+    keys = item.keys() - {"origin"} if origin is not None and item.get("origin") == origin else item.keys()
+    if not isinstance(kind, str) or not keys <= ANSWER_KEYS.get(kind, _NONE) or role not in (None, *ROLES):
         return None
     if not isinstance(content, list):
         outer = _shape_of(item)

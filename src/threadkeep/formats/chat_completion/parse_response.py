@@ -103,12 +103,15 @@ def _items_of(choice: JsonObject) -> list[JsonObject]:
     parts = _parts(message)
     first = next((part for part in parts if part["type"] == "output_text"), None)
     if first is not None:
-        notes = {"annotations": message.get("annotations"), "logprobs": value_at(choice, "logprobs.content")}
+        notes = {
+            "annotations": message.get("annotations"),
+            "logprobs": value_at(choice, "logprobs.content") if choice.get("logprobs") else None,
+        }
         first.update({key: value for key, value in notes.items() if isinstance(value, list) and value})
     native = _native(message, has_text=first is not None)
     if parts:
         item = {"type": "message", "role": "assistant", "content": parts, "origin": NAME}
-        items.append(with_native_keys(item, native, NAME))
+        items.append(with_native_keys(item, native, NAME) if native else item)
     elif native:
         items.append({**block({"role": "assistant", **native}, NAME), "origin": NAME})
     calls = message.get("tool_calls")

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import methodcaller
-from typing import Final
+from typing import Any, Final
 
 from threadkeep.domain.jsontext import decode
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.items import sized_call_id
 from threadkeep.formats.canonical.keys import LONGEST_CALL_ID, NAME
+from threadkeep.formats.canonical.packed import Glance, PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.open_responses.fields import IDLESS
 from threadkeep.formats.shared import pairing
@@ -32,70 +33,86 @@ NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 TRIGGER: Final = "compaction_trigger"  # which only the last item can be
 # item types that say something about items that are not here
 _REFERENCES: Final = frozenset({"item_reference", "provider_item", TRIGGER})
-_TYPE, _SEEN, _PAYLOAD, _REST = map(Entry._fields.index, ("type", "seen", "payload", "rest"))
+_TYPE, _POSITION, _CALL_ID, _PAYLOAD, _REST = map(
+    Entry._fields.index, ("type", "position", "call_id", "payload", "rest")
+)
 
 
 class FastPath:
     """A look at the items of a conversation, or at those that follow others."""
 
-    def __init__(self, ids: Collection[bytes] = (), call_ids: Collection[str] = (), sent: int = -1) -> None:
-        self.payloads: Sequence[bytes] = ()  # the items as JSON
+    def __init__(self, ids: Collection[bytes] = (), call_ids: Collection[str] = ()) -> None:
+        self.text = b""  # the items as JSON, with commas between them
         self.ids: set[bytes] = set()  # those that they use, as they stand in the payloads
         self.call_ids: set[str] = set()
-        self.sent = sent  # the last position that a recorded request has shown
         self._used_ids, self._used_call_ids = ids, call_ids
         self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
+        self._sent = -1  # the last position that a recorded request has shown, of the items while calls waited
+        self._unseen = 0  # the index of the first item that was not looked at for that
 
     def takes(self, entries: Sequence[Entry]) -> bool:
         """Whether all of them are sent as they are, whatever comes later."""
         if not entries:
             return True
-        columns = list(zip(*entries, strict=True))
-        if columns[_REST].count(None) != len(entries):
-            return False
-        self.payloads = columns[_PAYLOAD]
-        with_ids = list(filter(_has_id, self.payloads))
+        if isinstance(entries, PackedEntries):
+            texts, others = entries.texts, entries.others
+        else:
+            columns = list(zip(*entries, strict=True))
+            if columns[_REST].count(None) != len(entries):
+                return False
+            texts, others = columns[_PAYLOAD], _others(columns)
+        with_ids = list(filter(_has_id, texts))
         self.ids = _ids_of(with_ids)
         if len(self.ids) < len(with_ids) or not self.ids.isdisjoint(self._used_ids):
             return False
-        return self._goes_through(entries, columns[_TYPE], columns[_SEEN])
+        if not all(self._goes_through(entries, *other) for other in others) or self._open:
+            return False
+        self.text = entries.elements() if isinstance(entries, PackedEntries) else b",".join(texts)
+        return True
 
-    def _goes_through(self, entries: Sequence[Entry], kinds: Sequence[str], seens: Sequence[int | None]) -> bool:
-        sent, thought = self.sent, None  # reasoning that waits for its follower
-        for entry, kind, seen in zip(entries, kinds, seens, strict=True):
-            if seen is not None and seen > sent:
-                sent = self.sent = seen
-            if thought is not None:
-                if entry.turn != thought.turn or not _is_led_to(entry):
-                    return False
-                thought = None
-            if kind == "message":
-                continue
-            if kind == "reasoning":
-                thought = entry
-            elif not self._pairs(entry, kind):
-                return False
-        return not self._open and thought is None
-
-    def _pairs(self, entry: Entry, kind: str) -> bool:
-        call_id = entry.call_id or ""
+    def _goes_through(self, entries: Sequence[Entry], index: int, kind: str, position: int, call_id: str) -> bool:
+        """Whether an item that is not a message is sent as it is."""
         if kind in OUTPUTS:
             call = self._open.pop((OUTPUTS[kind], call_id), None)
-            return call is not None and self.sent < call
-        if kind in _REFERENCES:
-            return False
+            return call is not None and self._sent_before(entries, index + 1) < call
         if kind in CALLS:
             is_new = call_id not in self._used_call_ids and call_id not in self.call_ids
-            self._open[CALLS[kind], call_id] = entry.position
+            if not self._open:  # an earlier request cannot have shown it
+                self._unseen = index + 1
+            self._open[CALLS[kind], call_id] = position
             self.call_ids.add(call_id)
             return is_new and 0 < len(call_id) <= LONGEST_CALL_ID
-        return True
+        if kind == "reasoning":  # what it led to follows it
+            return index + 1 < len(entries) and _leads_to(entries[index], entries[index + 1])
+        return kind not in _REFERENCES
+
+    def _sent_before(self, entries: Sequence[Entry], end: int) -> int:
+        for index in range(self._unseen, end):
+            seen = entries.seen(index) if isinstance(entries, PackedEntries) else entries[index].seen
+            if seen is not None and seen > self._sent:
+                self._sent = seen
+        self._unseen = end
+        return self._sent
+
+
+def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
+    """A glance at each item that is not a message."""
+    looks = zip(columns[_TYPE], columns[_POSITION], columns[_CALL_ID], strict=True)
+    return [
+        (index, kind, position, call_id or "")
+        for index, (kind, position, call_id) in enumerate(looks)
+        if kind != "message"
+    ]
 
 
 def _ids_of(payloads: Iterable[bytes]) -> set[bytes]:
     """The ids of items that have one, each as it stands in the payload up to the first quote in it."""
     start = len(ID)
     return {payload[: payload.find(b'"', start)] for payload in payloads}
+
+
+def _leads_to(reasoning: Entry, entry: Entry) -> bool:
+    return reasoning.turn == entry.turn and _is_led_to(entry)
 
 
 def _is_led_to(entry: Entry) -> bool:

@@ -36,19 +36,16 @@ class RenderedPrefix:
     repairs: list[Repair] = field(default_factory=list)
     ids: set[bytes] = field(default_factory=set)
     call_ids: set[str] = field(default_factory=set)
-    sent: int = -1  # the last position that a recorded request has shown
 
-    def grow(self, elements: Sequence[bytes], ids: set[bytes], call_ids: set[str], sent: int) -> None:
-        """Take in the elements of what follows, and what its items use."""
-        self.pieces = self.joined(elements)
-        self.elements += len(elements)
+    def grow(self, count: int, text: bytes, ids: set[bytes], call_ids: set[str]) -> None:
+        """Take in the elements of what follows, with commas between them, and what its items use."""
+        self.pieces = self.joined(text)
+        self.elements += count
         self.ids |= ids
         self.call_ids |= call_ids
-        self.sent = sent
 
-    def joined(self, elements: Sequence[bytes]) -> list[bytes]:
+    def joined(self, text: bytes) -> list[bytes]:
         """The pieces with other elements behind them: a new list, for another thread may go on from the old one."""
-        text = b",".join(elements)
         return [*self.pieces, b"," + text if self.pieces else text] if text else self.pieces
 
 
@@ -61,11 +58,11 @@ def joined_input(
     if prefix.count > len(entries):
         prefix = RenderedPrefix()
     new = entries[prefix.count :] if prefix.count else entries
-    path = FastPath(prefix.ids, prefix.call_ids, prefix.sent)
+    path = FastPath(prefix.ids, prefix.call_ids)
     if path.takes(new):
         context.losses += prefix.losses
         context.repairs += prefix.repairs
-        prefix.grow(path.payloads, path.ids, path.call_ids, path.sent)
+        prefix.grow(len(new), path.text, path.ids, path.call_ids)
         _remember(prefix, len(entries), memo)
         return prefix.pieces, prefix.elements
     as_came, tail = plans.imported_plan(snapshot), context.apart()
@@ -79,10 +76,10 @@ def joined_input(
     context.repairs += [*prefix.repairs, *tail.repairs]
     stable += prefix.elements
     if memo is None or _cleans_names(tail) or not _is_settled(plan, entries):
-        return prefix.joined(elements), stable
+        return prefix.joined(b",".join(elements)), stable
     prefix.losses += tail.losses
     prefix.repairs += tail.repairs
-    prefix.grow(elements, plan.ids, plans.used_call_ids(plan), max(prefix.sent, plan.pairing.sent))
+    prefix.grow(len(elements), b",".join(elements), plan.ids, plans.used_call_ids(plan))
     _remember(prefix, len(entries), memo)
     return prefix.pieces, stable
 

@@ -15,6 +15,7 @@ from threadkeep.domain.jsontext import PLAIN, REQUEST_DEPTH, JsonObject, dumps, 
 from threadkeep.domain.rendering import Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 from threadkeep.formats.shared.reports import Context
@@ -23,6 +24,7 @@ from threadkeep.formats.shared.views import View, view_of
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
+_PLAIN: Final = "plain"  # the place in what is shared: whether orjson wrote options and tools
 _CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
 _LONE: Final = re.compile("[\ud800-\udfff]")
 _codec: Final = itemgetter(Entry._fields.index("codec"))
@@ -40,6 +42,7 @@ class Rendering:
     imported: int = 0  # how many items came with the request of this format that the conversation began as
     spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
     text_repairs: list[Repair] = field(default_factory=list)  # of texts that are not valid Unicode
+    has_plain_texts: bool = False  # whether orjson wrote the texts of all items of the snapshot
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -48,14 +51,8 @@ class Rendering:
 
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
         """The rendered request; `stable` is how many of its turns no later append changes."""
-        head, snapshot = self.view.head, self.snapshot
-        # whether orjson writes everything that a request of these entries can hold
-        is_plain = (
-            not isinstance(body, bytes)
-            and not any(map(_codec, self.view.entries))
-            and encode([snapshot.settings, snapshot.tools])[1] == PLAIN
-        )
-        rendered = (PlainRendered if is_plain else Rendered)(
+        head = self.view.head
+        rendered = (PlainRendered if self._is_plain() else Rendered)(
             losses=self.context.losses,
             repairs=self.context.repairs,
             stable=stable,
@@ -68,16 +65,27 @@ class Rendering:
         rendered.repairs += [repair for repair in self.text_repairs if (repair.position or 0) <= head]
         return rendered
 
+    def _is_plain(self) -> bool:
+        """Whether orjson reads and writes everything that a request of these entries can hold."""
+        if not (self.has_plain_texts and self.view.is_whole) and any(map(_codec, self.view.entries)):
+            return False
+        shared, snapshot = self.snapshot.shared, self.snapshot
+        is_plain: bool | None = shared.get(_PLAIN)
+        if is_plain is None:
+            is_plain = shared[_PLAIN] = encode([snapshot.settings, snapshot.tools])[1] == PLAIN
+        return is_plain
+
 
 def begin(session: Session | Snapshot, options: RenderOptions, format_name: str, context: Context) -> Rendering:
     """What a request is rendered from: a session, or a snapshot of a stored conversation, with its texts checked."""
     snapshot = snapshot_of(session)
     repairs: list[Repair] = []
-    if not _has_valid_texts(snapshot):
+    has_plain_texts = _has_valid_texts(snapshot)
+    if not has_plain_texts:
         snapshot, repairs = with_valid_texts(snapshot, format_name)
     context.tools = snapshot.tools
     view = view_of(snapshot, options, format_name)
-    rendering = Rendering(format_name, snapshot, options, view, context, text_repairs=repairs)
+    rendering = Rendering(format_name, snapshot, options, view, context, 0, None, repairs, has_plain_texts)
     imported = snapshot.imported
     if imported is not None and imported.format == format_name:
         rendering.imported, rendering.spelling = imported.count, imported.spelling
@@ -90,7 +98,9 @@ def _has_valid_texts(snapshot: Snapshot) -> bool:
     """Whether orjson read all texts, which refuses lone surrogates; entries that were checked are not checked again."""
     entries, memo = snapshot.entries, snapshot.memo
     count: int = 0 if memo is None else memo.get(_CHECKED, 0)
-    if any(map(_codec, entries[count:] if 0 < count <= len(entries) else entries)):
+    if not isinstance(entries, PackedEntries) and any(
+        map(_codec, entries[count:] if 0 < count <= len(entries) else entries)
+    ):
         return False
     if memo is not None:
         memo[_CHECKED] = len(entries)
@@ -184,7 +194,14 @@ class TurnWriter:
 
 @dataclass(repr=False)
 class PlainRendered(Rendered):
-    """A request whose values were all parsed by orjson, so its body can be written without checking each of them."""
+    """A request whose values orjson reads and writes as they are: payload and body are made without checks."""
+
+    def _parsed(self, text: bytes) -> JsonObject:
+        try:
+            parsed: JsonObject = orjson.loads(text)
+        except ValueError:  # a row was damaged
+            parsed = super()._parsed(text)
+        return parsed
 
     @cached_property
     def body(self) -> bytes:

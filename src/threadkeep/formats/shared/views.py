@@ -16,6 +16,7 @@ from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared.pairing import LAYER, OUTPUTS, paired, upto
 
@@ -24,7 +25,7 @@ UNDONE: Final = "compaction_undone"  # the item type that takes a compaction bac
 SUMMARY: Final = "Summary of the conversation up to here:"
 NO_PICTURE: Final = "[Image content removed: the model has no vision]"
 
-_KINDS: Final = frozenset({"compaction", UNDONE})
+KINDS: Final = frozenset({"compaction", UNDONE})  # item types about compactions
 _position: Final = attrgetter("position")
 _type: Final = itemgetter(Entry._fields.index("type"))
 
@@ -50,7 +51,7 @@ def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Vie
     shown = compacted(entries, compaction) if marks else list(entries)
     if options.window is not None:
         kept = compaction is not None  # what stands for the turns before is none of them
-        shown = [*shown[:kept], *windowed(shown[kept:], options.window)]
+        shown = [*shown[:kept], *windowed(shown[kept:], options.window, snapshot.turns_before)]
     if not options.reasoning:
         shown = [entry for entry in shown if entry.type != "reasoning"]
     if not options.vision:
@@ -123,14 +124,13 @@ def is_said_by_user(entry: Entry) -> bool:
 # Windows
 
 
-def windowed(entries: Sequence[Entry], window: Turns) -> list[Entry]:
-    """The last turns, and the system messages before them; no call without its output, no output without its call."""
-    starts = [
-        index
-        for index, entry in enumerate(entries)
-        if is_said_by_user(entry) and (index == 0 or not is_said_by_user(entries[index - 1]))
-    ]
-    surplus = (len(starts) - window.count) // window.step * window.step
+def windowed(entries: Sequence[Entry], window: Turns, before: int = 0) -> list[Entry]:
+    """The last turns, and the system messages before them; no call without its output, no output without its call.
+
+    `before`: how many turns lie before these entries.
+    """
+    starts = turn_starts(entries)
+    surplus = (before + len(starts) - window.count) // window.step * window.step - before
     if surplus <= 0:
         return list(entries)
     start = _with_whole_pairs(entries, starts[surplus], starts)
@@ -138,8 +138,20 @@ def windowed(entries: Sequence[Entry], window: Turns) -> list[Entry]:
     return [*lead, *entries[start:]]
 
 
+def turn_starts(entries: Sequence[Entry]) -> list[int]:
+    """The indexes at which turns begin: of each first message of the user."""
+    return [
+        index
+        for index, entry in enumerate(entries)
+        if is_said_by_user(entry) and (index == 0 or not is_said_by_user(entries[index - 1]))
+    ]
+
+
 def _with_whole_pairs(entries: Sequence[Entry], start: int, starts: Sequence[int]) -> int:
     """The beginning of a turn before `start`, if an output behind it answers a call before it."""
+    behind = paired(entries[start:])
+    if not behind.orphans and not behind.unknown:
+        return start
     pairing = paired(entries)
     first = entries[start].position
     answered = {**pairing.calls, **pairing.late}
@@ -180,10 +192,14 @@ def _in_force(
 ) -> Compaction | None:
     """The last compaction in force that counts for a format: its own, or a summary; not one of an imported request."""
     imported = snapshot.imported.count if snapshot.imported is not None else 0
-    head = entries[-1].position if entries else -1
+    return in_force(upto(marks, entries[-1].position if entries else -1), imported, format_name)
+
+
+def in_force(marks: Sequence[Entry], imported: int, format_name: str) -> Compaction | None:
+    """The same of items about compactions; `imported` is how many items the imported request had."""
     standing_here = [
         compaction
-        for compaction in standing(upto(marks, head)).values()
+        for compaction in standing(marks).values()
         if compaction.summary is not None
         or (compaction.origin == format_name and compaction.entry.position >= imported)
     ]
@@ -209,8 +225,9 @@ def _marks(snapshot: Snapshot) -> list[Entry]:
         count, marks = 0, []
     if count < len(snapshot.entries):
         new = snapshot.entries[count:] if count else snapshot.entries
-        if not _KINDS.isdisjoint(map(_type, new)):
-            marks = [*marks, *(entry for entry in new if entry.type in _KINDS)]
+        kinds = (kind for _, kind, *_ in new.others) if isinstance(new, PackedEntries) else map(_type, new)
+        if not KINDS.isdisjoint(kinds):
+            marks = [*marks, *(entry for entry in new if entry.type in KINDS)]
         if snapshot.memo is not None:
             snapshot.memo[MARKS] = (len(snapshot.entries), marks)
     return marks
@@ -220,7 +237,7 @@ def compacted(entries: Sequence[Entry], compaction: Compaction | None) -> list[E
     """The entries from a compaction on: its summary or the provider's own item, and what it does not cover."""
     if compaction is None:
         return [entry for entry in entries if not _is_ours(entry)]
-    kept = [entry for entry in entries if entry.position > compaction.upto and entry.type not in _KINDS]
+    kept = [entry for entry in entries if entry.position > compaction.upto and entry.type not in KINDS]
     if compaction.summary is None:
         return [compaction.entry._replace(position=compaction.upto), *kept]
     return [_user_text(f"{SUMMARY}\n\n{compaction.summary}", compaction.upto), *kept]

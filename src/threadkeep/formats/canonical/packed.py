@@ -1,0 +1,167 @@
+r"""Items of which a database has packed the columns: entries are made of those that somebody looks at.
+
+A line of `packed` is ``code type role origin turn seen position call_id``, as the column of that name has it. The code
+is 0 for an item that is nothing but its payload, in plain JSON; otherwise its codec times 8, with 4 for an escaped call
+id, 2 for no payload and 1 for a rest. NULL is ``\``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from typing import Final, overload
+
+from threadkeep.formats.canonical.entries import Entry
+
+BREAK: Final = b"\n"  # between joined texts
+ESCAPED, NO_PAYLOAD, REST = 4, 2, 1  # bits of the code
+_CODEC_AT: Final = 3  # the first bit of the codec
+_WIDTH: Final = 8
+_NULL: Final = "\\"
+_PLAIN: Final = "0 "
+_MESSAGE: Final = "0 message "
+
+# Index, type, position and call id ("" for none) of an item
+Glance = tuple[int, str, int, str]
+
+
+class PackedEntries(Sequence[Entry]):
+    """Plain items: a request of Open Responses looks at none of the messages among them."""
+
+    __slots__ = ("_entries", "_joined", "_last", "_lines", "_others", "texts")
+
+    def __init__(self, lines: Sequence[str], texts: Sequence[bytes], joined: bytes | None = None) -> None:
+        self.texts = texts  # the payloads; if they came joined, each with what follows it
+        self._joined = joined
+        self._lines = lines
+        self._entries: list[Entry] | None = None
+        self._others: list[Glance] | None = None
+        self._last: Entry | None = None
+
+    @property
+    def others(self) -> Sequence[Glance]:
+        """A glance at each item that is not a message."""
+        others = self._others
+        if others is None:
+            others = []
+            for index, line in enumerate(self._lines):
+                if not line.startswith(_MESSAGE):
+                    _, kind, _, _, _, _, position, call_id = line.split(" ")
+                    others.append((index, kind, int(position), "" if call_id == _NULL else call_id))
+            self._others = others
+        return others
+
+    def seen(self, index: int) -> int | None:
+        """`seen` of an item."""
+        seen = self._lines[index].split(" ", 6)[5]
+        return None if seen == _NULL else int(seen)
+
+    def elements(self) -> bytes:
+        """The payloads with commas between them."""
+        return b",".join(self.texts) if self._joined is None else self._joined.replace(BREAK, b",")
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        if self._entries is not None or not isinstance(index, int):
+            return self._all()[index]
+        if index != -1:
+            return self._at(index)
+        if self._last is None:  # which is asked for again and again
+            self._last = self._at(index)
+        return self._last
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._all())
+
+    def _at(self, index: int) -> Entry:
+        return _entry(self._lines[index], self.texts[index].rstrip(BREAK))
+
+    def _all(self) -> list[Entry]:
+        entries = self._entries
+        if entries is None:
+            texts = self.texts if self._joined is None else self._joined.split(BREAK)
+            entries = self._entries = list(map(_entry, self._lines, texts))
+        return entries
+
+
+# Both return None where a type or an id has a blank, a line break or something escaped in it, the texts are not those
+# of the lines, or these are in another order than their positions.
+
+
+def entries_of_rows(
+    packed: Sequence[str], payloads: Sequence[bytes | None], rests: Sequence[bytes | None]
+) -> Sequence[Entry] | None:
+    """The items of rows: of their packed columns, payloads and rests."""
+    text = "\n".join(packed)
+    if not _is_readable(text, packed) or text.count("\n") != len(packed) - 1:
+        return None
+    if _are_plain(text, packed):
+        plain = [payload for payload in payloads if payload is not None]
+        return PackedEntries(packed, plain) if len(plain) == len(packed) else None
+    if any(_code(line) & ESCAPED for line in packed):
+        return None
+    return list(map(_entry, packed, payloads, rests))
+
+
+def entries_of_joined(count: int, packed: str, payload: bytes | None, rest: bytes | None) -> Sequence[Entry] | None:
+    """The same of texts that were joined: `payload` and `rest` are those of the items that have any."""
+    lines = packed.split("\n")
+    if len(lines) != count or not _is_readable(packed, lines):
+        return None
+    if payload is not None and _are_plain(packed, lines):
+        texts = BytesIO(payload).readlines()  # finds line breaks much faster than `split`
+        return PackedEntries(lines, texts, payload) if len(texts) == count else None
+    codes = list(map(_code, lines))
+    if any(code & ESCAPED for code in codes):
+        return None
+    payloads = _spread(payload, [not code & NO_PAYLOAD for code in codes])
+    rests = _spread(rest, [code & REST > 0 for code in codes])
+    return list(map(_entry, lines, payloads, rests)) if len(payloads) == len(rests) == count else None
+
+
+def _is_readable(packed: str, lines: Sequence[str]) -> bool:
+    """Whether each line has all values, and no blank in them; and whether they are in order."""
+    return packed.count(" ") == len(lines) * (_WIDTH - 1) and _position(lines[0]) <= _position(lines[-1])
+
+
+def _are_plain(packed: str, lines: Sequence[str]) -> bool:
+    return packed.startswith(_PLAIN) and packed.count("\n" + _PLAIN) == len(lines) - 1
+
+
+def _code(line: str) -> int:
+    return int(line[: line.index(" ")])
+
+
+def _position(line: str) -> int:
+    return int(line.rsplit(" ", 2)[1])
+
+
+def _spread(joined: bytes | None, exists: Sequence[bool]) -> list[bytes | None]:
+    """The texts, None for those that do not exist; nothing if there are not as many as exist."""
+    texts = [] if joined is None else joined.split(BREAK)
+    if len(texts) != sum(exists):
+        return []
+    remaining = iter(texts)
+    return [next(remaining) if has_text else None for has_text in exists]
+
+
+def _entry(line: str, payload: bytes | None, rest: bytes | None = None) -> Entry:
+    code, kind, role, origin, turn, seen, position, call_id = line.split(" ")
+    return Entry(
+        int(position),
+        kind,
+        None if role == _NULL else role,
+        None if turn == _NULL else int(turn),
+        None if seen == _NULL else int(seen),
+        None if call_id == _NULL else call_id,
+        None if origin == _NULL else origin,
+        payload,
+        rest,
+        int(code) >> _CODEC_AT,
+    )
