@@ -16,30 +16,36 @@ from functools import partial, wraps
 from itertools import islice
 from threading import Event
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Final, ForwardRef, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.util import greenlet_spawn
 
+from threadkeep import public as tk  # noqa: F401 - in annotations of the other face
+from threadkeep.db import schema
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.reports import UsageKey, UsageRow
+from threadkeep.domain.response import Response
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
-from threadkeep.store.changes.reading import DEFAULT_LAG
+from threadkeep.store.api_keys import ApiKeys
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.defaults import FEED_LAG
 from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_cache import DEFAULT_BYTES
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
+from threadkeep.store.replicas import replica_reads
 from threadkeep.store.retention import Progress
 from threadkeep.store.store import Store
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
+from threadkeep.store.streaming.partial import read_partial
 from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
-from threadkeep.store.transactions import CANCELLED
+from threadkeep.store.transactions import CANCELLED, ThreadTransactions
 from threadkeep.store.validation import MAX_PAGE
 
 P = ParamSpec("P")
@@ -85,6 +91,8 @@ def like(method: Callable[..., Any]) -> Callable[[C], C]:
         wrapper: Any = wraps(method)(call)
         wrapper.__qualname__ = f"Async{method.__qualname__}"
         wrapper.__signature__ = signature.replace(return_annotation=result)
+        if result != signature.return_annotation:
+            wrapper.__annotations__ = wrapper.__annotations__ | {"return": ForwardRef(result, module=__name__)}
         return call
 
     return decorate
@@ -140,6 +148,13 @@ def iterated(method: Method[P, Iterator[T]]) -> Callable[Concatenate[Any, P], As
     return iterate
 
 
+def _threaded(store: Store) -> Store:
+    """A store on SQLite for code that runs in a greenlet: its statements are run in worker threads."""
+    copy = object.__new__(Store)
+    copy.__dict__ = {**store.__dict__, "_transactions": ThreadTransactions(store._transactions)}
+    return copy
+
+
 def _take(elements: Iterator[T]) -> list[T]:
     return list(islice(elements, TAKEN))
 
@@ -157,10 +172,12 @@ class AsyncStore:
         *,
         tenants: bool = False,
         memory_bytes: int = DEFAULT_BYTES,
+        options_bytes: int = DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
         notify: bool = False,
         blobs: BlobStore | None = None,
+        read_url: str | URL | AsyncEngine | None = None,
     ) -> None:
         self._run: Runner = run_in_greenlet
         if is_sqlite(url):
@@ -173,8 +190,10 @@ class AsyncStore:
         self._sync = object.__new__(Store)
         is_owned = not isinstance(url, Engine | AsyncEngine)
         self._sync._connect(
-            engine, tenants, memory_bytes, prices, is_owned=is_owned, search=search, notify=notify, blobs=blobs
-        )
+            engine, tenants, (memory_bytes, options_bytes), prices,
+            is_owned=is_owned, search=search, notify=notify, blobs=blobs,
+            reads=replica_reads(read_url, engine, is_async=True),
+        )  # fmt: skip
         self._root = self
 
     async def __aenter__(self) -> Self:
@@ -199,6 +218,7 @@ class AsyncStore:
     get_conversation = awaited_face(Store.get_conversation)
     get_item = awaited(Store.get_item)
     get_response = awaited(Store.get_response)
+    delete_response = awaited(Store.delete_response)
     list_items = awaited(Store.list_items)
     list_conversations = awaited_face(Store.list_conversations)
     list_summaries = awaited(Store.list_summaries)
@@ -223,6 +243,7 @@ class AsyncStore:
     fill_usage_days = awaited(Store.fill_usage_days)
     reconcile_usage = awaited(Store.reconcile_usage)
     for_tenant = awaited_face(Store.for_tenant)
+    position = awaited(Store.position)
     create_tenant = awaited_face(Store.create_tenant)
     delete_tenant = awaited(Store.delete_tenant)
 
@@ -232,7 +253,7 @@ class AsyncStore:
         return None if conversation is None else AsyncConversation(conversation, self._run)
 
     @like(Store.watch)
-    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = DEFAULT_LAG) -> AsyncChangeWatcher:  # noqa: D102 - Store.watch's
+    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = FEED_LAG) -> AsyncChangeWatcher:  # noqa: D102 - Store.watch's
         read = partial(self._call, self._sync.changes, limit=MAX_PAGE, lag=lag)
         return AsyncChangeWatcher(Feed(self._sync._transactions, read, poll), after)
 
@@ -242,14 +263,27 @@ class AsyncStore:
             raise mismatch(InvalidOption, "an AsyncStore", other, "other")
         if not other._sync._root.is_open:
             await other._open()
-        both = run_in_greenlet if run_in_greenlet in {self._run, other._run} else run_in_thread
         if not self._sync._root.is_open:
             await self._open()
-        return await both(self._sync.copy_to, other._sync, progress=progress)
+        if self._run is other._run:
+            return await self._run(self._sync.copy_to, other._sync, progress=progress)
+        ours, theirs = (
+            store._sync if store._run is run_in_greenlet else _threaded(store._sync) for store in (self, other)
+        )
+        return await run_in_greenlet(ours.copy_to, theirs, progress=progress)
+
+    @property
+    def keys(self) -> AsyncApiKeys:
+        """The keys of the server's API; see `Store.keys`."""
+        return AsyncApiKeys(self._sync.keys, self._call)
 
     def for_user(self, user_id: str) -> AsyncStore:
         """Return this store, limited to the conversations of one user. Does not query the database."""
         return self._sibling(self._sync.for_user(user_id))
+
+    def after(self, token: str | None) -> AsyncStore:
+        """Return this store for one session; see `Store.after`. Does not query the database."""
+        return self._sibling(self._sync.after(token))
 
     def within(self, host: AsyncConnection | AsyncSession | async_scoped_session[Any]) -> AsyncStore:
         """Return this store within the caller's transaction. Its methods are all-or-nothing, and never commit.
@@ -281,6 +315,52 @@ class AsyncStore:
         if isinstance(value, Page):
             return Page([AsyncConversation(one, self._run) for one in value.items], value.next)
         return self._sibling(value)
+
+
+def async_face(store: Store | AsyncStore) -> AsyncStore:
+    """Return the asyncio face of a store: of a `Store`, one whose methods run in worker threads.
+
+    It works in any event loop, and closing it closes the store.
+
+    Raises:
+        InvalidOption: it is not a store.
+    """
+    if isinstance(store, AsyncStore):
+        return store
+    if not isinstance(store, Store):
+        raise mismatch(InvalidOption, "a Store or an AsyncStore", store, "store")
+    face = object.__new__(AsyncStore)
+    face._sync, face._run, face._root = store, run_in_thread, face
+    return face
+
+
+class AsyncApiKeys:
+    """The keys of the server's API; has the methods of `ApiKeys` as coroutines."""
+
+    def __init__(self, sync: ApiKeys, run: Runner) -> None:
+        self._sync, self._call, self.all_tenants = sync, run, sync.all_tenants
+
+    create = awaited(ApiKeys.create)
+    list = awaited(ApiKeys.list)
+    revoke = awaited(ApiKeys.revoke)
+    find = awaited(ApiKeys.find)
+    note_use = awaited(ApiKeys.note_use)
+    exist = awaited(ApiKeys.exist)
+
+
+async def check_ready(store: AsyncStore) -> None:
+    """Return if the database can be used now.
+
+    Raises:
+        SchemaError: its tables are missing or belong to another release.
+        DBAPIError, PoolExhausted: it cannot be reached.
+    """
+    await store._call(lambda: store._sync._transactions.read(schema.check))
+
+
+async def partial_response(conversation: AsyncConversation, number: int) -> Response | None:
+    """Return what is stored of a response in progress; None if it has ended, or there is none with that number."""
+    return await conversation._call(read_partial, conversation._handle, number)
 
 
 class AsyncConversation(ConversationAttributes):
@@ -389,9 +469,9 @@ class AsyncRecorder(RecorderAttributes):
 
     async def __aenter__(self) -> Self:
         try:
-            await _uninterrupted(self._run(self._writer.start))
+            await uninterrupted(self._run(self._writer.start))
         except asyncio.CancelledError as error:
-            await _uninterrupted(self._end(error))  # nothing else will: the body of the `with` statement is not entered
+            await uninterrupted(self._end(error))  # nothing else will: the body of the `with` statement is not entered
             raise
         if self._writer.is_renewable:
             self._heartbeat = AsyncHeartbeat(self, AsyncRecorder._renew, self._writer.renewal)
@@ -403,7 +483,7 @@ class AsyncRecorder(RecorderAttributes):
         if self._writer.is_inherited:
             return
         try:
-            await _uninterrupted(self._end(error))
+            await uninterrupted(self._end(error))
         except Exception as failure:
             if error is None:
                 raise
@@ -417,7 +497,7 @@ class AsyncRecorder(RecorderAttributes):
 
     async def cancel(self) -> None:
         """End the response as `cancelled`; what has arrived is kept. Errors as for `Recorder.cancel`."""
-        await _uninterrupted(self._end(is_cancelled=True))
+        await uninterrupted(self._end(is_cancelled=True))
 
     async def _end(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
         try:
@@ -432,10 +512,10 @@ class AsyncRecorder(RecorderAttributes):
             return await self._run(self._writer.renew)
 
 
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
     """Wait for work that must not be cancelled with the task, no matter how often the task is cancelled meanwhile.
 
-    Web frameworks cancel a task again at every await until it has ended.
+    Web frameworks cancel a task again at every await until it has ended. Returns the result of the work.
     """
     task, interruption = asyncio.ensure_future(work), None
     while not task.done():
@@ -443,6 +523,34 @@ async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
             await asyncio.wait([task])
         except asyncio.CancelledError as cancelled:
             interruption = cancelled
-    task.result()
+    result = task.result()
     if interruption is not None:
         raise interruption
+    return result
+
+
+async def on_store(
+    store: AsyncStore, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Return what a function makes of the blocking store behind this one, without blocking the event loop.
+
+    So several calls are made with one switch to the worker thread or greenlet.
+    """
+    return await store._call(function, store._sync, *args, **kwargs)
+
+
+async def in_transaction(
+    store: AsyncStore, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Return what a function makes of the blocking store behind this one, in one transaction: all of it or nothing.
+
+    It runs again after a deadlock or a lost connection.
+    """
+
+    def run(inner: Store) -> T:
+        def write(connection: Connection) -> T:
+            return function(inner.within(connection), *args, **kwargs)
+
+        return inner._transactions.write(write, is_repeatable=True)
+
+    return await on_store(store, run)

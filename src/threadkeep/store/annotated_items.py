@@ -14,7 +14,7 @@ from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import InvalidOption
 from threadkeep.store.annotations import annotated, valid_rating
-from threadkeep.store.items import media_form, stored_items
+from threadkeep.store.item_reading import media_form, stored_items
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import label_texts, optional_identifier, page_size, place_after, place_cursor
@@ -51,4 +51,4 @@ def list_annotated(
         page = annotated(connection, scope, keys[:limit], items[:limit])
         return Page(page, place_after(keys[limit - 1], page[-1].position) if len(rows) > limit else None)
 
-    return transactions.read(read)
+    return transactions.read_any(read)

@@ -148,7 +148,7 @@ def list_feedback(handle: Handle, position: int | str | None) -> list[Feedback]:
         rows = connection.execute(statement, {**ref.scope.parameters(), **ref.parameters()})
         return [_feedback(*rest) for branch, *rest in rows if lineage.includes(ref.branch, rest[0], branch)]
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)
 
 
 def annotated(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from threadkeep.store.calls import PAIRED, paired_by_client, pending_call, read_
 from threadkeep.store.changes.rows import record_change
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
+from threadkeep.store.item_places import find_position
 from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, encode_item, short_hash
 from threadkeep.store.items import AppendResult, NewItems
 from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
@@ -30,7 +31,6 @@ from threadkeep.store.positions import NO_CHECK, Counts
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.validation import item_argument, optional_identifier, plain_text
 
-DENIED: Final = "The call was denied."
 _HINT: Final = "pending_calls() lists the calls without an output."
 
 # kind of call -> the output of one that was denied, but for its call id
@@ -98,14 +98,20 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
 
 
 def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) -> tuple[Entry, Approval | None]:
-    """The call of that id or position, on this branch, and the decision about it; Conflict if it has an output.
+    """The call of that call id, item id or position, on this branch, and the decision about it.
 
-    Of several calls with the id, the newest that has none.
+    Of several calls with the call id, the newest without an output; Conflict if there is none.
     """
     lineage = get_lineage(connection, ref, get_row(connection, ref))
-    found = None if isinstance(wanted, str) else _get_call(connection, ref, lineage, wanted)
-    call_id = wanted if isinstance(wanted, str) else found and found.call_id
-    entries = [found] if found is not None and call_id is None else _with_call_id(connection, ref, lineage, call_id)
+    found, entries = None, []
+    if isinstance(wanted, str):
+        entries = _with_call_id(connection, ref, lineage, wanted)
+        position = _position_of(connection, ref, lineage, wanted, entries)
+    else:
+        position = wanted
+    if position is not None:
+        found = _get_call(connection, ref, lineage, position, wanted)
+        entries = [found] if found.call_id is None else _with_call_id(connection, ref, lineage, found.call_id)
     pairing = paired_by_client(entries)
     answered = pairing.answers.keys() | {call.position for call in pairing.late.values()}
     calls = [call for call in pairing.all_calls if found is None or call.position == found.position]
@@ -118,13 +124,32 @@ def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) ->
     return unanswered[-1], read_decisions(connection, ref, [position]).get(position)
 
 
-def _get_call(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> Entry:
+def _position_of(
+    connection: Connection, ref: BranchRef, lineage: Lineage, wanted: str, entries: Sequence[Entry]
+) -> int | None:
+    """The position of the item with an id; None where it is the call id of `entries`.
+
+    A model writes both ids: if they name two calls, nobody knows which one was decided about.
+    """
+    position = find_position(connection, ref, lineage, wanted)
+    calls = [entry.position for entry in entries if entry.type in CLIENT_CALLS]
+    if position is None or not calls or position in calls:
+        return None if calls else position
+    other, _ = _read_call(connection, ref, position)
+    if other.type not in CLIENT_CALLS:
+        return None
+    problem = f"is the id of the item at position {position}, and the call id of another one, at {calls[-1]}."
+    raise InvalidOption(problem, argument="call", hint="Give the position of the one that is meant.")
+
+
+def _get_call(connection: Connection, ref: BranchRef, lineage: Lineage, position: int, wanted: str | int) -> Entry:
     """The call at a position of a branch."""
     found, branch = _read_call(connection, ref, position)
     if not lineage.includes(ref.branch, position, branch):
         raise position_not_found(ref, position, lineage.head)
     if found.type not in CLIENT_CALLS:
-        problem = f"is the position of an item of type {found.type!r}, not of a call that the application answers."
+        given = "id" if isinstance(wanted, str) else "position"
+        problem = f"is the {given} of an item of type {found.type!r}, not of a call that the application answers."
         raise InvalidOption(problem, argument="call", hint=_HINT)
     return found
 

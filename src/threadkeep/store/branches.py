@@ -10,7 +10,7 @@ from threadkeep.db.queries.conversations import branches_of
 from threadkeep.domain.stored import Branch, Page
 from threadkeep.errors import InvalidOption
 from threadkeep.store import positions
-from threadkeep.store.conversations import open_conversation
+from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_places import position_of_id
@@ -34,7 +34,7 @@ def fork(
 
     def write(connection: Connection) -> tuple[ConversationState, bool]:
         def opened(number: int) -> ConversationState:
-            return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
+            return reopen_conversation(connection, ref, configs, number)
 
         now, position = datetime.now(UTC), item
         if isinstance(position, str):
@@ -52,9 +52,7 @@ def fork(
 def open_branch(handle: Handle, number: int) -> ConversationState:
     """The conversation, on another branch."""
     ref, configs, branch = handle.ref, handle.resources.configs, whole_number("number", number)
-    return handle.transactions.read(
-        lambda connection: open_conversation(connection, ref.scope, "id", ref.key, configs, branch)
-    )
+    return handle.transactions.read_any(lambda connection: reopen_conversation(connection, ref, configs, branch))
 
 
 def list_branches(handle: Handle, after: int | str | None, limit: int) -> Page[Branch]:
@@ -74,4 +72,4 @@ def list_branches(handle: Handle, after: int | str | None, limit: int) -> Page[B
             page.append(Branch(*place, is_active=active == branch.number, created_at=branch.created_at))
         return page
 
-    return Page.of(handle.transactions.read(read), size, lambda branch: str(branch.number))
+    return Page.of(handle.transactions.read_any(read), size, lambda branch: str(branch.number))

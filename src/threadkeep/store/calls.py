@@ -19,13 +19,12 @@ from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS, Pair
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_rows import decode_entries
-from threadkeep.store.lineage import Lineage, get_lineage, get_row
+from threadkeep.store.lineage import MAX_RANGES, Lineage, get_lineage, get_row, range_parameters
 from threadkeep.store.refs import BranchRef
 
 PAIRED: Final = frozenset(CLIENT_CALLS) | frozenset(CLIENT_OUTPUTS)
 _CUT_OFF: Final = ("incomplete", "in_progress")  # status of a call of which the end is missing
 _ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are nobody's turn …
-_RANGES: Final = 100  # of a branch with gaps, in one statement
 _RULES: Final = frozenset({"system", "developer"})  # … and roles of messages that are not
 
 
@@ -39,7 +38,7 @@ def pending_calls(handle: Handle) -> list[PendingCall]:
         decisions = read_decisions(connection, ref, [call.position for call in calls])
         return [pending_call(ref, call, decisions.get(call.position)) for call in calls]
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)
 
 
 def next_step(handle: Handle) -> NextStep:
@@ -60,7 +59,7 @@ def next_step(handle: Handle) -> NextStep:
         is_removed = has_items and not lineage.includes(ref.branch, ended.to_position, ref.branch)
         return "model" if is_removed else "user"  # what came had no items
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)
 
 
 def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[Entry]:
@@ -73,7 +72,7 @@ def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[E
     ranges = lineage.ranges(ref.branch, -1, lineage.head)
     while ranges and ranges[-1][2] > shown:
         batch, ranges = ranges[-size:], ranges[:-size]
-        size = _RANGES
+        size = MAX_RANGES
         entries = _read_tail(connection, ref, batch, shown)
         shown = max([shown, *(entry.seen for entry in entries if entry.seen is not None)])
         tail[:0] = entries
@@ -84,12 +83,9 @@ def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[E
 
 def _read_tail(connection: Connection, ref: BranchRef, ranges: list[tuple[int, int, int]], shown: int) -> list[Entry]:
     """The calls and outputs in some ranges, but for what was shown; a statement takes one range, or many."""
-    count = 1 if len(ranges) == 1 else _RANGES
-    parameters = ref.parameters()
-    for number in range(count):
-        branch, after, upto = ranges[min(number, len(ranges) - 1)]
-        parameters |= {f"branch_{number}": branch, f"after_{number}": max(after, shown), f"upto_{number}": upto}
+    count, parameters = range_parameters([(branch, max(after, shown), upto) for branch, after, upto in ranges])
     statement = tail_of(connection.dialect.name, PAIRED, count)
+    parameters |= ref.parameters()
     return decode_entries(connection, ref, statement.fetch_all(connection, parameters))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -20,6 +20,8 @@ from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.errors import NotFound
 from threadkeep.store.history_cache import BoundedCache
+
+VALUE_BYTES: Final = 100  # what a value takes beside its JSON text, or a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,10 @@ class Config(NamedTuple):
 
 
 class ConfigCache(BoundedCache[tuple[str, int, bytes], Any]):
-    """Remembers options and tool sets by kind, tenant and hash: what a hash names never changes or gets stale."""
+    """Remembers options and tool sets by kind, tenant and hash: what a hash names never changes or gets stale.
 
-    most = 2_000
+    A pair of both counts as much as its parts, for formats keep the beginning of requests with it.
+    """
 
     def settings(self, connection: Connection, tenant: int, hash_: bytes) -> JsonObject:
         """The session options of that hash; not to be changed by the caller."""
@@ -76,7 +79,7 @@ class ConfigCache(BoundedCache[tuple[str, int, bytes], Any]):
             for row in connection.execute(queries.configs_of(), {"tenant": tenant, "hashes": missing}):
                 hash_, text = bytes(row.hash), row.config
                 settings = loads_stored(text, "configs", _named(hash_))
-                known[hash_] = self.add(("config", tenant, hash_), settings, len(text))
+                known[hash_] = self.add(("config", tenant, hash_), settings, size_of(text))
         return {hash_: (known[bytes(hash_)] or ({}, 0))[0] for hash_ in hashes}
 
     def _settings(self, connection: Connection, tenant: int, hash_: bytes) -> tuple[JsonObject, int]:
@@ -84,7 +87,7 @@ class ConfigCache(BoundedCache[tuple[str, int, bytes], Any]):
         if known is None:
             text = connection.execute(queries.config_of(), {"tenant": tenant, "hash": hash_}).scalar() or ""
             settings = loads_stored(text, "configs", _named(hash_))
-            known = self.add(("config", tenant, hash_), settings, len(text))
+            known = self.add(("config", tenant, hash_), settings, size_of(text))
         return known
 
     def _tools(self, connection: Connection, tenant: int, hash_: bytes | None) -> tuple[list[JsonObject], int]:
@@ -98,8 +101,13 @@ class ConfigCache(BoundedCache[tuple[str, int, bytes], Any]):
             rows = connection.execute(queries.tool_definitions_of(), {"tenant": tenant, "hashes": sorted(set(hashes))})
             texts = {bytes(row.hash): row.definition for row in rows}
             tools = [loads_stored(texts.get(one, ""), "tool_definitions", _named(one)) for one in hashes]
-            known = self.add(("tools", tenant, hash_), tools, sum(len(texts[one]) for one in hashes))
+            known = self.add(("tools", tenant, hash_), tools, sum(size_of(texts[one]) for one in hashes))
         return known
+
+
+def size_of(text: str) -> int:
+    """About how many bytes the value of a JSON text takes in the cache, which takes as much as some values itself."""
+    return len(text) + VALUE_BYTES * (5 + text.count(",") + text.count(":"))
 
 
 def _named(hash_: bytes) -> str:

@@ -1,22 +1,33 @@
-"""What connections need: waiting, errors without parameters, and giving up what a forked process inherited."""
+"""Connections for transactions, and what goes with them: waiting, hidden parameters, forked processes."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import re
+import select
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
-from sqlalchemy import Engine
-from sqlalchemy.exc import StatementError
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError, StatementError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util.concurrency import await_only, in_greenlet
+
+from threadkeep.db import poolers
+from threadkeep.errors import PoolExhausted
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+KEPT_SECONDS: Final = 60.0  # how long a connection to a server is not given back to the pool
+REFUSED_SECONDS: Final = 10.0  # how long to retry a server that has responded before
+
 # How PostgreSQL shows a row that it rejects
 _FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
+_poll: Final = getattr(select, "poll", None)  # not on Windows
 # What this process inherited when it was forked: kept, because connections that nobody holds are closed
 _INHERITED: Final[list[object]] = []
 
@@ -49,7 +60,96 @@ def hide_parameters(error: BaseException) -> None:
         cause = cause.__cause__ or cause.__context__
 
 
+def has_unread(connection: Connection) -> bool:
+    """Return whether the server has sent something that nobody asked for: mostly, that it ends the connection."""
+    driver: Any = connection.connection.driver_connection
+    if _poll is None or not hasattr(driver, "fileno"):
+        return False
+    waiting = _poll()
+    waiting.register(driver.fileno(), select.POLLIN)
+    return bool(waiting.poll(0))
+
+
 def give_up(engine: Engine, *connections: object) -> None:
     """Forget the connections of the process that this one was forked from, without closing them."""
     _INHERITED.extend((*connections, engine.pool))
     engine.dispose(close=False)
+
+
+class Connections:
+    """A connection for each transaction.
+
+    Taking one from SQLAlchemy's pool and giving it back takes longer than a statement of SQLite, and a third of one of
+    PostgreSQL. So `keeps` keeps it; those to a server for a minute, and no more of them than the pool keeps open.
+    `waits`: for a server that refuses, but responded before.
+    """
+
+    def __init__(self, engine: Engine, *, keeps: bool, waits: bool = True) -> None:
+        self._engine = engine
+        self._keeps, self._waits = keeps, waits
+        self._is_shared = keeps and engine.dialect.name != "sqlite"
+        self._free: deque[tuple[Connection, float]] = deque()
+        self._has_answered = False
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Run work on a connection that nothing else uses meanwhile."""
+        connection, since = self._take()
+        try:
+            result = work(connection)
+            if connection.in_transaction():
+                connection.rollback()
+        except BaseException as error:
+            poolers.learn_from(connection, error)
+            is_lost = connection.invalidated
+            connection.close()
+            if is_lost:  # the others are, too
+                self.close()
+            hide_parameters(error)
+            raise
+        if self._keeps and not (self._is_shared and self._is_due(since)):
+            self._free.append((connection, since))
+        else:
+            connection.close()
+        return result
+
+    def _take(self) -> tuple[Connection, float]:
+        """A connection and since when it is kept; one that was idle for long goes through the pool, which renews it."""
+        try:
+            connection, since = self._free.pop()
+        except IndexError:
+            return self._connect(), time.monotonic()
+        if self._is_shared and time.monotonic() - since > KEPT_SECONDS:
+            connection.close()
+            return self._connect(), time.monotonic()
+        return connection, since
+
+    def _is_due(self, since: float) -> bool:
+        """Whether the pool is to have a connection back, for which others may wait."""
+        pool: Any = self._engine.pool
+        return pool.checkedout() > pool.size() or time.monotonic() - since > KEPT_SECONDS
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        while self._free:
+            self._free.pop()[0].close()
+
+    def forget(self) -> object:
+        """Keep no connection any more; return those that were kept, which are not closed."""
+        free, self._free = self._free, deque()
+        return free
+
+    def _connect(self) -> Connection:
+        """Return a connection. A server that responded before and now refuses is restarting, so it is retried."""
+        first = time.monotonic()
+        while True:
+            try:
+                connection = self._engine.connect()
+            except PoolTimeout as error:
+                raise PoolExhausted from error
+            except OperationalError:
+                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
+                    raise
+                sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
+            else:
+                self._has_answered = self._waits and connection.dialect.name != "sqlite"
+                return connection

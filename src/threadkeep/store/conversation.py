@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from threadkeep.domain.annotations import Feedback, State
-from threadkeep.domain.content import Content
-from threadkeep.domain.context_caches import CachePlan
-from threadkeep.domain.items import UNSET, ItemInput, Output
+from threadkeep import public as tk
+from threadkeep.domain import items as item_objects
+from threadkeep.domain import tools as tool_objects
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.options import UpdateOptions
-from threadkeep.domain.rendering import Rendered, ViewOptions
-from threadkeep.domain.reports import UsageKey, UsageRow
-from threadkeep.domain.response import Response
-from threadkeep.domain.running import NextStep, PendingCall, Siblings, StoredTurn
-from threadkeep.domain.session import Session
-from threadkeep.domain.stored import Branch, Page, Seen, StoredItem, StoredResponse, SyncResult
-from threadkeep.domain.tools import FunctionTool, Tool, ToolRegistry, source_registry, tools_from
-from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.domain.objects import UNSET
 from threadkeep.formats import FormatName
 from threadkeep.store import annotations as _annotations
 from threadkeep.store import (
@@ -30,6 +21,7 @@ from threadkeep.store import (
     compaction,
     importing,
     item_lookup,
+    item_reading,
     redacting,
     removal,
     rendering,
@@ -44,15 +36,16 @@ from threadkeep.store import (
 from threadkeep.store import items as _items
 from threadkeep.store import states as _states
 from threadkeep.store.context_caches import planning
+from threadkeep.store.defaults import CACHE_CLAIM_SECONDS, CACHE_SECONDS, CACHE_THRESHOLD, DENIED, LEASE_SECONDS
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_sync import sync
-from threadkeep.store.ledger import CallInfo
-from threadkeep.store.lineage import ConversationState
 from threadkeep.store.moving import transcripts
-from threadkeep.store.positions import AppendOptions, OnConflict
-from threadkeep.store.rendering import render_options
-from threadkeep.store.streaming import cancelling
-from threadkeep.store.streaming.recorder import LEASE_SECONDS, Recorder, stream_response
+from threadkeep.store.streaming import cancelling, recorder
+
+if TYPE_CHECKING:
+    from threadkeep.store.ledger import CallInfo
+    from threadkeep.store.lineage import ConversationState
+    from threadkeep.store.positions import AppendOptions
 
 
 class Conversation(ConversationAttributes):
@@ -65,7 +58,9 @@ class Conversation(ConversationAttributes):
     def __init__(self, handle: Handle, *, replayed: bool = False) -> None:
         self._handle, self.replayed = handle, replayed
 
-    def user(self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]) -> StoredItem:
+    def user(
+        self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+    ) -> tk.StoredItem:
         """Append a user message: text, a content part, a dict, or a list of these.
 
         Options: `idempotency_key` (a repeated call with the same key and content writes nothing), `expected_head` (the
@@ -84,30 +79,32 @@ class Conversation(ConversationAttributes):
         return _items.append_message(self._handle, "user", content, options, author_id)
 
     def assistant(
-        self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]
-    ) -> StoredItem:
+        self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+    ) -> tk.StoredItem:
         """Append an assistant message; text becomes `output_text`. Options and errors as for `user`."""
         return _items.append_message(self._handle, "assistant", content, options, author_id)
 
-    def system(self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]) -> StoredItem:
+    def system(
+        self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+    ) -> tk.StoredItem:
         """Append a system message. Options and errors as for `user`."""
         return _items.append_message(self._handle, "system", content, options, author_id)
 
     def developer(
-        self, content: Content, *, author_id: str | None = None, **options: Unpack[AppendOptions]
-    ) -> StoredItem:
+        self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+    ) -> tk.StoredItem:
         """Append a developer message. Options and errors as for `user`."""
         return _items.append_message(self._handle, "developer", content, options, author_id)
 
     def add_item(
-        self, item: ItemInput, *, author_id: str | None = None, **options: Unpack[AppendOptions]
-    ) -> StoredItem:
+        self, item: tk.ItemInput, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+    ) -> tk.StoredItem:
         """Append an item of any type: a typed item, or an Open Responses dict. Options and errors as for `user`."""
         return _items.append_item(self._handle, item, options, author_id)
 
     def add_items(
-        self, items: Iterable[ItemInput], *, author_id: str | None = None, **options: Unpack[AppendOptions]
-    ) -> list[StoredItem]:
+        self, items: Iterable[tk.ItemInput], *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+    ) -> list[tk.StoredItem]:
         """Append several items, all or none. Options and errors as for `user`."""
         return _items.append_items(self._handle, items, options, author_id)
 
@@ -115,18 +112,18 @@ class Conversation(ConversationAttributes):
         self,
         *,
         call_id: str | None,
-        output: Output | None = UNSET,
-        result: Output | None = UNSET,
+        output: item_objects.Output | None = UNSET,
+        result: item_objects.Output | None = UNSET,
         status: str | None = None,
-        **options: Unpack[AppendOptions],
-    ) -> StoredItem:
+        **options: Unpack[tk.AppendOptions],
+    ) -> tk.StoredItem:
         """Append the result of a function call: text or content parts (`result` is an alias of `output`).
 
         Options (`idempotency_key`, `expected_head`, `on_conflict`) and errors as for `user`.
         """
         return _items.append_call_output(self._handle, call_id, output, result, status, options)
 
-    def pending_calls(self) -> list[PendingCall]:
+    def pending_calls(self) -> list[tk.PendingCall]:
         """Return the calls on this branch that wait for an output, with their arguments and decisions, in order.
 
         A call that had no output when the model went on is not among them: later requests say that its result is
@@ -134,7 +131,7 @@ class Conversation(ConversationAttributes):
         """
         return calls.pending_calls(self._handle)
 
-    def next_step(self) -> NextStep:
+    def next_step(self) -> tk.NextStep:
         """Return whose turn it is on this branch: "tools" if calls wait for an output, also for a decision about them.
 
         Otherwise "model" if it ends with a message of the user or an output that was not answered, and "user" in all
@@ -145,13 +142,15 @@ class Conversation(ConversationAttributes):
 
     def approve(
         self, call: str | int, *, decided_by: str | None = None, idempotency_key: str | None = None
-    ) -> PendingCall:
-        """Approve a call, given by its `call_id` or position; return it. `decided_by` is your id of whoever decided.
+    ) -> tk.PendingCall:
+        """Approve a call and return it. It is given by its `call_id`, its position or its item's id.
+
+        `decided_by` is your id of whoever decided.
 
         Raises:
             NotFound: there is no such call on this branch.
             Conflict: it was approved or denied before, or has an output.
-            InvalidOption, IdempotencyConflict: nothing was written.
+            InvalidOption, IdempotencyConflict: nothing was written; an id that names two calls is refused, too.
         """
         return approvals.approve(self._handle, call, decided_by, idempotency_key)
 
@@ -159,10 +158,10 @@ class Conversation(ConversationAttributes):
         self,
         call: str | int,
         *,
-        reason: str = approvals.DENIED,
+        reason: str = DENIED,
         decided_by: str | None = None,
         idempotency_key: str | None = None,
-    ) -> StoredItem:
+    ) -> tk.StoredItem:
         """Deny a call, and append its output, which is the `reason`; return that. Errors as for `approve`.
 
         Raises:
@@ -170,7 +169,7 @@ class Conversation(ConversationAttributes):
         """
         return approvals.deny(self._handle, call, reason, decided_by, idempotency_key)
 
-    def add_input(self, turns: Any, format: FormatName, **options: Unpack[AppendOptions]) -> list[StoredItem]:
+    def add_input(self, turns: Any, format: FormatName, **options: Unpack[tk.AppendOptions]) -> list[tk.StoredItem]:
         """Append turns in a provider's format (messages, contents, items), such as user turns and tool results.
 
         Outputs that do not name their call are matched with the open calls of the stored history. Options and errors as
@@ -178,7 +177,7 @@ class Conversation(ConversationAttributes):
         """
         return importing.add_input(self._handle, turns, format, options)
 
-    def sync_request(self, payload: Any, format: FormatName, **options: Unpack[AppendOptions]) -> SyncResult:
+    def sync_request(self, payload: Any, format: FormatName, **options: Unpack[tk.AppendOptions]) -> tk.SyncResult:
         """Append only what is new in the history of a request from a client that keeps its own history.
 
         Histories are compared by the content of their turns, not by ids, cache marks, turn boundaries or reasoning. If
@@ -192,11 +191,11 @@ class Conversation(ConversationAttributes):
         return sync.sync_request(self._handle, payload, format, options)
 
     def add_response(
-        self, body: Any, format: FormatName, *, rendered: Rendered | None = None, idempotency_key: str | None = None,
-        expected_head: int | None = None, on_conflict: OnConflict = "raise", provider: str | None = None,
+        self, body: Any, format: FormatName, *, rendered: tk.Rendered | None = None, idempotency_key: str | None = None,
+        expected_head: int | None = None, on_conflict: tk.OnConflict = "raise", provider: str | None = None,
         latency_ms: float | None = None, first_token_ms: float | None = None, occurred_at: datetime | None = None,
         headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None,
-    ) -> Response:  # fmt: skip
+    ) -> tk.Response:  # fmt: skip
         """Append a provider's response in one transaction: items, response, raw body, and a row in the usage ledger.
 
         `body` is a dict, JSON text, or an object from the provider's SDK; `rendered` is the request it responds to.
@@ -222,12 +221,12 @@ class Conversation(ConversationAttributes):
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
     def add_turn(
-        self, input: Any, body: Any, format: FormatName, *, rendered: Rendered | None = None,
-        idempotency_key: str | None = None, expected_head: int | None = None, on_conflict: OnConflict = "raise",
+        self, input: Any, body: Any, format: FormatName, *, rendered: tk.Rendered | None = None,
+        idempotency_key: str | None = None, expected_head: int | None = None, on_conflict: tk.OnConflict = "raise",
         provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
         occurred_at: datetime | None = None, headers: Mapping[str, str] | None = None,
         states: Mapping[str, Any] | None = None,
-    ) -> StoredTurn:  # fmt: skip
+    ) -> tk.StoredTurn:  # fmt: skip
         """Append a whole turn in one transaction: what was asked, and the provider's response to it; return both.
 
         `input` is text or content of a user message, an item or a list of items, or turns in the provider's format, as
@@ -245,11 +244,11 @@ class Conversation(ConversationAttributes):
         return turns.add_turn(self._handle, input, body, format, rendered, options, call)
 
     def stream_response(
-        self, format: FormatName, *, rendered: Rendered | None = None, idempotency_key: str | None = None,
-        expected_head: int | None = None, on_conflict: OnConflict = "raise", provider: str | None = None,
+        self, format: FormatName, *, rendered: tk.Rendered | None = None, idempotency_key: str | None = None,
+        expected_head: int | None = None, on_conflict: tk.OnConflict = "raise", provider: str | None = None,
         latency_ms: float | None = None, first_token_ms: float | None = None,
         headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None, lease: float = LEASE_SECONDS,
-    ) -> Recorder:  # fmt: skip
+    ) -> tk.Recorder:  # fmt: skip
         """Return a recorder for a streamed response: a context manager with `feed`, which takes the provider's events.
 
         When the `with` statement ends, the response is stored as by `add_response`, with its status (`completed`,
@@ -267,8 +266,10 @@ class Conversation(ConversationAttributes):
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call = CallInfo(provider=provider, latency_ms=latency_ms, first_token_ms=first_token_ms, headers=headers)
-        return Recorder(stream_response(self._handle, format, rendered, options, call, lease))
+        call: CallInfo = {
+            "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms, "headers": headers,
+        }  # fmt: skip
+        return recorder.Recorder(recorder.stream_response(self._handle, format, rendered, options, call, lease))
 
     def cancel_response(self, number: int | None = None) -> bool:
         """Ask the recorder of a response in progress to stop: the one on this branch, or the one with that number.
@@ -283,7 +284,7 @@ class Conversation(ConversationAttributes):
 
     def record_attempt(
         self, format: FormatName, *, error: Any = None, model: str | None = None, status: str | None = None,
-        usage: Usage | NormalizedUsage | Mapping[str, Any] | None = None, response: int | str | None = None,
+        usage: tk.Usage | tk.NormalizedUsage | Mapping[str, Any] | None = None, response: int | str | None = None,
         provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
         occurred_at: datetime | None = None, idempotency_key: str | None = None,
     ) -> None:  # fmt: skip
@@ -296,15 +297,21 @@ class Conversation(ConversationAttributes):
         Raises:
             UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
         """
-        call = CallInfo(
-            provider=provider, latency_ms=latency_ms, first_token_ms=first_token_ms, occurred_at=occurred_at
-        )
+        call: CallInfo = {
+            "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
+            "occurred_at": occurred_at,
+        }  # fmt: skip
         report = attempts.Report(error, model, status, usage, response)
         attempts.record_attempt(self._handle, format, call, report, idempotency_key)
 
     def compact(
-        self, *, upto: int | None = None, summary: str | None = None, item: Any = None, **options: Unpack[AppendOptions]
-    ) -> StoredItem:
+        self,
+        *,
+        upto: int | None = None,
+        summary: str | None = None,
+        item: Any = None,
+        **options: Unpack[tk.AppendOptions],
+    ) -> tk.StoredItem:
         """Replace the items up to a position (None: all) with a summary in future requests. Nothing is deleted.
 
         `item` is a provider's own compaction item, used in requests in its format. Turns are compacted as a whole, and
@@ -318,7 +325,7 @@ class Conversation(ConversationAttributes):
         """
         return compaction.compact(self._handle, upto, summary, item, options)
 
-    def undo_compaction(self, **options: Unpack[AppendOptions]) -> StoredItem:
+    def undo_compaction(self, **options: Unpack[tk.AppendOptions]) -> tk.StoredItem:
         """Revert the last compaction. Options as for `user`.
 
         Raises:
@@ -326,7 +333,7 @@ class Conversation(ConversationAttributes):
         """
         return compaction.undo_compaction(self._handle, options)
 
-    def pop(self, **options: Unpack[AppendOptions]) -> StoredItem | None:
+    def pop(self, **options: Unpack[tk.AppendOptions]) -> tk.StoredItem | None:
         """Remove the newest item of this branch and return it; None if the branch is empty.
 
         Of several callers at the same time, each gets another item. Options and errors as for `user`, except that
@@ -363,7 +370,7 @@ class Conversation(ConversationAttributes):
         """
         redacting.redact_item(self._handle, position, idempotency_key)
 
-    def render(self, format: FormatName, **view: Unpack[ViewOptions]) -> Rendered:
+    def render(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> tk.Rendered:
         """Render the next request for a provider, with its losses and repairs. Only reads what is new.
 
         `view` can contain `strict` (raise LossError instead of reporting losses), `upto`, `window`, `vision`,
@@ -377,14 +384,14 @@ class Conversation(ConversationAttributes):
         """
         return rendering.render(self._handle, format, view)
 
-    def request_payload(self, format: FormatName, **view: Unpack[ViewOptions]) -> JsonObject:
+    def request_payload(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> JsonObject:
         """Return the next request as a dict for the provider's SDK.
 
         Options (`strict`, `upto` …) and errors as for `render`.
         """
         return rendering.render(self._handle, format, view).payload
 
-    def request_body(self, format: FormatName, **view: Unpack[ViewOptions]) -> bytes:
+    def request_body(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> bytes:
         """Return the next request as JSON in UTF-8, which is the fastest way.
 
         Options (`strict`, `upto` …) and errors as for `render`.
@@ -395,12 +402,12 @@ class Conversation(ConversationAttributes):
         self,
         format: FormatName,
         *,
-        threshold: int = planning.THRESHOLD,
-        ttl: float | timedelta = planning.TTL_SECONDS,
+        threshold: int = CACHE_THRESHOLD,
+        ttl: float | timedelta = CACHE_SECONDS,
         dynamic_tokens: int = 0,
-        lease: float | timedelta = planning.CLAIM_SECONDS,
-        **view: Unpack[ViewOptions],
-    ) -> CachePlan:
+        lease: float | timedelta = CACHE_CLAIM_SECONDS,
+        **view: Unpack[tk.ViewOptions],
+    ) -> tk.CachePlan:
         """Plan an explicit cache (Gemini's `cachedContent`) of what requests have in common; return a `CachePlan`.
 
         A new cache is worthwhile if at least `threshold` tokens of the latest request were not cached (-1: never). It
@@ -415,11 +422,11 @@ class Conversation(ConversationAttributes):
             NotFound, CannotRender: there is nothing to cache.
         """
         policy = planning.CachePolicy.of(threshold, ttl, lease, dynamic_tokens)
-        return planning.plan_context_cache(self._handle, format, policy, render_options(view))
+        return planning.plan_context_cache(self._handle, format, policy, rendering.render_options(view))
 
     def record_context_cache(
-        self, plan: CachePlan, *, name: str | None, expires_at: datetime | str | None = None
-    ) -> CachePlan:
+        self, plan: tk.CachePlan, *, name: str | None, expires_at: datetime | str | None = None
+    ) -> tk.CachePlan:
         """Record the outcome of a plan: the `name` of the new cache, or None if it could not be created.
 
         `expires_at` is the time the provider returned (text or datetime); by default, the planned time. From then on,
@@ -432,11 +439,11 @@ class Conversation(ConversationAttributes):
         """
         return planning.record_context_cache(self._handle, plan, name, expires_at)
 
-    def session(self) -> Session:
+    def session(self) -> tk.Session:
         """Return a detached copy: options, tools and the items of this branch."""
         return rendering.detach(self._handle)
 
-    def clone_config(self) -> Session:
+    def clone_config(self) -> tk.Session:
         """Return a detached session with the same options and tools, without items."""
         return rendering.clone_config(self._handle)
 
@@ -449,7 +456,7 @@ class Conversation(ConversationAttributes):
         order: Literal["asc", "desc"] = "asc",
         annotations: bool = False,
         media: Literal["inline", "reference"] = "inline",
-    ) -> Page[StoredItem]:
+    ) -> tk.Page[tk.StoredItem]:
         """Return a page of this branch's items: those after or before a position or item id (exclusive).
 
         They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
@@ -462,11 +469,11 @@ class Conversation(ConversationAttributes):
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return _items.list_items(self._handle, before, after, limit, order, media, annotations=annotations)
+        return item_reading.list_items(self._handle, before, after, limit, order, media, annotations=annotations)
 
     def get_item(
         self, position: int | str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
-    ) -> StoredItem:
+    ) -> tk.StoredItem:
         """Return the item of this branch at a position, or with an id; the newest one if several have that id.
 
         With `annotations`, its labels and feedback are read, too. `media` as for `items`.
@@ -495,7 +502,7 @@ class Conversation(ConversationAttributes):
         comment: str | None = None,
         user_id: str | None = None,
         idempotency_key: str | None = None,
-    ) -> Feedback | None:
+    ) -> tk.Feedback | None:
         """Store what a user thinks of an item, instead of what the user said before; without both, remove that.
 
         `rating` is a whole number in the application's own scale. In a store for one user, `user_id` is that user.
@@ -506,7 +513,7 @@ class Conversation(ConversationAttributes):
         """
         return _annotations.set_feedback(self._handle, position, rating, comment, user_id, idempotency_key)
 
-    def feedback(self, position: int | str | None = None) -> list[Feedback]:
+    def feedback(self, position: int | str | None = None) -> list[tk.Feedback]:
         """Return the feedback on an item, or on all items of this branch; in a store for one user, that user's own.
 
         Raises:
@@ -514,33 +521,36 @@ class Conversation(ConversationAttributes):
         """
         return _annotations.list_feedback(self._handle, position)
 
-    def mark_seen(self, user_id: str, *, position: int | None = None, move_back: bool = False) -> Seen:
+    def mark_seen(self, user_id: str | None = None, *, position: int | None = None, move_back: bool = False) -> tk.Seen:
         """Note that a user has seen everything so far, or everything up to a position, on all branches.
 
-        A mark does not move back, so that a device that lags behind marks nothing as unread, unless `move_back` is set.
+        By default, it is the user of the store, or else of the conversation. A mark does not move back, so that a
+        device that lags behind marks nothing as unread, unless `move_back` is set.
 
         Raises:
-            InvalidOption: the store is limited to another user.
+            InvalidOption: the store is limited to another user, or there is no user.
         """
         return seen.mark_seen(self._handle, user_id, position, move_back=move_back)
 
-    def seen(self, user_id: str) -> Seen | None:
-        """Return how far a user has read; None for a user who has not marked anything as seen."""
+    def seen(self, user_id: str | None = None) -> tk.Seen | None:
+        """Return how far a user has read; None for one who has not marked anything as seen. Users as `mark_seen`."""
         return seen.find_seen(self._handle, user_id)
 
-    def transcript(self, *, media: Literal["inline", "reference"] = "inline") -> list[StoredItem]:
-        """Return all items of this branch, in order. `media` as for `items`."""
-        return _items.list_all_items(self._handle, media)
+    def transcript(
+        self, *, last: int | None = None, media: Literal["inline", "reference"] = "inline"
+    ) -> list[tk.StoredItem]:
+        """Return all items of this branch in order, or only the `last` ones. `media` as for `items`."""
+        return item_reading.list_all_items(self._handle, last, media)
 
     def to_markdown(self) -> str:
         """Return this branch as readable Markdown, in which no text can pretend to be anything else."""
         return transcripts.to_markdown(self._handle)
 
-    def responses(self, *, after: int | str | None = None, limit: int = 100) -> Page[StoredResponse]:
+    def responses(self, *, after: int | str | None = None, limit: int = 100) -> tk.Page[tk.StoredResponse]:
         """Return a page of the responses on all branches, oldest first."""
         return response_lookup.list_responses(self._handle, after, limit)
 
-    def get_response(self, response: int | str) -> StoredResponse:
+    def get_response(self, response: int | str) -> tk.StoredResponse:
         """Return a response by its number or id (the provider's: the newest one with it).
 
         Raises:
@@ -556,11 +566,11 @@ class Conversation(ConversationAttributes):
         after: int | str | None = None,
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
-    ) -> Page[StoredItem]:
+    ) -> tk.Page[tk.StoredItem]:
         """Return a page of the items that the request of a response contained, as `items` does. Errors as there."""
         return response_lookup.list_input(self._handle, response, after, before, limit, order)
 
-    def output_items(self, response: int | str) -> list[StoredItem]:
+    def output_items(self, response: int | str) -> list[tk.StoredItem]:
         """Return the items of a response, in order, except those that were removed since."""
         return response_lookup.list_output(self._handle, response)
 
@@ -573,10 +583,10 @@ class Conversation(ConversationAttributes):
         return responses.read_body(self._handle, number)
 
     @overload
-    def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
+    def usage(self, *, by: tuple[()] = ()) -> tk.UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
     @overload
-    def usage(self, *, by: Sequence[UsageKey] | UsageKey) -> list[UsageRow]: ...
-    def usage(self, *, by: Sequence[UsageKey] | UsageKey = ()) -> UsageRow | list[UsageRow]:
+    def usage(self, *, by: Sequence[tk.UsageKey] | tk.UsageKey) -> list[tk.UsageRow]: ...
+    def usage(self, *, by: Sequence[tk.UsageKey] | tk.UsageKey = ()) -> tk.UsageRow | list[tk.UsageRow]:
         """Return the usage of this conversation.
 
         Without `by`, the result is a single UsageRow; with `by` ("response", "model", "day" …), a list of them.
@@ -597,7 +607,7 @@ class Conversation(ConversationAttributes):
         conversation, is_replayed = branches.fork(self._handle, at, before, idempotency_key)
         return self._on(conversation, replayed=is_replayed)
 
-    def siblings(self, position: int | str) -> Siblings:
+    def siblings(self, position: int | str) -> tk.Siblings:
         """Return the variants at the place of an item, given by its position or id: all items that follow the same one.
 
         An item that came in a response, or in a message with others, stands for the first of these.
@@ -610,7 +620,7 @@ class Conversation(ConversationAttributes):
     def edit(
         self,
         position: int | str,
-        content: Content,
+        content: tk.Content,
         *,
         author_id: str | None = None,
         idempotency_key: str | None = None,
@@ -649,7 +659,7 @@ class Conversation(ConversationAttributes):
         """
         return self._on(branches.open_branch(self._handle, number))
 
-    def branches(self, *, after: int | str | None = None, limit: int = 100) -> Page[Branch]:
+    def branches(self, *, after: int | str | None = None, limit: int = 100) -> tk.Page[tk.Branch]:
         """Return a page of the conversation's branches."""
         return branches.list_branches(self._handle, after, limit)
 
@@ -661,17 +671,17 @@ class Conversation(ConversationAttributes):
         """
         updates.set_active_branch(self._handle, number, idempotency_key)
 
-    def state(self, name: str) -> State | None:
+    def state(self, name: str) -> tk.State | None:
         """Return the state with that name, or None."""
         return _states.find_state(self._handle, name)
 
-    def states(self) -> list[State]:
+    def states(self) -> list[tk.State]:
         """Return all states, by name."""
         return _states.list_states(self._handle)
 
     def set_state(
         self, name: str, value: Any, *, expected_version: int | None = None, idempotency_key: str | None = None
-    ) -> State:
+    ) -> tk.State:
         """Write a small JSON value beside the conversation, for all branches, and return it with its version.
 
         With `expected_version`, it is only written if the state still has that version (0: if it does not exist).
@@ -688,7 +698,7 @@ class Conversation(ConversationAttributes):
         """Delete a state; return whether there was one. Errors as for `set_state`."""
         return _states.delete_state(self._handle, name, expected_version, idempotency_key)
 
-    def update(self, *, idempotency_key: str | None = None, **options: Unpack[UpdateOptions]) -> None:
+    def update(self, *, idempotency_key: str | None = None, **options: Unpack[tk.UpdateOptions]) -> None:
         """Change session options (None removes one), `title`, `user_id`, `external_id`, or all `labels` (`properties`).
 
         Raises:
@@ -734,33 +744,33 @@ class Conversation(ConversationAttributes):
         *,
         idempotency_key: str | None = None,
         **extra: Any,
-    ) -> Tool:
+    ) -> tk.Tool:
         """Offer a function to the model. A tool with the same name is replaced. Errors as for `update`."""
-        tool = FunctionTool(name, description, parameters, strict, **extra)
+        tool = tool_objects.FunctionTool(name, description, parameters, strict, **extra)
         return updates.add_tools(self._handle, "register_tool", [tool], idempotency_key)[0]
 
     def register_tools(
-        self, tools: ToolRegistry | Iterable[Tool | Mapping[str, Any]], *, idempotency_key: str | None = None
-    ) -> list[Tool]:
+        self, tools: tk.ToolRegistry | Iterable[tk.Tool | Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> list[tk.Tool]:
         """Offer the tools of a registry, or of a list of definitions (functions and built-in tools); return them."""
-        return updates.add_tools(self._handle, "register_tools", tools_from(tools), idempotency_key)
+        return updates.add_tools(self._handle, "register_tools", tool_objects.tools_from(tools), idempotency_key)
 
     def use_tools(
-        self, *names: str, registry: ToolRegistry | None = None, idempotency_key: str | None = None
-    ) -> list[Tool]:
+        self, *names: str, registry: tk.ToolRegistry | None = None, idempotency_key: str | None = None
+    ) -> list[tk.Tool]:
         """Offer tools of a registry by name, or all of them; return them. By default, from the default registry.
 
         Raises:
             ToolNotFound: the registry has no such tool.
         """
-        tools = source_registry(registry).chosen(names)
+        tools = tool_objects.source_registry(registry).chosen(names)
         return updates.add_tools(self._handle, "use_tools", tools, idempotency_key)
 
-    def remove_tool(self, name: str, *, idempotency_key: str | None = None) -> Tool | None:
+    def remove_tool(self, name: str, *, idempotency_key: str | None = None) -> tk.Tool | None:
         """Stop offering a tool; return its definition, or None if there was no such tool."""
         return updates.remove_tool(self._handle, name, idempotency_key)
 
-    def clear_tools(self, *, idempotency_key: str | None = None) -> list[Tool]:
+    def clear_tools(self, *, idempotency_key: str | None = None) -> list[tk.Tool]:
         """Stop offering all tools; return their definitions."""
         return updates.clear_tools(self._handle, idempotency_key)
 

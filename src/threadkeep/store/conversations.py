@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes
-from threadkeep.db.driver import LazyRow, insert_statement
-from threadkeep.db.queries.conversations import ACTIVE, DELETED
+from threadkeep.db.driver import insert_many
+from threadkeep.db.queries.conversations import ACTIVE
 from threadkeep.db.tables import changes, conversation_labels, conversations
 from threadkeep.domain.changes import APPENDED
-from threadkeep.domain.ids import CONVERSATION_PREFIX, new_key, new_public_id, public_id_text
+from threadkeep.domain.ids import new_key, new_public_id, public_id_text
 from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
-from threadkeep.errors import AmbiguousId, InvalidOption, shown
+from threadkeep.errors import InvalidOption
 from threadkeep.store import validation
+from threadkeep.store.appending import write_items
 from threadkeep.store.changes.rows import change_row
 from threadkeep.store.config_cache import ConfigCache, Text, ToolTexts, settings_text, store_settings, store_tools
+from threadkeep.store.finding import open_conversation
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item, insert_item_rows, turn_offsets
-from threadkeep.store.lineage import ConversationState, find_row, get_lineage
-from threadkeep.store.media.placing import write_items
-from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
+from threadkeep.store.lineage import ConversationState
+from threadkeep.store.refs import TENANT_WIDE, Scope
+from threadkeep.store.retries import Replay
 from threadkeep.store.source_times import NOW, SourceTimes
-from threadkeep.store.transactions import Replay, Transactions
-
-INSERT_CONVERSATION: Final = insert_statement(conversations)
-_BEGINNING: Final = re.compile(rf"(?:{CONVERSATION_PREFIX})?([0-9a-fA-F]{{1,32}})")
-_SHOWN_IDS: Final = 5  # of those that begin alike
+from threadkeep.store.transactions import Transactions
 
 
 class ConversationInfo(TypedDict, total=False):
@@ -135,7 +132,7 @@ def create_conversations(
         outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
         if outcome is not None:
             raise Replay(outcome["ids"])
-        ids = [public_id_text(public_id) for public_id in insert_conversations(connection, scope, batch)]
+        ids = [public_id_text(public_id) for public_id in insert_conversations(connection, scope, batch, key)]
         keep_outcome(connection, scope.tenant, TENANT_WIDE, key, datetime.now(UTC), kind="conversations", ids=ids)
         return ids
 
@@ -143,12 +140,14 @@ def create_conversations(
     return write_items(transactions, scope, records, write, is_repeatable=key is not None)
 
 
-def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[NewConversation]) -> list[bytes]:
-    """Create conversations in a few statements; returns their public ids."""
+def insert_conversations(
+    connection: Connection, scope: Scope, batch: Sequence[NewConversation], key: IdempotencyKey | None = None
+) -> list[bytes]:
+    """Create conversations in a few statements; returns their public ids. `key`: under which the caller keeps them."""
     now = datetime.now(UTC)
     settings = [settings_text(new.settings) for new in batch]
     tools = [ToolTexts.of(new.tools) for new in batch]
-    rows = [_row_of(scope, *one, now) for one in zip(batch, settings, tools, strict=True)]
+    rows = [_row_of(scope, *one, now, key) for one in zip(batch, settings, tools, strict=True)]
     store_settings(connection, scope.tenant, settings, now)
     for new, row in zip(batch, rows, strict=True):
         keep_outcome(
@@ -158,14 +157,14 @@ def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[N
         store_tools(connection, scope.tenant, known_tools, now)
     check_sizes(connection, rows, "a conversation", ("title", "labels"))
     try:
-        INSERT_CONVERSATION.execute_many(connection, rows)
+        insert_many(connection, conversations, rows)
     except IntegrityError as error:
         raise_if_taken(rows, error)
         raise
     created = list(zip(batch, rows, strict=True))
     labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
     if labels:
-        connection.execute(insert(conversation_labels), labels)
+        insert_many(connection, conversation_labels, labels)
     items = [item for new, row in created for item in _item_rows_of(scope, new, row["id"], now)]
     new_changes = [_change_of(scope, row, now) for row in rows]
     insert_item_rows(
@@ -174,7 +173,10 @@ def insert_conversations(connection: Connection, scope: Scope, batch: Sequence[N
     return [row["public_id"] for row in rows]
 
 
-def _row_of(scope: Scope, new: NewConversation, config: Text, tools: ToolTexts | None, now: datetime) -> dict[str, Any]:
+def _row_of(
+    scope: Scope, new: NewConversation, config: Text, tools: ToolTexts | None, now: datetime, key: IdempotencyKey | None
+) -> dict[str, Any]:
+    key = new.key or key
     count, (created_at, last_activity_at) = len(new.records), new.times.of_conversation(now)
     return {
         "tenant_id": scope.tenant,
@@ -199,6 +201,7 @@ def _row_of(scope: Scope, new: NewConversation, config: Text, tools: ToolTexts |
         "last_activity_at": last_activity_at,
         "streams": None,
         "search_from": 0 if count or new.title is not None else None,
+        "creation_key": None if key is None else key.key,
     }
 
 
@@ -240,59 +243,3 @@ def raise_if_taken(rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> 
         others = " (or one of the others of this batch)" if len(ids) > 1 else ""
         problem = f"Another conversation has the external_id {ids[0]!r}{others}."
         raise InvalidOption(problem, hint="find_conversation(external_id=...) finds it.") from error
-
-
-# Opening
-
-
-def find_conversation(
-    connection: Connection, scope: Scope, column: str, value: Any, configs: ConfigCache, branch: int | None = None
-) -> ConversationState | None:
-    """A conversation by id, public_id or external_id, on its active branch or another; None when there is none."""
-    row = find_row(connection, scope, column, value)
-    return None if row is None else state_of(connection, scope, row, configs, branch)
-
-
-def open_conversation(
-    connection: Connection, scope: Scope, column: str, value: Any, configs: ConfigCache, branch: int | None = None
-) -> ConversationState:
-    """Like `find_conversation`; NotFound is raised where there is no such conversation or branch."""
-    conversation = find_conversation(connection, scope, column, value, configs, branch)
-    if conversation is None:
-        raise conversation_not_found(public_id_text(value) if isinstance(value, bytes) else value)
-    return conversation
-
-
-def state_of(
-    connection: Connection, scope: Scope, row: LazyRow, configs: ConfigCache, branch: int | None = None
-) -> ConversationState:
-    """The conversation of a row that was read; NotFound is raised where it has no such branch."""
-    number: int = row.active_branch if branch is None else branch
-    config = configs.get(connection, scope.tenant, row.config_hash, row.tool_set_hash)
-    conversation = ConversationState(scope, row, config.settings, config.tools, number, None, config.format_cache)
-    if number:
-        conversation.fork = get_lineage(connection, conversation.ref(), row)
-    return conversation
-
-
-def complete_id(connection: Connection, scope: Scope, beginning: object) -> str:
-    """The only id that begins like this; see `Store.complete_id`."""
-    match = _BEGINNING.fullmatch(beginning) if isinstance(beginning, str) else None
-    if match is None:
-        raise InvalidOption(
-            f"must be the beginning of an id, such as conv_019a: hexadecimal digits, not {shown(beginning)}.",
-            argument="beginning",
-        )
-    digits = match[1].lower()
-    lowest, highest = (bytes.fromhex(digits.ljust(32, digit)) for digit in "0f")
-    row = conversations.c
-    conditions = [row.tenant_id == scope.tenant, row.status != DELETED, row.public_id.between(lowest, highest)]
-    if scope.user is not None:
-        conditions.append(row.user_id == scope.user)
-    statement = select(row.public_id).where(*conditions).order_by(row.public_id.desc()).limit(_SHOWN_IDS + 1)
-    ids = [public_id_text(bytes(found)) for found in connection.execute(statement).scalars()]
-    if not ids:
-        raise conversation_not_found(f"{beginning}…")
-    if len(ids) > 1:
-        raise AmbiguousId(str(beginning), ids[:_SHOWN_IDS], has_more=len(ids) > _SHOWN_IDS)
-    return ids[0]

@@ -15,7 +15,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from threadkeep.db import poolers
+from threadkeep.db import hosts, poolers
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="Engine | AsyncEngine")
 
 BUSY_SECONDS: Final = 60
+REPLICA_SECONDS: Final = 3  # how long a replica has to answer, unless its URL says so; then the primary is read
 
 # URL scheme -> SQLAlchemy driver (sync, async) and the extra that installs it
 _DRIVERS: Final = {
@@ -86,9 +87,39 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
     return _created(create_async_engine, given, is_async=True)
 
 
+def replica_for(read_url: Any, primary: Engine, *, is_async: bool) -> Engine:
+    """Return the engine of a replica.
+
+    Raises:
+        InvalidOption: it is of another kind of database than the primary, or of one that has no replicas.
+    """
+    url = read_url.url if hasattr(read_url, "dialect") else read_url
+    try:
+        found = parsed_url(url)
+        _check_replica(found, primary)
+        if url is not read_url:
+            return async_engine_for(read_url).sync_engine if is_async else engine_for(read_url)
+        found = hosts.with_attributes(found, hosts.ANY)
+        if "connect_timeout" not in found.query:
+            found = found.update_query_dict({"connect_timeout": str(REPLICA_SECONDS)})
+        return async_engine_for(found).sync_engine if is_async else engine_for(found)
+    except InvalidOption as error:
+        raise InvalidOption(error.message, argument="read_url", hint=error.hint) from error.__cause__
+
+
+def _check_replica(url: URL, primary: Engine) -> None:
+    kinds = {name.replace("mysql", "mariadb") for name in (url.get_backend_name(), primary.dialect.name)}
+    if len(kinds) > 1 or "sqlite" in kinds:
+        raise InvalidOption("names no replica of the server in `url`, which must be PostgreSQL or MariaDB.")
+
+
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     target, extra = _resolved(url, is_async=is_async)
     target, threshold = poolers.threshold_of(target)
+    servers = hosts.hosts_of(target)
+    target, is_writable = hosts.with_attributes(target, hosts.WRITABLE), True  # a store writes
+    if servers and extra == "mysql":
+        target, is_writable = hosts.attributes_of(target)
     options = _options(target)
     if threshold:
         options["connect_args"] = threshold
@@ -98,7 +129,17 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
     if not threshold:
         poolers.watch(engine, is_owned=True)
+    if servers:
+        made: Any = engine
+        _follow(getattr(made, "sync_engine", made), servers, is_writable=is_writable)
     return engine
+
+
+def _follow(engine: Engine, servers: tuple[str, ...], *, is_writable: bool) -> None:
+    """Let an engine find the server of a cluster that is wanted, now and whenever it is another one."""
+    hosts.leave_unusable(engine)
+    if is_mysql(engine.dialect):
+        hosts.try_in_turn(engine, servers, is_writable=is_writable)
 
 
 def host_connection(host: object) -> Connection | OrmSession:
@@ -146,8 +187,9 @@ def is_sqlite(url: str | URL | Engine | AsyncEngine) -> TypeGuard[str | URL | En
 
 def parsed_url(url: Any) -> URL:
     """Parse a database URL. Error messages only contain its dialect, because it may contain a password."""
+    spelled_out = hosts.spelled_out(url) if isinstance(url, str) else url
     try:
-        found = make_url(url)
+        found = make_url(spelled_out)
     except (ArgumentError, ValueError) as error:
         is_port = isinstance(url, str) and not isinstance(error, ArgumentError)
         # The cause would show the URL, or pieces of it.
@@ -181,7 +223,8 @@ def _url_hint(url: object) -> str:
 
 def shown_url(url: Any) -> str:
     """Return a database URL for messages: without its password and parameters, which may also contain one."""
-    return parsed_url(url).set(query={}).render_as_string(hide_password=True)
+    found = parsed_url(url)
+    return hosts.with_hosts(found.set(query={}).render_as_string(hide_password=True), hosts.hosts_of(found))
 
 
 def command_url(engine: Engine) -> str | None:
@@ -249,6 +292,24 @@ def is_sqlite_file(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and ":memory:" not in name and url.query.get("mode") != "memory"
 
 
+def keeps_connections(engine: Engine) -> bool:
+    """Return whether transactions keep connections of an engine that was made here; those of asyncio have a loop."""
+    return is_sqlite_file(engine.url) or (engine.dialect.name == "postgresql" and not engine.dialect.is_async)
+
+
+def is_same_database(one: Engine, other: Engine) -> bool:
+    """Return whether two engines are for one database, as far as their URLs tell: a host can have several names."""
+    if one is other:
+        return True
+    ours, theirs = one.url, other.url
+    if is_sqlite_file(ours) and is_sqlite_file(theirs):
+        files = (Path(str(url.database).removeprefix("file:").partition("?")[0]).resolve() for url in (ours, theirs))
+        return next(files) == next(files)
+    backends = {url.get_backend_name().replace("mariadb", "mysql") for url in (ours, theirs)}
+    is_server = len(backends) == 1 and "sqlite" not in backends
+    return is_server and (ours.host, ours.port, ours.database) == (theirs.host, theirs.port, theirs.database)
+
+
 def _check_folder(url: URL) -> None:
     """Reject the URL of a file that SQLite cannot create."""
     name = str(url.database)
@@ -263,9 +324,10 @@ def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) ->
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
-    """Foreign keys, write-ahead log and patience."""
+    """Foreign keys, write-ahead log and patience; and what is deleted is overwritten."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute("PRAGMA secure_delete=ON")
     cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
     if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:

@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from threadkeep import public as tk
+from threadkeep.domain import tools as tool_objects
 from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.objects import json_copy
 from threadkeep.domain.options import OptionAttributes
-from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.store.config_cache import ConfigCache
+from threadkeep.formats.canonical import snapshots
+from threadkeep.store import history
 from threadkeep.store.forking import LOCK
-from threadkeep.store.history import HistoryPage, read_history
-from threadkeep.store.history_cache import CachedHistory, HistoryCache, size_of
-from threadkeep.store.item_rows import ItemRecord
-from threadkeep.store.lineage import ConversationState
-from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.prices import PriceBook
-from threadkeep.store.refs import BranchRef
-from threadkeep.store.search.index import IndexTrigger
-from threadkeep.store.transactions import Transactions
+from threadkeep.store.history_cache import CachedHistory, HistoryCache
+
+if TYPE_CHECKING:
+    from threadkeep.formats.canonical.entries import Entry
+    from threadkeep.formats.canonical.snapshots import Snapshot
+    from threadkeep.store.config_cache import ConfigCache
+    from threadkeep.store.day_trigger import DayTrigger
+    from threadkeep.store.history import HistoryPage
+    from threadkeep.store.item_rows import ItemRecord
+    from threadkeep.store.lineage import ConversationState
+    from threadkeep.store.media.cutting import MediaForm
+    from threadkeep.store.media.stores import BlobStore
+    from threadkeep.store.prices import PriceBook
+    from threadkeep.store.refs import BranchRef
+    from threadkeep.store.search.trigger import IndexTrigger
+    from threadkeep.store.transactions import Transactions
 
 _NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # stored among the options
 
@@ -38,6 +44,7 @@ class StoreResources:
     histories: HistoryCache
     prices: PriceBook
     index_trigger: IndexTrigger | None
+    day_trigger: DayTrigger
     blobs: BlobStore | None = None
 
 
@@ -82,12 +89,16 @@ class Handle:
         """Return a handle for another conversation or branch of the same store."""
         return Handle(self.resources, self.transactions, conversation)
 
-    def read_snapshot(self, *, is_marked: bool = False) -> Snapshot:
-        """Read what is new; return the snapshot that requests are rendered from. `is_marked`: without reading media."""
+    def read_snapshot(self, *, is_marked: bool = False, is_current: bool = False) -> Snapshot:
+        """Read what is new; return the snapshot that requests are rendered from.
+
+        `is_marked`: without reading media; `is_current`: to write what follows from it, so not from a replica.
+        """
         cache = self.marked_cache if is_marked else self.cache
         conversation, since = cache.conversation, cache.next_position
-        page = self.transactions.read(
-            lambda connection: read_history(
+        read = self.transactions.read if is_current else self.transactions.read_any
+        page = read(
+            lambda connection: history.read_history(
                 connection, self.ref, self.resources.configs, conversation, since, media=cache.media
             )
         )
@@ -97,14 +108,23 @@ class Handle:
         """Add what was read to that cache of this handle; return the snapshot that requests are rendered from."""
         snapshot = cache.update(page)
         if cache is not self.cache:
-            self.cache.follow(cache)
+            self.cache.know(cache.conversation, cache.head)
         return snapshot
 
     def after_write(self) -> None:
         """Bring the search index up to date from time to time; called after each write to the conversation."""
         trigger = self.resources.index_trigger
         if trigger is not None and self.transactions.keeps_history:
-            trigger.after_write(self.transactions, self.ref.scope.tenant)
+            tenant = self.ref.scope.tenant
+            trigger.writes[tenant] += 1
+            if trigger.writes[tenant] % trigger.every == 0:
+                trigger.catch_up(self.transactions, tenant)
+
+    def after_response(self) -> None:
+        """The same, and roll up days of the ledger from time to time; called after each response that was stored."""
+        self.after_write()
+        if self.transactions.keeps_history:
+            self.resources.day_trigger.after_response(self.transactions, self.ref.scope.tenant)
 
 
 class HandleCache:
@@ -124,13 +144,14 @@ class HandleCache:
         self._histories = histories  # none inside the caller's transaction, which may be rolled back
         history = None if histories is None else histories.find(self._key, conversation.row.revision)
         self._size = 0 if history is None else history.size
-        self._entries: list[Entry] = [] if history is None else history.entries
+        self._unmeasured: list[Entry] = []  # written by this handle since it was cached, which `_size` lacks
+        self._entries: Sequence[Entry] = [] if history is None else history.entries
         self._new: list[Entry] = []  # after these: written by this handle since they were last read
         self.next_position = 0 if history is None else history.next_position  # everything below it has been read
         # what formats remember about these items; discarded when they are read again
         self._format_cache: dict[str, Any] = {} if history is None else history.format_cache
 
-    def history(self) -> tuple[ConversationState, list[Entry], int]:
+    def history(self) -> tuple[ConversationState, Sequence[Entry], int]:
         """Return the conversation, the items read so far, and the position below which all items have been read."""
         with LOCK:
             return self.conversation, self._all(), self.next_position
@@ -155,18 +176,20 @@ class HandleCache:
                 and (self.next_position != before or not self._size)
             ):
                 history = CachedHistory(conversation.row.revision, entries, self.next_position, format_cache)
-                self._size = self._histories.keep(self._key, history, self._size, page.entries)
-        return Snapshot(
+                new = [*self._unmeasured, *page.entries] if self._unmeasured else page.entries
+                self._unmeasured = []
+                self._size = self._histories.keep(self._key, history, self._size, new)
+        return snapshots.Snapshot(
             conversation.settings, conversation.tools, entries, page.server_state, conversation.imported,
             format_cache, conversation.format_cache,
         )  # fmt: skip
 
-    def follow(self, other: HandleCache) -> None:
-        """Know what another cache of the same handle has read of the row; items are read again if they may differ."""
+    def know(self, conversation: ConversationState, head: int) -> None:
+        """Take over what was read of the row, and where the branch ends; items are read again if they may differ."""
         with LOCK:
-            self.head = other.head
+            self.head = head
             if not self.next_position and not self._new:
-                self.conversation = other.conversation
+                self.conversation = conversation
 
     def change(self, conversation: ConversationState) -> None:
         """Take over the row, options and tools after a change."""
@@ -196,10 +219,9 @@ class HandleCache:
                 entries = [record.entry(first + offset, turn, seen) for offset, record in enumerate(records)]
                 self._new += entries
                 self.next_position = first + len(records)
-                if self._size:  # it is cached already; these count when it is cached again
-                    self._size += size_of(entries)
+                self._unmeasured += entries
 
-    def _all(self) -> list[Entry]:
+    def _all(self) -> Sequence[Entry]:
         """Return the items below `next_position`, in a new list if there are new ones."""
         if self._new:
             self._entries, self._new = [*self._entries, *self._new], []
@@ -211,10 +233,10 @@ class HandleCache:
         if is_older and page.conversation.row.revision == self.conversation.row.revision:
             return
         self.conversation = page.conversation
-        self._entries, self._new = list(page.entries), []
+        self._entries, self._new = page.entries, []
         self.next_position = page.next_position
         self._format_cache = {}
-        self._size = 0
+        self._size, self._unmeasured = 0, []
 
 
 class ConversationAttributes(OptionAttributes):
@@ -305,9 +327,9 @@ class ConversationAttributes(OptionAttributes):
         return {name: json_copy(value, name) for name, value in settings.items() if name not in _NOT_OPTIONS}
 
     @property
-    def tool_definitions(self) -> list[Tool]:
+    def tool_definitions(self) -> list[tk.Tool]:
         """The tools, as `Tool` objects."""
-        return tools_from(self._handle.cache.conversation.tools)
+        return tool_objects.tools_from(self._handle.cache.conversation.tools)
 
     @property
     def tools(self) -> list[JsonObject]:

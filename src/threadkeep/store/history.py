@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, or_, select
 
-from threadkeep.db.driver import Row
-from threadkeep.db.queries.items import history_after
+from threadkeep.db.queries.histories import HEAD, history_after, locked_history_after
 from threadkeep.db.tables import responses
+from threadkeep.db.types import MYSQL
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import ServerState
 from threadkeep.formats.shared.streams import BROKEN_OFF
 from threadkeep.store.config_cache import ConfigCache
-from threadkeep.store.conversations import open_conversation
-from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, read_spans
+from threadkeep.store.finding import reopen_conversation
+from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, read_spans, spliced
 from threadkeep.store.lineage import ConversationState, Lineage
 from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.packed_rows import read_packed
 from threadkeep.store.refs import BranchRef
 
 SERVER_STATE: Final = ("previous_response_id", "conversation")
+_RESPONSES: Final = 8  # in the first page
 BROKEN_OFF_TEXT: Final = dumps(BROKEN_OFF).decode()
 
 
@@ -54,26 +56,23 @@ def read_history(
     """
     rows = _read_rows(connection, ref, configs, conversation, since, is_latest=is_latest, media=media)
     conversation, since = rows.conversation, rows.since
-    entries: Sequence[Entry] = decode_entries(connection, ref, rows.own, is_latest=is_latest, media=media)
+    entries = rows.own
     if not since and conversation.lineage.parts:
         keeps = conversation.lineage.keeps()
         entries = [*rows.inherited, *(entry for entry in entries if keeps(entry.position))]
     next_position = rows.next_position
-    state = None
-    if any(map(conversation.settings.get, SERVER_STATE)):
-        lineage = Lineage(conversation.lineage.parts, next_position - 1)
-        state = read_server_state(connection, ref, lineage, conversation.settings)
+    state = read_state(connection, ref, conversation, next_position - 1)
     return HistoryPage(conversation, entries, since, next_position, state)
 
 
 class _Rows(NamedTuple):
-    """A conversation with the rows of a branch, from a position on, and the items that it shares with others."""
+    """A conversation with a branch's own items, from a position on, and those that it shares with others."""
 
     conversation: ConversationState
     since: int
     next_position: int
     inherited: Sequence[Entry]
-    own: Sequence[Row]
+    own: Sequence[Entry]
 
 
 def _read_rows(
@@ -86,24 +85,44 @@ def _read_rows(
     is_latest: bool,
     media: MediaForm,
 ) -> _Rows:
-    """Read the rows of a branch until they belong to one revision of the conversation."""
-    statement = history_after(connection.dialect.name, scoped=ref.scope.user is not None, latest=is_latest)
+    """Read the items of a branch until they belong to one revision of the conversation."""
     since = 0 if conversation.is_outdated else since
     while True:
         # first, so that the revision shows that nothing was removed of it meanwhile
         inherited = _read_inherited(connection, ref, conversation.lineage, since, is_latest=is_latest, media=media)
-        rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1))
-        if not rows:
-            raise ref.not_found()
-        revision, next_position = rows[0][ENTRY_WIDTH:]
-        found = () if rows[0][0] is None else rows
+        revision, next_position, found = _read_own(connection, ref, since, is_latest=is_latest, media=media)
         if revision == conversation.row.revision and not conversation.is_outdated:
             return _Rows(conversation, since, next_position, inherited, found)
-        conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+        conversation = reopen_conversation(connection, ref, configs, ref.branch)
         is_current = ref.branch == 0 and conversation.row.revision == revision
         if not since and (is_latest or is_current):
             return _Rows(conversation, since, next_position, inherited, found)
         since = 0  # a change may concern what was read before
+
+
+def _read_own(
+    connection: Connection, ref: BranchRef, since: int, *, is_latest: bool, media: MediaForm
+) -> tuple[int, int, Sequence[Entry]]:
+    """Read the revision and next position of a conversation, and the items of a branch itself from a position on."""
+    dialect, is_scoped = connection.dialect.name, ref.scope.user is not None
+    parameters = ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1)
+    packed = None if dialect in MYSQL else read_packed(connection, ref, parameters)
+    if packed is not None:
+        entries = spliced(connection, ref, packed.entries, is_latest=is_latest, media=media)
+        return packed.revision, packed.next_position, entries
+    if is_latest and dialect in MYSQL:
+        rows = locked_history_after(dialect, scoped=is_scoped).fetch_all(connection, parameters)
+        if not rows:
+            raise ref.not_found()
+        revision, next_position = rows[0][ENTRY_WIDTH:]
+        rows = () if rows[0][0] is None else rows
+    else:
+        rows = history_after(dialect, scoped=is_scoped).fetch_all(connection, parameters)
+        if not rows or rows[0][0] != HEAD:
+            raise ref.not_found()
+        _, _, _, revision, next_position, *_ = rows[0]
+        rows = rows[1:]
+    return revision, next_position, decode_entries(connection, ref, rows, is_latest=is_latest, media=media)
 
 
 def _read_inherited(
@@ -119,6 +138,16 @@ def _read_inherited(
     return read_spans(connection, ref, lineage, shared, is_latest=is_latest, media=media)
 
 
+def _pages(connection: Connection, statement: Select[Any], number: ColumnElement[int]) -> Iterator[Any]:
+    """The rows of a statement by descending numbers, read as far as they are looked at."""
+    limit, last = _RESPONSES, None
+    while limit:
+        page = statement if last is None else statement.where(number < last)
+        rows = connection.execute(page.limit(limit)).all()
+        yield from rows
+        limit, last = (2 * limit, rows[-1].number) if len(rows) == limit else (0, None)
+
+
 def is_held(table: Any) -> list[ColumnElement[bool]]:
     """Return conditions for responses stored by a provider: not in progress, and not interrupted."""
     return [
@@ -126,6 +155,15 @@ def is_held(table: Any) -> list[ColumnElement[bool]]:
         or_(table.status.is_(None), table.status != "cancelled"),
         or_(table.incomplete_details.is_(None), table.incomplete_details != BROKEN_OFF_TEXT),
     ]
+
+
+def read_state(
+    connection: Connection, ref: BranchRef, conversation: ConversationState, head: int
+) -> ServerState | None:
+    """The same if the conversation has server state, up to a position; None if it has none."""
+    if not any(map(conversation.settings.get, SERVER_STATE)):
+        return None
+    return read_server_state(connection, ref, Lineage(conversation.lineage.parts, head), conversation.settings)
 
 
 def read_server_state(connection: Connection, ref: BranchRef, lineage: Lineage, settings: JsonObject) -> ServerState:
@@ -137,7 +175,7 @@ def read_server_state(connection: Connection, ref: BranchRef, lineage: Lineage, 
         .order_by(table.number.desc())
     )
     previous, boundary = None, None
-    for row in connection.execute(statement):
+    for row in _pages(connection, statement, table.number):
         end = max(row.from_position, row.to_position)
         if not lineage.includes(ref.branch, end, row.branch) or lineage.knew_more(row.number, end):
             continue

@@ -6,15 +6,19 @@ the conversation is the same: a handle that begins with it reads the revision an
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical import entries as entry_rows
+from threadkeep.formats.canonical import packed
 from threadkeep.store.forking import LOCK, Inheritable
+
+if TYPE_CHECKING:
+    from threadkeep.formats.canonical.entries import Entry
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -31,7 +35,7 @@ class CachedHistory:
     """The items of a branch below a position, and what formats remember of them; `entries` is never changed."""
 
     revision: int
-    entries: list[Entry]
+    entries: Sequence[Entry]
     next_position: int
     format_cache: dict[str, Any]
     size: int = 0
@@ -39,17 +43,21 @@ class CachedHistory:
 
 def size_of(entries: Collection[Entry]) -> int:
     """About how many bytes items take."""
-    texts = chain(map(_payload, entries), map(_rest, entries))
+    if isinstance(entries, packed.PackedEntries):
+        return sum(map(len, entries.texts)) + ENTRY_BYTES * len(entries)
+    texts = chain.from_iterable(map(_texts(), entries))
     return sum(map(len, filter(None, texts))) + ENTRY_BYTES * len(entries)
 
 
-_payload, _rest = (itemgetter(Entry._fields.index(name)) for name in ("payload", "rest"))
+@cache
+def _texts() -> Callable[[Entry], tuple[bytes | None, bytes | None]]:
+    """Return a function that returns the JSON texts of an item."""
+    fields = entry_rows.Entry._fields
+    return itemgetter(fields.index("payload"), fields.index("rest"))
 
 
 class BoundedCache(Inheritable, Generic[K, V]):
-    """At most so many bytes of JSON text (0: nothing is kept), and `most` values; what was kept first goes first."""
-
-    most: int = sys.maxsize
+    """At most so many bytes (0: nothing is kept); what was kept first goes first."""
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
         super().__init__()
@@ -65,7 +73,7 @@ class BoundedCache(Inheritable, Generic[K, V]):
             if size <= self.limit:
                 self._values[key] = value, size
                 self._size += size
-            while self._size > self.limit or len(self._values) > self.most:
+            while self._size > self.limit:
                 _, oldest = self._values.pop(next(iter(self._values)))
                 self._size -= oldest
         return value, size

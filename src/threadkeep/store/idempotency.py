@@ -17,7 +17,7 @@ from threadkeep.db.tables import appends
 from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads_stored
 from threadkeep.errors import IdempotencyConflict
 from threadkeep.store.refs import ConversationRef
-from threadkeep.store.transactions import LostRace, Replay
+from threadkeep.store.retries import LostRace, Replay
 from threadkeep.store.validation import identifier
 
 INSERT_APPEND: Final = insert_statement(appends)

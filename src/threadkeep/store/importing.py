@@ -22,16 +22,20 @@ from threadkeep.errors import CannotParse, InvalidOption
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import paired
 from threadkeep.store import conversations, positions
+from threadkeep.store.appending import write_items
 from threadkeep.store.conversations import ConversationInfo, NewConversation, new_conversation
+from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import read_history
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.items import AppendResult, NewItems, read_appended
-from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import NOTHING, AppendOptions, Counts, HeadCheck
 from threadkeep.store.refs import BranchRef, Scope
+from threadkeep.store.rendering import detach_with_times
+from threadkeep.store.source_times import SourceTimes
 from threadkeep.store.transactions import Transactions
+from threadkeep.store.upkeep import ImportUpkeep
 from threadkeep.store.validation import identifier
 
 BATCH_SIZE: Final = 50  # conversations in one transaction
@@ -111,7 +115,7 @@ def save_sessions(
     key: str | None,
 ) -> list[str]:
     """Create conversations of many sessions; see `Store.save_many`. Returns their ids."""
-    ids = []
+    ids, upkeep = [], ImportUpkeep(transactions)
     for number, batch in enumerate(in_batches(sessions)):
         pairs = [(one.session, one.info(info)) if isinstance(one, NewSession) else (one, info) for one in batch]
         new = [new_conversation(session, own, scope) for session, own in pairs]
@@ -120,6 +124,7 @@ def save_sessions(
             content = [[session.to_dict(), *one.described()] for (session, _), one in zip(pairs, new, strict=True)]
             batch_key = IdempotencyKey.of(f"{identifier('idempotency_key', key)}#{number}", "save_many", content)
         ids += conversations.create_conversations(transactions, scope, new, batch_key)
+        upkeep.add(sum(len(one.records) for one in new))
     return ids
 
 
@@ -135,24 +140,18 @@ def in_batches(
 
 
 def copied_conversation(
-    id: str, session: Session, properties: Mapping[str, str], info: ConversationInfo, scope: Scope, key: str | None
+    handle: Handle, properties: Mapping[str, str], info: ConversationInfo, scope: Scope, key: str | None
 ) -> NewConversation:
-    """A copy of the conversation `id`, of which `session` is a detached copy; it has `properties` unless `info` does.
+    """A copy of a conversation. Its `properties` and the times of its items are kept, unless `info` has others.
 
     The key is for the original's id, because the original may have grown since.
     """
+    session, items_created_at = detach_with_times(handle)
     new = new_conversation(session, info, scope)
-    content = [
-        id,
-        new.user_id,
-        new.external_id,
-        new.title,
-        dict(new.labels),
-        dict(new.properties),
-        *new.times.content(),
-    ]
+    once = IdempotencyKey.of(key, "copy_conversation", [handle.ref.public_id, *new.described()])
     kept = new.properties if "properties" in info else properties
-    return replace(new, properties=kept, key=IdempotencyKey.of(key, "copy_conversation", content))
+    times = new.times if new.times.items else SourceTimes(new.times.created_at, items_created_at)
+    return replace(new, properties=kept, times=times, key=once)
 
 
 # Turns
@@ -211,7 +210,7 @@ def append_to_history(
 
 
 def _plan(handle: Handle, continue_: Continue) -> Plan:
-    handle.read_snapshot()
+    handle.read_snapshot(is_current=True)
     conversation, entries, next_position = handle.cache.history()
     found = handle.transactions.read(lambda connection: continue_(connection, handle.ref, entries, is_latest=False))
     return Plan(found, conversation.row.revision, next_position)
@@ -259,7 +258,7 @@ def _latest_history(connection: Connection, handle: Handle, ref: BranchRef) -> S
     """Return the items of a branch of a locked conversation."""
     (conversation, known, since), configs = handle.cache.history(), handle.resources.configs
     if ref.branch != conversation.branch:
-        conversation = conversations.open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+        conversation = reopen_conversation(connection, ref, configs, ref.branch)
         since = 0
     page = read_history(connection, ref, configs, conversation, since, is_latest=True)
     return [*known, *page.entries] if page.since else page.entries

@@ -13,8 +13,8 @@ from threadkeep.errors import NotFound, shown
 from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_places import find_position, newest_position, position_of
+from threadkeep.store.item_reading import media_form, read_item
 from threadkeep.store.item_rows import short_hash
-from threadkeep.store.items import media_form, read_item
 from threadkeep.store.lineage import find_row, get_lineage, get_row, position_not_found
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.refs import BranchRef, Scope
@@ -35,7 +35,7 @@ def get_item(handle: Handle, position: object, media: object, *, annotations: bo
             raise position_not_found(ref, place, lineage.head)
         return annotated(connection, ref.scope, [ref.key], [found])[0] if annotations else found
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)
 
 
 def find_item(
@@ -54,7 +54,7 @@ def find_item(
                 return annotated(connection, scope, [row.id], [found])[0] if annotations else found
         raise _item_not_found(item_id)
 
-    return transactions.read(read)
+    return transactions.read_any(read)
 
 
 def _named_by(connection: Connection, scope: Scope, item_id: str) -> LazyRow | None:

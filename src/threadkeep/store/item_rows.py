@@ -16,21 +16,19 @@ from sqlalchemy import Connection
 from threadkeep.db.dialects import check_sizes
 from threadkeep.db.driver import Row, TableRows, insert_rows
 from threadkeep.db.queries.items import entries_of, texts_at
-from threadkeep.db.tables import changes
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import IDENTIFIER_BYTES, MYSQL, escaped, name_from
+from threadkeep.domain import items as item_objects
 from threadkeep.domain.item_ids import own_id
-from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.given import given_text
+from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.views import ItemViews
-from threadkeep.store.changes.rows import append_row
 from threadkeep.store.lineage import Lineage, Span
 from threadkeep.store.media.cutting import BLOB_BYTES, SPLICED, MediaForm, MediaPiece, take_out_media
 from threadkeep.store.media.rows import insert_media, link_media, with_media
-from threadkeep.store.positions import Reservation
 from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.validation import identifier
 
@@ -108,7 +106,7 @@ def encode_item(
         "model": fitting(model),
         "payload": payload and payload.decode(),
         "rest": rest and rest.decode(),
-        "given": given_text(given, entry),
+        "given": None if given is None else given_text(given, entry),
         "codec": entry.codec,
     }
     if not media:
@@ -117,9 +115,9 @@ def encode_item(
     return ItemRecord(columns, media, entry)
 
 
-def author_of(item: Item) -> str | None:
+def author_of(item: item_objects.Item) -> str | None:
     """Who wrote a message, where the message says so."""
-    return item.author_id if isinstance(item, Message) else None
+    return item.author_id if isinstance(item, item_objects.Message) else None
 
 
 def turn_offsets(turns: Sequence[int | None]) -> list[int | None]:
@@ -154,37 +152,6 @@ def _word(name: str, value: str | None) -> str | None:
 # Writing
 
 
-def insert_items(
-    connection: Connection,
-    ref: BranchRef,
-    records: Sequence[ItemRecord],
-    reservation: Reservation,
-    now: datetime,
-    *,
-    seen: int | None = None,
-    turns: Sequence[int | None] = (),
-    beside: TableRows = (),
-    told_from: int | None = -1,
-) -> None:
-    """The rows of items at the positions that were reserved; `seen` marks them as the output of one response.
-
-    `turns`: where the wire turns of the items begin, as offsets; `beside`: rows of other tables to write with them;
-    `told_from`: where the change begins that the feed tells of, -1 for where these begin, None if it is told later.
-    """
-    first = reservation.first
-    offsets = turns or [None if seen is None else 0] * len(records)
-    location = ref.columns(branch=reservation.branch, seen=seen, created_at=now)
-    rows = [
-        record.row(location, first + offset, None if turn is None else first + turn)
-        for offset, (record, turn) in enumerate(zip(records, offsets, strict=True))
-    ]
-    if told_from is not None and (rows or beside):
-        start = first if told_from < 0 else told_from
-        change = append_row(ref, reservation.branch, start, reservation.last, now)
-        beside = [*beside, (changes, [change])]
-    insert_item_rows(connection, rows, records, now, beside)
-
-
 def insert_item_rows(
     connection: Connection,
     rows: Sequence[dict[str, Any]],
@@ -192,23 +159,34 @@ def insert_item_rows(
     now: datetime,
     beside: TableRows = (),
 ) -> None:
-    """Rows of items and their media; blobs first, in hash order, so that two writers cannot wait for each other."""
+    """Rows of items of new conversations, and their media; `beside`: rows of other tables to write with them."""
     check_sizes(connection, rows, "an item", ("payload", "rest", "given"))
+    insert_media_of(connection, records, rows[0]["tenant_id"] if rows else 0, now)
+    insert_rows(connection, [(items_table, rows), *beside])
+    link_media_of(connection, records, rows)
+
+
+def insert_media_of(connection: Connection, records: Iterable[ItemRecord], tenant: int, now: datetime) -> None:
+    """The media of items, before the rows of these; in hash order, so that two writers cannot wait for each other."""
     pieces: dict[bytes, MediaPiece] = {}
-    links: list[dict[str, Any]] = []
-    for row, record in zip(rows, records, strict=True):
+    for record in records:
         for piece in record.media:
             pieces.setdefault(piece.hash, piece)
-            links.append(
-                {
-                    "tenant_id": row["tenant_id"], "conversation_id": row["conversation_id"],
-                    "position": row["position"], "part": piece.part, "ordinal": piece.ordinal,
-                    "splice_at": piece.splice_at, "hash": piece.hash,
-                }
-            )  # fmt: skip
     if pieces:
-        insert_media(connection, rows[0]["tenant_id"], pieces, now)
-    insert_rows(connection, [(items_table, rows), *beside])
+        insert_media(connection, tenant, pieces, now)
+
+
+def link_media_of(connection: Connection, records: Iterable[ItemRecord], places: Iterable[Mapping[str, Any]]) -> None:
+    """Where media belong, behind the rows of their items; `places` name the conversation and position of each item."""
+    links = [
+        {
+            "tenant_id": place["tenant_id"], "conversation_id": place["conversation_id"],
+            "position": place["position"], "part": piece.part, "ordinal": piece.ordinal,
+            "splice_at": piece.splice_at, "hash": piece.hash,
+        }
+        for record, place in zip(records, places, strict=True)
+        for piece in record.media
+    ]  # fmt: skip
     if links:
         link_media(connection, links)
 
@@ -283,12 +261,25 @@ def decode_entries(
     if connection.dialect.name in MYSQL:
         entries = [_decode_mysql(row[:ENTRY_WIDTH]) for row in rows]
     else:  # long texts come as bytes
-        entries = list(map(_NEW_ENTRY, repeat(Entry), map(_ENTRY_COLUMNS, rows)))
+        is_wider = len(rows) > 0 and len(rows[0]) > ENTRY_WIDTH
+        entries = list(map(_NEW_ENTRY, repeat(Entry), map(_ENTRY_COLUMNS, rows) if is_wider else rows))
         if "\\" in "".join(filter(None, map(itemgetter(_CALL_ID), entries))):  # something is escaped
             entries = [entry._replace(call_id=name_from(entry.call_id)) for entry in entries]
-    if max(map(_CODEC, entries), default=0) < SPLICED:
+    return list(spliced(connection, ref, entries, is_latest=is_latest, media=media))
+
+
+def spliced(
+    connection: Connection,
+    ref: ConversationRef,
+    entries: Sequence[Entry],
+    *,
+    is_latest: bool = False,
+    media: MediaForm = "inline",
+) -> Sequence[Entry]:
+    """The entries with the media in place that were taken out of them, in that form."""
+    if isinstance(entries, PackedEntries) or max(map(_CODEC, entries), default=0) < SPLICED:
         return entries
-    return with_media(connection, ref, entries, media, is_latest=is_latest)
+    return with_media(connection, ref, list(entries), media, is_latest=is_latest)
 
 
 _ENTRY_COLUMNS: Final = itemgetter(slice(ENTRY_WIDTH))

@@ -1,4 +1,4 @@
-"""Items: appending what the application made, and reading items one by one or in pages."""
+"""Appending items that the application made."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from threadkeep.db.driver import Row
-from threadkeep.db.queries.items import STORED_READER, stored_item_of, stored_items_of
+from threadkeep.db.queries.appends import FIRST
 from threadkeep.domain.item_ids import derived_id
-from threadkeep.domain.items import Item, call_output, given_item, given_items, given_of, item_from_object, message_of
+from threadkeep.domain.items import (
+    Item,
+    call_output,
+    given_item,
+    given_items,
+    given_of,
+    message_of,
+)
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.stored import Page, StoredItem
-from threadkeep.errors import DamagedRow, InvalidItem
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.canonical.views import ItemViews
-from threadkeep.store.annotations import annotated
+from threadkeep.domain.stored import StoredItem
+from threadkeep.store.appending import change_row, item_rows, kept_row, write_at_once, write_items, write_rows
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
-from threadkeep.store.item_places import position_of_id
-from threadkeep.store.item_rows import ENTRY_WIDTH, ItemRecord, author_of, decode_entries, encode_item, insert_items
-from threadkeep.store.lineage import Lineage, get_lineage, get_row
-from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.media.placing import write_items
-from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
-from threadkeep.store.refs import BranchRef, ConversationRef
-from threadkeep.store.validation import MAX_POSITION, identifier, item_cursor, one_of, page_size
-
-ALL: Final = 2**31 - 1
+from threadkeep.store.item_reading import ItemWindow, read_items
+from threadkeep.store.item_rows import ItemRecord, author_of, encode_item
+from threadkeep.store.positions import (
+    AppendOptions,
+    Counts,
+    HeadCheck,
+    Reservation,
+    head_check,
+    idempotency_key,
+    reserve_once,
+)
+from threadkeep.store.refs import BranchRef
+from threadkeep.store.validation import identifier
 
 
 @dataclass(slots=True)
@@ -50,9 +56,19 @@ class AppendResult:
         return self.revision < 0
 
     @classmethod
+    def of(cls, reservation: Reservation, now: datetime) -> AppendResult:
+        """Where they were appended now."""
+        return cls(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
+
+    @classmethod
     def of_outcome(cls, outcome: JsonObject) -> AppendResult:
         """What was kept under an idempotency key."""
         return cls(outcome["first"], outcome["count"], outcome["branch"])
+
+
+def _outcome(first: int | str, count: int, branch: int) -> JsonObject:
+    """What is kept of it under an idempotency key."""
+    return {"kind": "items", "first": first, "count": count, "branch": branch}
 
 
 class NewItems(NamedTuple):
@@ -72,12 +88,27 @@ class NewItems(NamedTuple):
         **outcome: Any,
     ) -> AppendResult:
         """Write them at the positions that were reserved, and keep that, with `outcome`, under the key."""
-        insert_items(connection, ref, self.records, reservation, now, turns=self.turns)
-        result = AppendResult(reservation.first, reservation.count, reservation.branch, reservation.revision, now)
+        if self.records:
+            rows = [*item_rows(self.records, self.turns), change_row(ref, len(self.records) - 1)]
+            write_rows(connection, ref, reservation, rows, now, self.records)
+        result = AppendResult.of(reservation, now)
         if key is not None:
-            where = {"kind": "items", "first": result.first, "count": result.count, "branch": result.branch}
-            keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **{**where, **outcome})
+            outcome = _outcome(result.first, result.count, result.branch) | outcome
+            keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **outcome)
         return result
+
+    def insert_at_once(
+        self, connection: Connection, ref: BranchRef, check: HeadCheck, key: IdempotencyKey | None
+    ) -> AppendResult | None:
+        """Reserve positions and write them in one statement of PostgreSQL; None where that takes a transaction."""
+        count, now = len(self.records), datetime.now(UTC)
+        if not count:  # nothing to tell of
+            return None
+        rows = [*item_rows(self.records, self.turns), change_row(ref, count - 1)]
+        if key is not None:
+            rows.append(kept_row(key, _outcome(FIRST, count, ref.branch)))
+        reservation = write_at_once(connection, ref, check, Counts(items=count), rows, now, self.records)
+        return None if reservation is None else AppendResult.of(reservation, now)
 
     def take_in(self, handle: Handle, result: AppendResult) -> None:
         """Let the handle know what it appended, turn by turn."""
@@ -169,112 +200,16 @@ def _append(
         reservation = reserve_once(connection, ref, check, now, counts, key, AppendResult.of_outcome)
         return new.insert(connection, ref, reservation, key, now)
 
-    result = write_items(handle.transactions, ref.scope, new.records, write, is_repeatable=key is not None)
+    def write_now(connection: Connection) -> AppendResult | None:
+        return new.insert_at_once(connection, ref, check, key)
+
+    is_once = key is not None
+    result = write_items(handle.transactions, ref.scope, records, write, is_repeatable=is_once, at_once=write_now)
     new.take_in(handle, result)
     return new.stored(ref, result, author_id)
 
 
-# Reading
-
-
-@dataclass(frozen=True, slots=True)
-class ItemWindow:
-    """Which items are read: those after `after` and before `before` (positions, or ids of items), at most `limit`."""
-
-    after: int | str | None = None
-    before: int | str | None = None
-    limit: int | None = 100  # None: all of them
-    is_descending: bool = False
-    annotations: bool = False
-    media: MediaForm = "inline"
-
-
-def list_items(
-    handle: Handle,
-    before: int | str | None,
-    after: int | str | None,
-    limit: int,
-    order: str,
-    media: MediaForm,
-    *,
-    annotations: bool = False,
-) -> Page[StoredItem]:
-    """A page of items; see `Conversation.items`."""
-    window, size = item_window(before, after, limit, order)
-    window = replace(window, annotations=annotations, media=media_form(media))
-    items = handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
-    return Page.of(items, size, lambda item: str(item.position))
-
-
-def item_window(before: int | str | None, after: int | str | None, limit: int, order: str) -> tuple[ItemWindow, int]:
-    """The window of a page, with one item more than the page has, and how many that has."""
-    is_descending, size = one_of("order", order, ("asc", "desc")) == "desc", page_size(limit)
-    window = ItemWindow(item_cursor(after), item_cursor(before, "before"), size + 1, is_descending)
-    if is_descending and after is not None:  # the page behind a descending one lies before it
-        window = replace(window, after=None, before=window.after)
-    return window, size
-
-
-def list_all_items(handle: Handle, media: MediaForm = "inline") -> list[StoredItem]:
-    """All items of the branch, in order."""
-    window = ItemWindow(limit=None, media=media_form(media))
-    return handle.transactions.read(lambda connection: read_items(connection, handle.ref, window))
-
-
-def media_form(media: object) -> MediaForm:
-    """How items are to contain their media: as they are, or as references."""
-    form: MediaForm = "reference" if one_of("media", media, ("inline", "reference")) == "reference" else "inline"
-    return form
-
-
-def read_item(
-    connection: Connection,
-    ref: ConversationRef,
-    position: int,
-    media: MediaForm = "inline",
-    *,
-    is_latest: bool = False,
-) -> StoredItem | None:
-    """The item at a position, on whatever branch it is; `is_latest` as in `read_history`."""
-    statement = stored_item_of(connection.dialect.name, latest=is_latest)
-    rows = statement.fetch_all(connection, ref.parameters(position=position))
-    return next(iter(stored_items(connection, ref, rows, media)), None)
-
-
-def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> list[StoredItem]:
-    """The items of a branch in a window."""
-    return read_window(connection, ref, get_lineage(connection, ref, get_row(connection, ref)), window)
-
-
-def read_window(
-    connection: Connection, ref: BranchRef, lineage: Lineage, window: ItemWindow, last: int = MAX_POSITION
-) -> list[StoredItem]:
-    """The items of a branch with this lineage in a window, up to a position."""
-    # of several items with the id of a cursor, the one from which a walk through the pages cannot come back
-    after = _position(connection, ref, lineage, window.after, is_newest=True)
-    before = _position(connection, ref, lineage, window.before, is_newest=False)
-    low = -1 if after is None else after
-    high = min(lineage.head, last) if before is None else min(lineage.head, last, before - 1)
-    spans, keeps = lineage.spans(ref.branch, low, high), lineage.keeps()
-    statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
-    rows: list[Row] = []
-    for branch, after, upto, surplus in reversed(spans) if window.is_descending else spans:
-        if len(rows) == window.limit:
-            break
-        limit = ALL if window.limit is None else window.limit - len(rows)
-        parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=min(limit + surplus, ALL))
-        taken = statement.fetch_all(connection, parameters)
-        rows += [row for row in taken if keeps(row[0])][:limit] if surplus else taken
-    found = stored_items(connection, ref, rows, window.media)
-    return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found
-
-
-def _position(
-    connection: Connection, ref: BranchRef, lineage: Lineage, cursor: int | str | None, *, is_newest: bool
-) -> int | None:
-    if not isinstance(cursor, str):
-        return cursor
-    return position_of_id(connection, ref, lineage, cursor, is_newest=is_newest)
+# Replays
 
 
 def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) -> list[StoredItem]:
@@ -282,32 +217,3 @@ def read_appended(connection: Connection, ref: BranchRef, result: AppendResult) 
     window = ItemWindow(after=result.first - 1, before=result.first + result.count, limit=None)
     items = read_items(connection, ref.on(result.branch), window)
     return [replace(item, replayed=True, created_at=None) for item in items]
-
-
-def stored_items(
-    connection: Connection, ref: ConversationRef, rows: Sequence[Row], media: MediaForm = "inline"
-) -> list[StoredItem]:
-    """The items of rows that begin with the columns of one, as the driver gives them."""
-    entries = decode_entries(connection, ref, rows, media=media)
-    records = STORED_READER.read(connection.dialect, [row[ENTRY_WIDTH:] for row in rows])
-    return [
-        StoredItem(
-            id=record.item_id or derived_id(entry.type, ref.public_id, entry.position),
-            position=entry.position,
-            branch=record.branch,
-            turn=entry.turn,
-            item=_item_of(entry),
-            author_id=record.author_id,
-            created_at=record.created_at,
-            conversation_id=ref.public_id,
-            _views=ItemViews(entry, record.given),
-        )
-        for record, entry in zip(records, entries, strict=True)
-    ]
-
-
-def _item_of(entry: Entry) -> Item:
-    try:
-        return item_from_object(entry.item())
-    except InvalidItem as error:
-        raise DamagedRow("items", f"position {entry.position}", error) from error

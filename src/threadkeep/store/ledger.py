@@ -64,8 +64,8 @@ def check_call(format: str, call: CallInfo) -> None:
     """Reject details of a call that cannot be stored, before anything begins."""
     get_format(format)
     _provider(call)
-    _milliseconds(call, "latency_ms")
-    _milliseconds(call, "first_token_ms")
+    milliseconds(call, "latency_ms")
+    milliseconds(call, "first_token_ms")
 
 
 def attempt_of(
@@ -83,8 +83,8 @@ def attempt_of(
         status=fitting(response.status),
         model=model,
         provider=provider,
-        latency_ms=_milliseconds(call, "latency_ms"),
-        first_token_ms=_milliseconds(call, "first_token_ms"),
+        latency_ms=milliseconds(call, "latency_ms"),
+        first_token_ms=milliseconds(call, "first_token_ms"),
         figures=UNKNOWN if usage is None else usage.normalized,
         usage=None if usage is None else usage.raw,
         error=_error_object(error),
@@ -112,8 +112,8 @@ def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, s
         status=identifier("status", status),
         model=fitting(model),
         provider=_provider(call),
-        latency_ms=_milliseconds(call, "latency_ms"),
-        first_token_ms=_milliseconds(call, "first_token_ms"),
+        latency_ms=milliseconds(call, "latency_ms"),
+        first_token_ms=milliseconds(call, "first_token_ms"),
         error=_error_object(error),
     )
 
@@ -150,38 +150,27 @@ def insert_attempt(
     connection: Connection, ref: ConversationRef, attempt: Attempt, now: datetime, **columns: Any
 ) -> int:
     """Write the ledger row of an attempt; return its id."""
-    row = attempt_row(connection, ref, attempt, now, **columns)
+    note_day(connection, ref, now)
+    row = ref.columns(**attempt_columns(attempt, now), **columns)
+    check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price"))
     insert_statement(usage_records).execute(connection, row)
     key: int = row["id"]
     return key
 
 
-def attempt_row(
-    connection: Connection,
-    ref: ConversationRef,
-    attempt: Attempt,
-    now: datetime,
-    *,
-    user_id: str | None,
-    response: int | None = None,
-    tool_set_hash: bytes | None = None,
-) -> dict[str, Any]:
-    """Return the ledger row of an attempt, to be written in this transaction.
-
-    One for another day than today, by the same clock, invalidates the sums of that day.
-    """
+def note_day(connection: Connection, ref: ConversationRef, now: datetime) -> None:
+    """Invalidate the sums of the day of a ledger row, unless it is today by the same clock."""
     if now.date() != datetime.now(UTC).date():
         invalidate(connection, ref.scope.tenant, now.date())
+
+
+def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
+    """Return the columns of the ledger row of an attempt that say what it was, with a new id."""
     cost = attempt.cost
-    row = {
-        "tenant_id": ref.scope.tenant,
+    return {
         "id": new_key(),
         "day": now.date(),
         "occurred_at": now,
-        "user_id": user_id,
-        "conversation_id": ref.key,
-        "response": response,
-        "tool_set_hash": tool_set_hash,
         "provider": attempt.provider,
         "model": attempt.model,
         "format": attempt.format,
@@ -194,8 +183,6 @@ def attempt_row(
         "error": json_text(attempt.error),
         "price": None if cost is None else cost.price,
     }
-    check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price"))
-    return row
 
 
 def link_response(connection: Connection, ref: ConversationRef, attempt_id: int, response: int) -> None:
@@ -225,10 +212,12 @@ def _error_object(error: Any) -> JsonObject | None:
 
 def moment_of(call: CallInfo) -> datetime:
     """When a call was made, as far as that was said; else it is made now."""
-    return past_moment("occurred_at", call.get("occurred_at")) or datetime.now(UTC)
+    at = call.get("occurred_at")
+    return datetime.now(UTC) if at is None else past_moment("occurred_at", at) or at
 
 
-def _milliseconds(call: CallInfo, name: str) -> int | None:
+def milliseconds(call: CallInfo, name: str) -> int | None:
+    """Return a time that is known about a call."""
     value: Any = call.get(name)
     if value is None:
         return None

@@ -12,15 +12,16 @@ from sqlalchemy import Connection
 
 from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries.conversations import CONVERSATION_READER, branch_of, conversation_by
+from threadkeep.domain import rendering
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
-from threadkeep.domain.rendering import ImportInfo
-from threadkeep.errors import NotFound
+from threadkeep.errors import DamagedRow, InvalidOption, NotFound
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
 
 REMOVED: Final = -1  # stands for the branch of a part whose positions were removed
 # Removed positions that a statement reads along, at most, so that scattered ones do not take a statement each
 READ_ALONG: Final = 1_000
+MAX_RANGES: Final = 100  # of a branch with gaps, in one statement
 
 
 class Part(NamedTuple):
@@ -132,6 +133,16 @@ class Lineage:
         return tuple(parts)
 
 
+def range_parameters(ranges: Sequence[tuple[int, int, int]]) -> tuple[int, dict[str, int]]:
+    """Parameters of a statement on ranges, with the number that it is made for: one, or `MAX_RANGES`."""
+    count = 1 if len(ranges) == 1 else MAX_RANGES
+    parameters: dict[str, int] = {}
+    for number in range(count):
+        branch, after, upto = ranges[min(number, len(ranges) - 1)]
+        parameters |= {f"branch_{number}": branch, f"after_{number}": after, f"upto_{number}": upto}
+    return count, parameters
+
+
 def lineage_text(parts: Sequence[Part]) -> str:
     """Parts as a row has them."""
     return dumps([part.stored() for part in parts]).decode()
@@ -150,21 +161,28 @@ class ConversationState:
     format_cache: dict[str, Any] = field(default_factory=dict)  # what formats remember of these options and tools
     is_outdated: bool = False  # whether something may have been removed of what was read of its items
     hashes: ConfigHashes = field(init=False)
+    _root: Lineage | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         tools = self.row.tool_set_hash
         self.hashes = ConfigHashes(bytes(self.row.config_hash), None if tools is None else bytes(tools))
 
     @property
-    def imported(self) -> ImportInfo | None:
+    def imported(self) -> rendering.ImportInfo | None:
         """Where the conversation came from, when it was imported."""
         imported = self.settings.get("imported")
-        return None if imported is None else ImportInfo(**imported)
+        try:
+            return None if imported is None else rendering.ImportInfo.from_dict(imported)
+        except InvalidOption as error:
+            raise DamagedRow("configs", f"hash {self.hashes.config.hex()}", error) from error
 
     @property
     def lineage(self) -> Lineage:
         """What the branch is made of."""
-        return root_lineage(self.row) if self.fork is None else self.fork
+        lineage = self.fork or self._root
+        if lineage is None:
+            lineage = self._root = root_lineage(self.row)
+        return lineage
 
     def ref(self) -> BranchRef:
         """Where it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -10,16 +11,26 @@ from sqlalchemy import Connection
 
 from threadkeep.db.driver import LazyRow, Row
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER
-from threadkeep.db.queries.lists import ACTIVITY, CREATED, SUMMARY_READER, TITLE, ListQuery, conversation_page
+from threadkeep.db.queries.lists import (
+    ACTIVITY,
+    CREATED,
+    SUMMARY_READER,
+    TITLE,
+    ListQuery,
+    conversation_page,
+    label_counts,
+)
 from threadkeep.db.types import UtcDateTime
+from threadkeep.domain import stored
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.jsontext import loads_stored
-from threadkeep.domain.stored import ConversationSummary, Page
+from threadkeep.domain.pages import Page
+from threadkeep.errors import NotFound
+from threadkeep.store import previews as preview_texts
 from threadkeep.store import validation
 from threadkeep.store.config_cache import ConfigCache
-from threadkeep.store.conversations import state_of
+from threadkeep.store.finding import state_of
 from threadkeep.store.lineage import ConversationState
-from threadkeep.store.previews import previews_of
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 
@@ -29,11 +40,6 @@ _MOMENT: Final = UtcDateTime()
 CONFIG_HASH = CONVERSATION_READER.index("config_hash")
 TOOL_SET_HASH = CONVERSATION_READER.index("tool_set_hash")
 ACTIVE_BRANCH = CONVERSATION_READER.index("active_branch")
-
-
-def status_filter(status: object) -> str | None:
-    """The status that conversations are to have; None for any."""
-    return None if status is None else validation.one_of("status", status, (ACTIVE, ARCHIVED))
 
 
 class Wanted(NamedTuple):
@@ -46,7 +52,10 @@ class Wanted(NamedTuple):
     @classmethod
     def of(cls, scope: Scope, wanted: Mapping[str, Any], most: int = validation.MAX_PAGE) -> Wanted | None:
         """The arguments of `Store.list_conversations` by name; None where nothing can match."""
-        status, limit = status_filter(wanted["status"]), validation.page_size(wanted["limit"], most=most)
+        status = wanted["status"]
+        if status is not None:
+            status = validation.one_of("status", status, (ACTIVE, ARCHIVED))
+        limit = validation.page_size(wanted["limit"], most=most)
         user, reader = (validation.optional_identifier(name, wanted[name]) for name in ("user_id", "unread_by"))
         order_by = validation.one_of("order_by", wanted["order_by"], _ORDERS)
         order = wanted["order"]
@@ -66,15 +75,23 @@ class Wanted(NamedTuple):
             parameters["after_key"], parameters["after_id"] = after
         for number, (name, value) in enumerate(sorted(labels.items())):
             parameters[f"key_{number}"], parameters[f"value_{number}"] = name, value
+        calls, more = _asked(wanted)
         query = ListQuery(
             order_by, is_descending, parameters["user"] is not None, status is not None, len(labels), after is not None,
             reads=reader is not None, unread=reader is not None,
+            since="since" in more, until="until" in more, calls=calls,
         )  # fmt: skip
+        parameters |= more
         return cls(query, {name: value for name, value in parameters.items() if value is not None}, limit)
 
     def rows(self, connection: Connection) -> tuple[Sequence[Row], str | None]:
         """The rows of the page, and where the next one begins."""
-        rows = conversation_page(self.query).fetch_all(connection, self.parameters)
+        query = self.query
+        if query.labels and not query.calls:
+            *counts, most = label_counts(query).fetch_all(connection, self.parameters)[0]
+            if min(counts) < most:
+                query = query._replace(start=counts.index(min(counts)))
+        rows = conversation_page(query).fetch_all(connection, self.parameters)
         if len(rows) <= self.limit:
             return rows, None
         last = rows[self.limit - 1]
@@ -83,6 +100,18 @@ class Wanted(NamedTuple):
             return rows[: self.limit], validation.title_after(last[-1], key.id)
         at = key.created_at if self.query.order_by == CREATED else key.last_activity_at
         return rows[: self.limit], validation.cursor_after(at, key.id)
+
+
+def _asked(wanted: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """What is asked of calls, and the parameters of that and of the time of the last activity."""
+    parameters = {name: wanted[name] for name in ("since", "until") if wanted.get(name) is not None}
+    calls: Mapping[str, Any] = wanted.get("calls", {})
+    for name, value in calls.items():
+        if name == "day":
+            parameters["called_from"], parameters["called_to"] = value
+        else:
+            parameters[f"called_{name}"] = value
+    return tuple(sorted(calls)), parameters
 
 
 def list_conversations(
@@ -97,18 +126,21 @@ def list_conversations(
         """Options and tools that are not known are read in a few statements."""
         rows, following = wanted.rows(connection)
         settings = configs.settings_by_hash(connection, scope.tenant, {row[CONFIG_HASH] for row in rows})
-        states = [
-            ConversationState(scope, record, settings[row[CONFIG_HASH]], [], 0)
-            if row[TOOL_SET_HASH] is None and not row[ACTIVE_BRANCH]
-            else state_of(connection, scope, record, configs)
-            for row, record in zip(rows, CONVERSATION_READER.read(connection.dialect, rows), strict=True)
-        ]
+        states = []
+        for row, record in zip(rows, CONVERSATION_READER.read(connection.dialect, rows), strict=True):
+            if row[TOOL_SET_HASH] is None and not row[ACTIVE_BRANCH]:
+                states.append(ConversationState(scope, record, settings[row[CONFIG_HASH]], [], 0))
+            else:
+                with suppress(NotFound):  # deleted, with its branches, since its row was read
+                    states.append(state_of(connection, scope, record, configs))
         return Page(states, following)
 
-    return transactions.read(read)
+    return transactions.read_any(read)
 
 
-def list_summaries(transactions: Transactions, scope: Scope, arguments: Mapping[str, Any]) -> Page[ConversationSummary]:
+def list_summaries(
+    transactions: Transactions, scope: Scope, arguments: Mapping[str, Any]
+) -> Page[stored.ConversationSummary]:
     """A page of summaries; see `Store.list_summaries`, whose arguments are given by name."""
     reader = validation.optional_identifier("seen_by", arguments["seen_by"])
     if scope.user is not None and reader not in {None, scope.user}:
@@ -121,16 +153,16 @@ def list_summaries(transactions: Transactions, scope: Scope, arguments: Mapping[
     parameters = wanted.parameters if reader is None else {**wanted.parameters, "reader": reader}
     page = wanted._replace(query=query, parameters=parameters)
 
-    def read(connection: Connection) -> Page[ConversationSummary]:
+    def read(connection: Connection) -> Page[stored.ConversationSummary]:
         rows, following = page.rows(connection)
         records = SUMMARY_READER.read(connection.dialect, rows)
-        previews = previews_of(connection, scope, records)
+        previews = preview_texts.previews_of(connection, scope, records)
         return Page([_summary(record, previews.get(record.id), reader) for record in records], following)
 
-    return transactions.read(read)
+    return transactions.read_any(read)
 
 
-def _summary(row: LazyRow, preview: str | None, reader: str | None) -> ConversationSummary:
+def _summary(row: LazyRow, preview: str | None, reader: str | None) -> stored.ConversationSummary:
     public_id = public_id_text(bytes(row.public_id))
     texts = {
         name: loads_stored(getattr(row, name) or "{}", "conversations", f"public_id {public_id}")
@@ -138,7 +170,7 @@ def _summary(row: LazyRow, preview: str | None, reader: str | None) -> Conversat
     }
     is_known = reader is not None or row.user_id is not None
     seen = -1 if row.position is None else row.position
-    return ConversationSummary(
+    return stored.ConversationSummary(
         id=public_id,
         external_id=row.external_id,
         user_id=row.user_id,

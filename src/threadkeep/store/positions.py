@@ -10,12 +10,13 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
 
 from sqlalchemy import Connection, insert
 
-from threadkeep.db.dialects import returns_updates
+from threadkeep.db.driver import Row
 from threadkeep.db.queries.conversations import COUNTER_READER, branch_head, counters_of
-from threadkeep.db.queries.conversations import reservation as reservation_update
+from threadkeep.db.queries.conversations import reservation as reservation_statement
 from threadkeep.db.queries.items import last_positions, position_of
 from threadkeep.db.queries.streams import open_response_of
 from threadkeep.db.tables import branches
+from threadkeep.db.types import MYSQL
 from threadkeep.domain.jsontext import JsonObject, canonical
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
@@ -30,8 +31,8 @@ from threadkeep.store.lineage import (
     position_not_found,
 )
 from threadkeep.store.refs import BranchRef
+from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.state_writes import NewState, new_states, write_states
-from threadkeep.store.transactions import StreamBlocksWrite
 from threadkeep.store.validation import MAX_POSITION, check_names, past_moment, whole_number
 
 OnConflict = Literal["raise", "append", "branch"]
@@ -89,8 +90,9 @@ def head_check(options: AppendOptions) -> HeadCheck:
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
         raise mismatch(InvalidOption, f"one of {', '.join(ON_CONFLICT)}", on_conflict, "on_conflict")
-    at = past_moment("created_at", options.get("created_at"))
-    return HeadCheck(expected, on_conflict, new_states(options.get("states")), at)
+    states, at = options.get("states"), options.get("created_at")
+    at = None if at is None else past_moment("created_at", at)
+    return HeadCheck(expected, on_conflict, () if states is None else new_states(states), at)
 
 
 def idempotency_key(options: AppendOptions, method: str, content: Any) -> IdempotencyKey | None:
@@ -116,14 +118,29 @@ class Reservation:
     response: int
     branch: int
     revision: int
+    next_branch: int
     user_id: str | None
     config_hash: bytes
     tool_set_hash: bytes | None
+
+    @classmethod
+    def of_row(cls, connection: Connection, ref: BranchRef, counts: Counts, row: Row) -> Reservation:
+        """What the UPDATE returned."""
+        position, response, branch, revision, *known = COUNTER_READER.values(connection.dialect, row)
+        return cls(position - counts.items, counts.items, response - 1, ref.branch, revision, branch, *known)
 
     @property
     def last(self) -> int:
         """Position of its last item; before `first` when it has none."""
         return self.first + self.count - 1
+
+    def taken(self) -> dict[str, Any]:
+        """The parameters of the rows that are written at these numbers."""
+        return {
+            "branch": self.branch, "taken_first": self.first, "taken_response": self.response,
+            "taken_user_id": self.user_id, "taken_config_hash": self.config_hash,
+            "taken_tool_set_hash": self.tool_set_hash,
+        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -326,35 +343,34 @@ def _update(
 
     `is_elsewhere`: the items are for a branch that is made now; `is_free`: no response may be in progress.
     """
-    scope, dialect = ref.scope, connection.dialect
-    is_scoped = scope.user is not None
-    is_expected = expected is not None and ref.branch == 0
-    has_returning = returns_updates(dialect)
-    statement = reservation_update(
-        root=ref.branch == 0 and not is_elsewhere and counts.items > 0, scoped=is_scoped, expected=is_expected,
-        returning=has_returning, free=is_free, streams=counts.streams != 0,
-        dated=counts.is_dated,
+    is_scoped = ref.scope.user is not None
+    has_returning = connection.dialect.name not in MYSQL
+    statement = reservation_statement(
+        root=ref.branch == 0 and not is_elsewhere and counts.items > 0, scoped=is_scoped,
+        expected=expected is not None and ref.branch == 0, returning=has_returning, free=is_free,
+        streams=counts.streams != 0, dated=counts.is_dated,
     )  # fmt: skip
-    parameters = scope.parameters(
-        key=ref.key, now=now, items=counts.items, responses=counts.responses, branches=counts.branches
-    )
-    if counts.streams:
-        parameters["streams"] = counts.streams
-    if is_expected:
-        parameters["head"] = expected
+    parameters = reservation_parameters(ref, counts, now, expected)
     if has_returning:
         rows = statement.fetch_all(connection, parameters)
     elif statement.execute(connection, parameters):
-        rows = counters_of(scoped=is_scoped).fetch_all(connection, scope.parameters(key=ref.key))
+        rows = counters_of(scoped=is_scoped).fetch_all(connection, ref.scope.parameters(key=ref.key))
     else:
         rows = ()
     if not rows:
         return None
-    position, response, branch, revision, user_id, config, tools = COUNTER_READER.values(dialect, rows[0])
-    return Reservation(
-        position - counts.items, counts.items, response - 1, branch - 1 if is_elsewhere else ref.branch, revision,
-        user_id, config, tools,
-    )  # fmt: skip
+    found = Reservation.of_row(connection, ref, counts, rows[0])
+    if is_elsewhere:
+        found.branch = found.next_branch - 1
+    return found
+
+
+def reservation_parameters(ref: BranchRef, counts: Counts, now: datetime, expected: int | None) -> dict[str, Any]:
+    """The parameters of the UPDATE."""
+    return {
+        "tenant": ref.scope.tenant, "user": ref.scope.user, "key": ref.key, "now": now, "head": expected,
+        "items": counts.items, "responses": counts.responses, "branches": counts.branches, "streams": counts.streams,
+    }  # fmt: skip
 
 
 def _move_head(connection: Connection, ref: BranchRef, reservation: Reservation, expected: int | None) -> bool:

@@ -21,6 +21,7 @@ MAX_RANGES: Final = 4  # of a conversation: parts of forks, and between removed 
 def previews_of(connection: Connection, scope: Scope, rows: Sequence[LazyRow]) -> dict[int, str]:
     """Previews of the active branches of conversations, by key; in three statements at most."""
     lineages = _lineages(connection, scope, rows)
+    rows = [row for row in rows if row.id in lineages]  # not those deleted, with their branches, since they were read
     found: dict[int, str] = {}
     for reach in REACHES:
         ranges = [

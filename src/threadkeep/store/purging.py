@@ -13,20 +13,21 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete,
 
 from threadkeep.db import tables
 from threadkeep.db.queries.changes import PRUNED
-from threadkeep.db.queries.conversations import DELETED, conversation_update
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED, conversation_update
 from threadkeep.domain import changes
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
+from threadkeep.domain.jsontext import loads
 from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
+from threadkeep.store.retries import Replay
 from threadkeep.store.search.index import forget_batch
 from threadkeep.store.streaming.recovery import StreamRecovery, account_unfinished
-from threadkeep.store.transactions import Replay
 
 BATCH_CONVERSATIONS: Final = 100  # that are hidden in one transaction
 BATCH_SIZE: Final = 1_000  # rows in one transaction
+STATUSES: Final = (DELETED, ACTIVE, ARCHIVED)  # of all conversations, with which the index of their activity begins
 
 # Tables whose rows are removed in batches, children first -> the column that orders its rows
 _NUMBERED: Final = (
@@ -38,14 +39,14 @@ _NUMBERED: Final = (
     (tables.stream_parts, "part"),
     (tables.response_bodies, "number"),
     (tables.responses, "number"),
+    (tables.branches, "number"),
 )
-_SMALL: Final = (
-    tables.branches, tables.conversation_labels, tables.conversation_states, tables.conversation_reads,
-    tables.context_caches, tables.appends,
-)  # fmt: skip
+# The same, of rows that have names instead
+_NAMED: Final = ((tables.appends, "key"), (tables.conversation_reads, "user_id"))
+_SMALL: Final = (tables.conversation_labels, tables.conversation_states, tables.context_caches)
 
-# The key and number of a response, in the order in which raw bodies are removed
-BodyCursor = tuple[int, int]
+# The key of a conversation, and the number of a response or the position of an item there
+Place = tuple[int, int]
 
 
 # Hiding
@@ -95,12 +96,11 @@ def hide_conversations(connection: Connection, tenant: int, which: ColumnElement
     if hidden:
         deleted = [(row.id, bytes(row.public_id)) for row in rows if row.status != DELETED]
         _record_deletions(connection, tenant, deleted, datetime.now(UTC))
+        cleared = dict.fromkeys(("external_id", "title", "labels", "properties", "creation_key"))
         connection.execute(
             update(tables.conversations)
             .where(table.tenant_id == tenant, table.id.in_(hidden))
-            .values(
-                status=DELETED, external_id=None, title=None, labels=None, properties=None, revision=table.revision + 1
-            )
+            .values(status=DELETED, revision=table.revision + 1, **cleared)
         )
     return [key for key in keys if key in hidden]
 
@@ -110,20 +110,36 @@ def _record_deletions(connection: Connection, tenant: int, deleted: Iterable[tup
     insert_changes(connection, [change_row(tenant, key, public_id, changes.DELETED, now) for key, public_id in deleted])
 
 
-def count_older(connection: Connection, tenant: int, column: Column[Any], before: datetime | None) -> int:
-    """Return how many rows are older than a time; 0 without a time."""
+def count_inactive(connection: Connection, tenant: int, before: datetime | None) -> int:
+    """Return how many conversations have been inactive since a time; 0 without a time."""
+    table = tables.conversations.c
+    return _count_older(
+        connection, before, table.last_activity_at, table.tenant_id == tenant, table.status.in_(STATUSES)
+    )
+
+
+def count_bodies(connection: Connection, tenant: int, before: datetime | None) -> int:
+    """Return how many raw bodies are older than a time; 0 without a time."""
+    table = tables.response_bodies.c
+    return _count_older(connection, before, table.created_at, table.tenant_id == tenant)
+
+
+def _count_older(
+    connection: Connection, before: datetime | None, column: Column[Any], *which: ColumnElement[bool]
+) -> int:
     if before is None:
         return 0
-    statement = select(func.count()).where(column.table.c.tenant_id == tenant, column < before)
-    count: int = connection.execute(statement).scalar_one()
+    count: int = connection.execute(select(func.count()).where(*which, column < before)).scalar_one()
     return count
 
 
 # Purging
 
 
-def purge_batch(connection: Connection, tenant: int, key: int, recovery: StreamRecovery) -> bool:
-    """Remove a batch of a deleted conversation's rows; return False if nothing is left.
+def purge_batch(
+    connection: Connection, tenant: int, key: int, recovery: StreamRecovery, limit: int = BATCH_SIZE
+) -> bool:
+    """Remove a batch of a deleted conversation's rows, of `limit` at most; return False if nothing is left.
 
     Its responses in progress get their ledger rows, of what `recovery` makes of them.
     """
@@ -132,54 +148,76 @@ def purge_batch(connection: Connection, tenant: int, key: int, recovery: StreamR
     if connection.execute(select(table.id).where(*is_conversation, table.status == DELETED)).one_or_none() is None:
         return False
     account_unfinished(connection, tenant, key, recovery)
-    forgotten = forget_batch(connection, tenant, key, BATCH_SIZE)
-    for numbered, order in _NUMBERED:
-        if _delete_lowest(connection, numbered, order, tenant, key):
-            return True
-    if forgotten == BATCH_SIZE:  # there may be more of them
+    if forget_batch(connection, tenant, key, limit) == limit:  # there may be more of them
         return True
+    for numbered, order in _NUMBERED:
+        if _delete_lowest(connection, numbered.c[order], tenant, key, limit):
+            return True
+    for named, order in _NAMED:
+        if _delete_some(connection, named.c[order], tenant, key, limit):
+            return True
     for small in _SMALL:
-        connection.execute(delete(small).where(*_of_conversation(small, tenant, key)))
+        connection.execute(delete(small).where(*of_conversation(small, tenant, key)))
     connection.execute(delete(tables.conversations).where(*is_conversation))
     return True
 
 
-def _delete_lowest(connection: Connection, table: Table, order: str, tenant: int, key: int) -> int:
+def _delete_lowest(connection: Connection, column: Column[Any], tenant: int, key: int, limit: int) -> int:
     """Remove rows in order of their numbers, as a range, because not every database has DELETE … LIMIT."""
-    conditions = _of_conversation(table, tenant, key)
-    lowest = connection.execute(select(func.min(table.c[order])).where(*conditions)).scalar()
+    conditions = of_conversation(column.table, tenant, key)
+    lowest = connection.execute(select(func.min(column)).where(*conditions)).scalar()
     if lowest is None:
         return 0
-    return connection.execute(delete(table).where(*conditions, table.c[order] < lowest + BATCH_SIZE)).rowcount
+    return connection.execute(delete(column.table).where(*conditions, column < lowest + limit)).rowcount
 
 
-def _of_conversation(table: Table, tenant: int, key: int) -> list[ColumnElement[bool]]:
+def _delete_some(connection: Connection, column: Column[Any], tenant: int, key: int, limit: int) -> int:
+    conditions = of_conversation(column.table, tenant, key)
+    names = list(connection.execute(select(column).where(*conditions).limit(limit)).scalars())
+    if names:
+        connection.execute(delete(column.table).where(*conditions, column.in_(names)))
+    return len(names)
+
+
+def of_conversation(table: Table, tenant: int, key: int) -> list[ColumnElement[bool]]:
+    """Conditions for the rows of a conversation."""
     return [table.c.tenant_id == tenant, table.c.conversation_id == key]
 
 
 # Raw bodies
 
 
-def delete_bodies(
-    connection: Connection, tenant: int, before: datetime, after: BodyCursor
-) -> tuple[int, BodyCursor | None]:
-    """Remove a batch of old raw bodies; return how many, and where to continue (None: done)."""
-    table = tables.response_bodies.c
-    key, number = after
-    statement = (
-        select(table.conversation_id, table.number)
-        .where(table.tenant_id == tenant, table.created_at < before, table.conversation_id >= key)
-        .where(or_(table.conversation_id > key, table.number > number))
-        .order_by(table.conversation_id, table.number)
-        .limit(BATCH_SIZE)
+def find_bodies(connection: Connection, tenant: int, after: Place, limit: int, before: datetime) -> list[Place]:
+    """Return where old raw bodies are, behind a place."""
+    return find_places(
+        connection, tables.response_bodies.c.number, tenant, after, limit, tables.response_bodies.c.created_at < before
     )
-    rows = [(row.conversation_id, row.number) for row in connection.execute(statement)]
-    for conditions in _by_conversation(tenant, table.number, rows):
-        connection.execute(delete(tables.response_bodies).where(*conditions))
-    return len(rows), rows[-1] if len(rows) == BATCH_SIZE else None
 
 
-def _by_conversation(
+def find_places(
+    connection: Connection, column: Column[Any], tenant: int, after: Place, limit: int, which: ColumnElement[bool]
+) -> list[Place]:
+    """Return where rows of conversations are, behind a place; `column` is that of their numbers."""
+    table, (key, number) = column.table.c, after
+    statement = (
+        select(table.conversation_id, column)
+        .where(table.tenant_id == tenant, which, table.conversation_id >= key)
+        .where(or_(table.conversation_id > key, column > number))
+        .order_by(table.conversation_id, column)
+        .limit(limit)
+    )
+    return [(row[0], row[1]) for row in connection.execute(statement)]
+
+
+def delete_bodies(connection: Connection, tenant: int, places: Sequence[Place]) -> int:
+    """Remove raw bodies; return how many."""
+    count = 0
+    for conditions in by_conversation(tenant, tables.response_bodies.c.number, places):
+        count += connection.execute(delete(tables.response_bodies).where(*conditions)).rowcount
+    return count
+
+
+def by_conversation(
     tenant: int, column: Column[Any], rows: Iterable[tuple[int, int]]
 ) -> Iterator[list[ColumnElement[bool]]]:
     """Conditions for rows that are named by their conversation and number: those of one conversation after another."""
@@ -187,7 +225,7 @@ def _by_conversation(
     for conversation, number in rows:
         numbers.setdefault(conversation, []).append(number)
     for conversation, some in numbers.items():
-        yield [*_of_conversation(column.table, tenant, conversation), column.in_(some)]
+        yield [*of_conversation(column.table, tenant, conversation), column.in_(some)]
 
 
 # The change feed
@@ -200,14 +238,14 @@ def count_changes(connection: Connection, tenant: int, before: int) -> int:
     return count
 
 
-def prune_changes(connection: Connection, tenant: int, before: int) -> int:
+def prune_changes(connection: Connection, tenant: int, before: int, limit: int = BATCH_SIZE) -> int:
     """Remove a batch of the oldest changes, and note what was removed, for those who come back later; return how many.
 
     What a long transaction commits meanwhile stays.
     """
     table = tables.changes.c
     statement = select(table.id, table.transaction_id).where(*_changes_before(connection, tenant, before))
-    rows = connection.execute(statement.order_by(table.id).limit(BATCH_SIZE)).all()
+    rows = connection.execute(statement.order_by(table.id).limit(limit)).all()
     if not rows:
         return 0
     is_mark = [table.tenant_id == tenant, table.id == PRUNED]
@@ -230,110 +268,6 @@ def _changes_before(connection: Connection, tenant: int, before: int) -> list[Co
     table = tables.changes.c
     newest = connection.execute(select(func.max(table.id)).where(table.tenant_id == tenant)).scalar() or PRUNED
     return [table.tenant_id == tenant, table.id > PRUNED, table.id <= min(before, newest - 1)]
-
-
-# Names and texts of a user outside of the user's conversations
-
-
-def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[int]) -> int:
-    """Clear provider data of a batch of attempts from before these conversations were the user's; return how many."""
-    table = tables.usage_records.c
-    conditions = [
-        table.conversation_id.in_(keys),
-        or_(table.user_id.is_(None), table.user_id != user),
-        or_(table.usage.is_not(None), table.error.is_not(None)),
-    ]
-    return _update_ledger(connection, tenant, conditions, usage=None, error=None)
-
-
-def anonymize_ledger(connection: Connection, tenant: int, user: str) -> int:
-    """Remove a user and provider data from a batch of the ledger, except figures; return how many rows changed."""
-    is_of_user = tables.usage_records.c.user_id == user
-    return _update_ledger(connection, tenant, [is_of_user], user_id=None, usage=None, error=None)
-
-
-def _update_ledger(
-    connection: Connection, tenant: int, conditions: Sequence[ColumnElement[bool]], **values: None
-) -> int:
-    table = tables.usage_records.c
-    statement = select(table.id).where(table.tenant_id == tenant, *conditions).limit(BATCH_SIZE)
-    keys = list(connection.execute(statement).scalars())
-    if keys:
-        which = [table.tenant_id == tenant, table.id.in_(keys)]
-        connection.execute(update(tables.usage_records).where(*which).values(**values))
-    return len(keys)
-
-
-def anonymize_items(connection: Connection, tenant: int, user: str) -> int:
-    """Remove a user from a batch of items in the conversations of others; return how many."""
-    return _anonymize(connection, tenant, tables.items.c.author_id, user)
-
-
-def anonymize_approvals(connection: Connection, tenant: int, user: str) -> int:
-    """Remove a user from a batch of decisions about calls in the conversations of others; return how many."""
-    return _anonymize(connection, tenant, tables.approvals.c.decided_by, user)
-
-
-def _anonymize(connection: Connection, tenant: int, column: Column[Any], user: str) -> int:
-    """Clear a column that names a user, in a batch of rows that belong to items; return how many."""
-    table = column.table.c
-    statement = (
-        select(table.conversation_id, table.position).where(table.tenant_id == tenant, column == user).limit(BATCH_SIZE)
-    )
-    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
-    for conditions in _by_conversation(tenant, table.position, rows):
-        connection.execute(update(column.table).where(*conditions).values({column.name: None}))
-    return len(rows)
-
-
-def delete_reads(connection: Connection, tenant: int, user: str) -> int:
-    """Remove a batch of the marks of how far a user has read; return how many."""
-    table = tables.conversation_reads.c
-    is_of_user = [table.tenant_id == tenant, table.user_id == user]
-    statement = select(table.conversation_id).where(*is_of_user).limit(BATCH_SIZE)
-    keys = list(connection.execute(statement).scalars())
-    if keys:
-        connection.execute(delete(tables.conversation_reads).where(*is_of_user, table.conversation_id.in_(keys)))
-    return len(keys)
-
-
-def delete_feedback(connection: Connection, tenant: int, user: str) -> int:
-    """Remove a batch of the feedback of a user in the conversations of others; return how many."""
-    table = tables.item_feedback.c
-    is_of_user = [table.tenant_id == tenant, table.user_id == user]
-    statement = select(table.conversation_id, table.position).where(*is_of_user).limit(BATCH_SIZE)
-    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
-    for conditions in _by_conversation(tenant, table.position, rows):
-        connection.execute(delete(tables.item_feedback).where(*conditions, *is_of_user))
-    return len(rows)
-
-
-def collect_keys(connection: Connection, tenant: int, after: str) -> str | None:
-    """Remove idempotency keys of the tenant under which conversations were created or deleted that are gone.
-
-    Looks at a batch of keys, those after `after`; returns where to go on (None: nowhere).
-    """
-    table = tables.appends.c
-    conditions = _of_conversation(tables.appends, tenant, TENANT_WIDE)
-    statement = (
-        select(table.key, table.outcome).where(*conditions, table.key > after).order_by(table.key).limit(BATCH_SIZE)
-    )
-    rows = connection.execute(statement).all()
-    outcomes = [(row.key, loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows]
-    unused = [key for key, outcome in outcomes if not _names_conversation(connection, tenant, outcome)]
-    if unused:
-        connection.execute(delete(tables.appends).where(*conditions, table.key.in_(unused)))
-    last: str | None = rows[-1].key if len(rows) == BATCH_SIZE else None
-    return last
-
-
-def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject) -> bool:
-    """Return whether the conversation of an outcome still exists."""
-    texts = [outcome["public_id"]] if "public_id" in outcome else outcome.get("ids", ())
-    public_ids = [bytes.fromhex(text.rpartition("_")[2]) for text in texts]
-    table = tables.conversations.c
-    is_named = table.public_id.in_(public_ids) if public_ids else table.id == outcome.get("conversation_id", 0)
-    return connection.execute(select(table.id).where(table.tenant_id == tenant, is_named).limit(1)).first() is not None
 
 
 # Collecting what nothing uses any more

@@ -143,12 +143,12 @@ def _redacted_details(text: str | None) -> str | None:
 
 def _forget_keys(connection: Connection, ref: BranchRef, position: int, response: int | None) -> None:
     """Forget the hashes of what was stored under idempotency keys, which show what it was; the keys stay used."""
-    tenant, everywhere = {"tenant": ref.scope.tenant}, {"everywhere": TENANT_WIDE}
+    tenant = {"tenant": ref.scope.tenant}
     rows = connection.execute(queries.outcomes_of(), ref.parameters())
     outcomes = ((row.key, loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows)
     own = [key for key, outcome in outcomes if _covers(outcome, position, response)]
-    named = {"pattern": f"%{ref.public_id.removeprefix('conv_')}%"}
-    creations = list(connection.execute(queries.creations_of(), tenant | everywhere | named).scalars())
+    named = ref.parameters(everywhere=TENANT_WIDE, pattern=f"%{ref.public_id.removeprefix('conv_')}%")
+    creations = list(connection.execute(queries.creations_of(), named).scalars())
     for conversation, keys in ((ref.key, own), (TENANT_WIDE, creations)):
         for start in range(0, len(keys), _KEYS):
             statement = queries.hashes_removal(keys[start : start + _KEYS])

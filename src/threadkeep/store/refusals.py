@@ -17,7 +17,7 @@ from threadkeep.store.ledger import Attempt
 from threadkeep.store.lineage import get_row
 from threadkeep.store.positions import HeadCheck
 from threadkeep.store.refs import BranchRef, ConfigHashes
-from threadkeep.store.transactions import Replay
+from threadkeep.store.retries import Replay
 
 _KINDS: Final[dict[type[errors.Conflict], str]] = {
     errors.HeadConflict: "head_conflict",

@@ -24,7 +24,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import position_of
-from threadkeep.store.items import read_item
+from threadkeep.store.item_reading import read_item
 from threadkeep.store.lineage import (
     REMOVED,
     Lineage,

@@ -5,20 +5,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, or_, select
 
 from threadkeep.db.tables import items, responses
-from threadkeep.domain.formats import get_format
+from threadkeep.domain.formats import Format, get_format
 from threadkeep.domain.items import item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.given import given_item
+from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared.views import UNDONE
+from threadkeep.store import tails
 from threadkeep.store.context_caches.planning import render_with_cache
-from threadkeep.store.conversations import open_conversation
+from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.handle import Handle, HandleCache
 from threadkeep.store.history import SERVER_STATE, HistoryPage, read_history, read_server_state
 from threadkeep.store.lineage import ConversationState, Lineage, get_row
@@ -47,10 +51,34 @@ def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     if options.cache is not None and wire.has_context_caches:
         rendered = render_with_cache(handle, wire, options)
     else:
-        rendered = wire.render(read_snapshot(handle, wire, options), options)
-    rendered.configured = cache_for(handle, wire, options).conversation.hashes  # they may change meanwhile
+        read = handle.read_snapshot if options.media_url is None else partial(read_snapshot, handle, wire, options)
+        rendered = wire.render(_read_end(handle, wire, options) or read(), options)
+    cache = handle.cache if options.media_url is None else cache_for(handle, wire, options)
+    rendered.configured = cache.conversation.hashes  # they may change meanwhile
     rendered.conversation_id = handle.ref.public_id
     return rendered
+
+
+def _read_end(handle: Handle, wire: Format, options: RenderOptions) -> Snapshot | None:
+    """Read the end of a long history of which nothing is known yet, if a request shows no more."""
+    ref, window = handle.ref, options.window
+    if window is None:
+        return None
+    cache = cache_for(handle, wire, options)
+    conversation = cache.conversation
+    if cache.next_position or conversation.row.next_position < tails.LONG:
+        return None
+    tail = handle.transactions.read_any(
+        lambda connection: tails.read_tail(
+            connection, ref, handle.resources.configs, conversation, window, wire.name, cache.media
+        )
+    )
+    if tail is None:
+        return None
+    for known in {cache, handle.cache}:
+        known.know(tail.conversation, tail.head)
+    snapshot = tail.snapshot()
+    return with_urls(handle, wire, options, snapshot) if takes_urls(wire, options) else snapshot
 
 
 # Earlier requests
@@ -61,7 +89,7 @@ def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     position = whole_number("upto", view.get("upto"), MAX_POSITION)
     wire, options = get_format(format), render_options(view)
     cache = cache_for(handle, wire, options)
-    page, then, view_then = handle.transactions.read(
+    page, then, view_then = handle.transactions.read_any(
         lambda connection: _read_request(connection, handle, cache, position)
     )
     snapshot = handle.take_in(cache, page)
@@ -117,12 +145,26 @@ def _read_request(
 
 def detach(handle: Handle) -> Session:
     """Return a copy of a conversation: options, tools and the items of one branch, with their authors."""
-    return handle.transactions.read(lambda connection: _read_session(connection, handle))
+    return handle.transactions.read_any(lambda connection: _read_session(connection, handle)[0])
 
 
-def _read_session(connection: Connection, handle: Handle) -> Session:
+def detach_with_times(handle: Handle) -> tuple[Session, list[datetime]]:
+    """Return the same, and when each of the items was created."""
+    table = items.c
+
+    def read(connection: Connection) -> tuple[Session, list[datetime]]:
+        session, positions = _read_session(connection, handle)
+        created = connection.execute(select(table.position, table.created_at).where(*handle.ref.rows_of(table)))
+        times, now = {row.position: row.created_at for row in created}, datetime.now(UTC)
+        return session, [times.get(position, now) for position in positions]  # it may have been removed just now
+
+    return handle.transactions.read(read)
+
+
+def _read_session(connection: Connection, handle: Handle) -> tuple[Session, Sequence[int]]:
+    """A detached copy, and the positions of its items."""
     ref, configs = handle.ref, handle.resources.configs
-    conversation = open_conversation(connection, ref.scope, "id", ref.key, configs, ref.branch)
+    conversation = reopen_conversation(connection, ref, configs, ref.branch)
     page = read_history(connection, ref, configs, conversation, 0)
     session, boundary = _session_with(conversation.settings, conversation.tools)
     if (imported := conversation.imported) is not None:
@@ -144,7 +186,7 @@ def _read_session(connection: Connection, handle: Handle) -> Session:
         if previous is not None and session.previous_response_id is not None:
             session.update(previous_response_id=previous)
     session.response_boundary = boundary
-    return session
+    return session, positions
 
 
 def clone_config(handle: Handle) -> Session:
@@ -156,7 +198,7 @@ def clone_config(handle: Handle) -> Session:
         config = configs.get(connection, ref.scope.tenant, row.config_hash, row.tool_set_hash)
         return _session_with(config.settings, config.tools)[0].clone_config()
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)
 
 
 def _renumber(item: JsonObject, positions: Sequence[int]) -> JsonObject:

@@ -14,8 +14,8 @@ from threadkeep.domain.jsontext import loads_stored
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound, shown
 from threadkeep.store.handle import Handle
+from threadkeep.store.item_reading import ItemWindow, item_window, read_window
 from threadkeep.store.item_rows import short_hash
-from threadkeep.store.items import ItemWindow, item_window, read_window
 from threadkeep.store.lineage import find_row, get_lineage, get_row
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
@@ -36,30 +36,31 @@ class ResponsePlace(NamedTuple):
 
 def find_response(transactions: Transactions, scope: Scope, wanted: object) -> StoredResponse:
     """The response with an id, from any conversation that the scope sees; see `Store.get_response`."""
+    return transactions.read_any(lambda connection: stored_response(*locate_response(connection, scope, wanted)))
+
+
+def locate_response(connection: Connection, scope: Scope, wanted: object) -> tuple[RowMapping, str]:
+    """The row of the response with an id, and the id of its conversation; NotFound if the scope sees none."""
     if not isinstance(wanted, str) or not wanted:
         raise _not_found(wanted)
-
-    def read(connection: Connection) -> StoredResponse:
-        place = response_place(wanted)
-        if place is not None:
-            row = find_row(connection, scope, "public_id", public_id_bytes(place[0]))
-            ref = None if row is None else ConversationRef(scope, row.id, place[0])
-            found = None if ref is None else _numbered(connection, ref, place[1])
-            if found is not None:
-                return _stored(found, place[0])
-        statement = newest_with_id(scoped=scope.user is not None)
-        found = connection.execute(statement, scope.parameters(hash=short_hash(wanted))).mappings().one_or_none()
-        if found is None:
-            raise _not_found(wanted)
-        return _stored(found, public_id_text(bytes(found["public_id"])))
-
-    return transactions.read(read)
+    place = response_place(wanted)
+    if place is not None:
+        row = find_row(connection, scope, "public_id", public_id_bytes(place[0]))
+        ref = None if row is None else ConversationRef(scope, row.id, place[0])
+        found = None if ref is None else _numbered(connection, ref, place[1])
+        if found is not None:
+            return found, place[0]
+    statement = newest_with_id(scoped=scope.user is not None)
+    found = connection.execute(statement, scope.parameters(hash=short_hash(wanted))).mappings().one_or_none()
+    if found is None:
+        raise _not_found(wanted)
+    return found, public_id_text(bytes(found["public_id"]))
 
 
 def get_response(handle: Handle, wanted: int | str) -> StoredResponse:
     """A response of a conversation; see `Conversation.get_response`."""
     row = _read(handle, wanted, lambda _, row: row)
-    return _stored(row, handle.ref.public_id)
+    return stored_response(row, handle.ref.public_id)
 
 
 def get_place(handle: Handle, wanted: int | str) -> ResponsePlace:
@@ -82,7 +83,7 @@ def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping]
             raise NotFound(problem, hint="responses() lists the responses it has.")
         return use(connection, found)
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)
 
 
 def _named(connection: Connection, ref: ConversationRef, wanted: str) -> RowMapping | None:
@@ -99,7 +100,8 @@ def _numbered(connection: Connection, ref: ConversationRef, number: int) -> RowM
     return connection.execute(response_at(), ref.parameters(number=number)).mappings().one_or_none()
 
 
-def _stored(row: RowMapping, public_id: str) -> StoredResponse:
+def stored_response(row: RowMapping, public_id: str) -> StoredResponse:
+    """The response of a row."""
     number = row["number"]
     fields = {name: row[name] for name in STORED}
     fields["view"] = loads_stored(row["view"] or "null", "responses", f"number {number}")
@@ -122,9 +124,9 @@ def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[
     def read(connection: Connection) -> list[StoredResponse]:
         get_row(connection, ref)
         rows = connection.execute(response_page(), ref.parameters(after=last, limit=size + 1)).mappings()
-        return [_stored(row, ref.public_id) for row in rows]
+        return [stored_response(row, ref.public_id) for row in rows]
 
-    return Page.of(handle.transactions.read(read), size, lambda response: str(response.number))
+    return Page.of(handle.transactions.read_any(read), size, lambda response: str(response.number))
 
 
 def list_input(

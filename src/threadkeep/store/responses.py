@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Table, select
 
 from threadkeep import errors
-from threadkeep.db.dialects import check_sizes
+from threadkeep.db.queries.appends import FIRST, NUMBER
 from threadkeep.db.tables import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import given_of
@@ -21,20 +21,28 @@ from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
 from threadkeep.store import ledger, positions
+from threadkeep.store.appending import (
+    AppendedRows,
+    change_row,
+    item_rows,
+    kept_row,
+    write_at_once,
+    write_items,
+    write_rows,
+)
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome, replace_outcome
-from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, insert_items, short_hash
+from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, short_hash
 from threadkeep.store.items import NO_ITEMS, NO_TURN, AppendResult, NewItems, TurnInput
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.lineage import get_row
-from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
 from threadkeep.store.refusals import ResponseResult, find_refusal, refuse
+from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.state_writes import check_states, write_states
 from threadkeep.store.states import lock_conversation
-from threadkeep.store.transactions import StreamBlocksWrite
-from threadkeep.store.validation import past_moment, whole_number
+from threadkeep.store.validation import MAX_POSITION, past_moment, whole_number
 
 PLAIN: Final = 0
 ZLIB: Final = 1
@@ -140,6 +148,53 @@ class NewResponse:
         ]
         return cls(records, body, attempt, response_columns(response, attempt.format), key, input)
 
+    @property
+    def all_records(self) -> Sequence[ItemRecord]:
+        """What it answers, and its items."""
+        return [*self.input.records, *self.records] if self.input.records else self.records
+
+    @property
+    def counts(self) -> Counts:
+        """What it takes of its conversation."""
+        return Counts(items=len(self.input.records) + len(self.records), responses=1)
+
+    def shown(self, request: RequestInfo) -> int:
+        """The last position that the request showed; what is stored with the response is behind it."""
+        return MAX_POSITION if self.input.records else request.head
+
+    def rows(self, ref: BranchRef, request: RequestInfo, stored_at: datetime) -> AppendedRows:
+        """The rows of the response and of all that is stored with it, but for that in the ledger."""
+        first, seen = len(self.input.records), self.shown(request)
+        last = first + len(self.records) - 1
+        row = self.columns | _configured(request) | {
+            "input_to": seen, "before": first - 1, "from_position": first, "to_position": last,
+            "view": json_text(request.view),
+        }  # fmt: skip
+        return [
+            *item_rows(self.input.records, self.input.turns),
+            *item_rows(self.records, first=first, seen=seen),
+            (responses, row),
+            (response_bodies, body_columns(self.body or b"") | {"created_at": stored_at}),
+            change_row(ref, last),
+        ]
+
+    def ledger_row(self, request: RequestInfo, now: datetime) -> tuple[Table, JsonObject]:
+        """Its row in the ledger."""
+        return usage_records, ledger.attempt_columns(self.attempt, now) | _configured(request)
+
+    def outcome(self, number: int | str, first: int | str, branch: int) -> JsonObject:
+        """What is kept under its idempotency key."""
+        outcome = {"kind": "response", "number": number, "first": first, "branch": branch}
+        return outcome | {"input": len(self.input.records)} if self.input.records else outcome
+
+    def result(self, reservation: Reservation, request: RequestInfo, now: datetime) -> ResponseResult:
+        """Where it is stored."""
+        count, at = len(self.input.records), reservation
+        first = at.first + count
+        asked = AppendResult(at.first, count, at.branch, at.revision, now) if count else None
+        input_to = min(self.shown(request), first - 1)
+        return ResponseResult(at.response, first, at.branch, at.revision, input_to, input=asked)
+
 
 def add_response(
     handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
@@ -161,7 +216,9 @@ def add_answer(
     ref, wire, headers = handle.ref, get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
         raise mismatch(errors.InvalidOption, "a dict of header names and values", headers, "headers")
-    check, occurred_at = positions.head_check(options), past_moment("occurred_at", call.get("occurred_at"))
+    check, occurred_at = positions.head_check(options), call.get("occurred_at")
+    if occurred_at is not None:
+        occurred_at = past_moment("occurred_at", occurred_at)
     check = check._replace(at=occurred_at)
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
@@ -178,8 +235,9 @@ def add_answer(
     attempt = attempt_of(response, format, call, handle.resources.prices, model)
     new = NewResponse.of(response, raw, attempt, key, turn.items)
     result = write_items(
-        handle.transactions, ref.scope, [*turn.items.records, *new.records],
+        handle.transactions, ref.scope, new.all_records,
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None,
+        at_once=lambda connection: _store_at_once(connection, ref, new, request, check),
     )  # fmt: skip
     if isinstance(result, errors.Conflict):
         raise result
@@ -187,7 +245,7 @@ def add_answer(
         new.input.take_in(handle, result.input)
     if not result.is_replayed and result.branch == ref.branch:
         handle.cache.append(new.records, result.first, result.revision, turn=result.first, seen=result.input_to)
-    handle.after_write()
+    handle.after_response()
     stored = StoredAt(result.branch, result.number)
     return response.model_copy(update={"replayed": result.is_replayed, "stored": stored}), result
 
@@ -200,46 +258,46 @@ def _store_response(
     connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
 ) -> ResponseResult | errors.Conflict:
     """Write a response. A refusal is a result: its ledger row must be committed before it is raised."""
-    stored_at, count = datetime.now(UTC), len(new.input.records)
+    stored_at = datetime.now(UTC)
     now = check.at or stored_at
     try:
         reservation, refusal = _reserve(connection, ref, new, check, now)
     except (errors.HeadConflict, errors.ResponseInProgress, errors.StateConflict) as conflict:
         return refuse(connection, ref, new.attempt, new.key, request.hashes, check, conflict)
-    number, input_to = reservation.response, input_position(ref, request, check, reservation)
-    asked, told_from = None, reservation.first
-    if count:
-        inputs = replace(reservation, count=count)
-        insert_items(connection, ref, new.input.records, inputs, now, turns=new.input.turns, told_from=None)
-        asked = AppendResult(told_from, count, inputs.branch, inputs.revision, now)
-        reservation, input_to = replace(reservation, first=told_from + count, count=len(new.records)), inputs.last
-    row = response_row(connection, ref, reservation, request, input_to, now) | new.columns
-    check_sizes(connection, [row], "a response", ("provider_data", "error", "view"))
-    rows = [(responses, [row]), (response_bodies, [body_row(connection, ref, number, new.body or b"", stored_at)])]
+    request = stored_request(connection, ref, request, check, reservation)
+    rows = new.rows(ref, request, stored_at)
     if refusal is None:
-        tools = row["tool_set_hash"]
-        attempt = ledger.attempt_row(
-            connection, ref, new.attempt, now, user_id=reservation.user_id, response=number, tool_set_hash=tools
-        )
-        rows.append((usage_records, [attempt]))
-    insert_items(connection, ref, new.records, reservation, now, seen=input_to, beside=rows, told_from=told_from)
+        ledger.note_day(connection, ref, now)
+        rows.append(new.ledger_row(request, now))
+    write_rows(connection, ref, reservation, rows, now, new.all_records)
+    result = new.result(reservation, request, now)
     if new.key is not None:
-        outcome = {"kind": "response", "number": number, "first": reservation.first, "branch": reservation.branch}
-        if count:
-            outcome["input"] = count
+        outcome = new.outcome(result.number, result.first, result.branch)
         if refusal is None:
             keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **outcome)
         else:  # refused before under this key: its ledger row exists
-            ledger.link_response(connection, ref, refusal["usage"], number)
+            ledger.link_response(connection, ref, refusal["usage"], result.number)
             replace_outcome(connection, ref.scope.tenant, ref.key, new.key, **outcome)
-    return ResponseResult(number, reservation.first, reservation.branch, reservation.revision, input_to, input=asked)
+    return result
+
+
+def _store_at_once(
+    connection: Connection, ref: BranchRef, new: NewResponse, request: RequestInfo, check: HeadCheck
+) -> ResponseResult | None:
+    """Write a response in one statement of PostgreSQL; None where that takes a transaction."""
+    now, count = datetime.now(UTC), len(new.input.records)
+    rows = [*new.rows(ref, request, now), new.ledger_row(request, now)]
+    if new.key is not None:
+        rows.append(kept_row(new.key, new.outcome(NUMBER, FIRST, ref.branch), count))
+    reservation = write_at_once(connection, ref, check, new.counts, rows, now, new.all_records)
+    return None if reservation is None else new.result(reservation, request, now)
 
 
 def _reserve(
     connection: Connection, ref: BranchRef, new: NewResponse, check: HeadCheck, now: datetime
 ) -> tuple[Reservation, JsonObject | None]:
     """Reserve what a response takes, and write the states; with the refusal under its key that no longer applies."""
-    counts = Counts(items=len(new.input.records) + len(new.records), responses=1)
+    counts = new.counts
     if check.states:  # compared before anything is reserved, so that nothing has to be given back
         lock_conversation(connection, ref)
         refusal, found = find_refusal(connection, ref, new.key, check), check_states(connection, ref, check.states)
@@ -251,63 +309,48 @@ def _reserve(
     except StreamBlocksWrite:
         find_refusal(connection, ref, new.key, check)
         raise
-    return reservation, find_refusal(connection, ref, new.key, check)
+    return reservation, None if new.key is None else find_refusal(connection, ref, new.key, check)
 
 
-def input_position(ref: BranchRef, request: RequestInfo, check: HeadCheck, reservation: Reservation) -> int:
-    """Return the last position that a request showed; on a branch created for its response, at most the fork."""
-    if check.expected_head is not None and reservation.branch != ref.branch:
-        return min(request.head, check.expected_head)
-    return min(request.head, reservation.first - 1)
+def stored_request(
+    connection: Connection, ref: BranchRef, request: RequestInfo, check: HeadCheck, reservation: Reservation
+) -> RequestInfo:
+    """What is stored of a request, now that it is known where its response goes.
 
-
-def response_row(
-    connection: Connection, ref: BranchRef, reservation: Reservation, request: RequestInfo, input_to: int, now: datetime
-) -> dict[str, Any]:
-    """Return the row of a response, without the columns reported by the provider."""
-    current = ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
-    view, hashes = _request_columns(connection, ref, request, current)
-    return {
-        "tenant_id": ref.scope.tenant,
-        "conversation_id": ref.key,
-        "number": reservation.response,
-        "branch": reservation.branch,
-        "input_to": input_to,
-        "from_position": reservation.first,
-        "to_position": reservation.last,
-        "view": view,
-        "config_hash": hashes.config,
-        "tool_set_hash": hashes.tools,
-        "created_at": now,
-    }
-
-
-def _request_columns(
-    connection: Connection, ref: BranchRef, request: RequestInfo, current: ConfigHashes
-) -> tuple[str | None, ConfigHashes]:
-    """The view of a request as JSON, and its options and tools, which may have changed since it was rendered.
-
-    Where these are no longer stored, the request cannot be replayed: it counts as not recorded.
+    On a branch that was made for the response, it showed at most what is there before. Where its options or tools are
+    no longer stored, it cannot be replayed: it counts as not recorded.
     """
-    view = json_text(request.view)
-    if request.hashes is None or request.hashes == current:
-        return view, current
-    for table, hash_ in ((configs, request.hashes.config), (tool_sets, request.hashes.tools)):
+    if check.expected_head is not None and reservation.branch != ref.branch:
+        request = request._replace(head=min(request.head, check.expected_head))
+    current = ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
+    if request.hashes in (None, current) or _has_hashes(connection, ref, request.hashes):
+        return request
+    return request._replace(view=None, hashes=None)
+
+
+def _has_hashes(connection: Connection, ref: ConversationRef, hashes: ConfigHashes) -> bool:
+    """Whether options and tools are stored."""
+    for table, hash_ in ((configs, hashes.config), (tool_sets, hashes.tools)):
         stored = select(table.c.hash).where(table.c.tenant_id == ref.scope.tenant, table.c.hash == hash_)
         if hash_ is not None and connection.execute(stored).first() is None:
-            return None, current
-    return view, request.hashes
+            return False
+    return True
+
+
+def _configured(request: RequestInfo) -> JsonObject:
+    """The options and tools of a request; without them, a row has those of the conversation."""
+    if request.hashes is None:
+        return {"is_configured": 0, "config_hash": None, "tool_set_hash": None}
+    return {"is_configured": 1, "config_hash": request.hashes.config, "tool_set_hash": request.hashes.tools}
 
 
 # Raw bodies
 
 
-def body_row(connection: Connection, ref: ConversationRef, number: int, body: bytes, now: datetime) -> dict[str, Any]:
-    """Return the row of the raw body of a response."""
+def body_columns(body: bytes) -> dict[str, Any]:
+    """Return how the raw body of a response is stored."""
     codec, stored = (ZLIB, zlib.compress(body, 1)) if len(body) >= _WORTH_COMPRESSING else (PLAIN, body)
-    row = ref.columns(number=number, codec=codec, body=stored, created_at=now)
-    check_sizes(connection, [row], "the raw body of a response", ("body",))
-    return row
+    return {"codec": codec, "body": stored}
 
 
 def decompress_body(codec: int, body: bytes) -> bytes:
@@ -336,4 +379,4 @@ def read_body(handle: Handle, number: int) -> bytes:
         except zlib.error as error:
             raise errors.DamagedRow("response_bodies", f"number {wanted}", error) from error
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)

@@ -70,9 +70,9 @@ def last_day(now: datetime) -> date:
 def roll_up_batch(connection: Connection, tenant: int) -> int:
     """Roll up the oldest days that are not rolled up yet; return how many."""
     now = datetime.now(UTC)
-    days = _missing_days(connection, tenant, last_day(now))
+    days = missing_days(connection, tenant, last_day(now))
     if days:
-        _roll_up(connection, tenant, days, now)
+        roll_up(connection, tenant, days, now)
     return len(days)
 
 
@@ -83,7 +83,7 @@ def repair_batch(connection: Connection, tenant: int, after: date | None) -> tup
     """
     last, different = compare_batch(connection, tenant, after)
     if different:
-        _roll_up(connection, tenant, different, datetime.now(UTC))
+        roll_up(connection, tenant, different, datetime.now(UTC))
     return last, len(different)
 
 
@@ -97,20 +97,21 @@ def compare_batch(connection: Connection, tenant: int, after: date | None) -> tu
     return (days[-1], _different_days(connection, tenant, days)) if days else (None, [])
 
 
-def _missing_days(connection: Connection, tenant: int, last: date) -> list[date]:
-    """The oldest days of the ledger that are not rolled up, at most a batch of them."""
+def missing_days(connection: Connection, tenant: int, last: date, after: date = date.min) -> list[date]:
+    """The oldest days of the ledger after one that are not rolled up, at most a batch of them."""
     ledger = usage_records.c
     first = connection.execute(select(func.min(ledger.day)).where(ledger.tenant_id == tenant)).scalar()
-    if first is None or first > last:
+    if first is None or max(first, after) > last:
         return []
+    first = max(first, after + DAY)
     table = usage_days.c
-    statement = select(table.day).where(table.tenant_id == tenant, table.filled_at.is_not(None), table.day <= last)
-    rolled_up = set(connection.execute(statement).scalars())
+    statement = select(table.day).where(table.tenant_id == tenant, table.filled_at.is_not(None))
+    rolled_up = set(connection.execute(statement.where(table.day >= first, table.day <= last)).scalars())
     days = map(date.fromordinal, range(first.toordinal(), last.toordinal() + 1))
     return list(islice((day for day in days if day not in rolled_up), BATCH_DAYS))
 
 
-def _roll_up(connection: Connection, tenant: int, days: Sequence[date], now: datetime) -> None:
+def roll_up(connection: Connection, tenant: int, days: Sequence[date], now: datetime) -> None:
     """Lock the days, in order, and write their sums."""
     locks = [{"tenant_id": tenant, "day": day, "filled_at": now} for day in days]
     connection.execute(insert_or_replace(connection, usage_days, "filled_at"), locks)

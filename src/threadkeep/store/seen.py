@@ -17,7 +17,7 @@ from threadkeep.store.states import lock_conversation
 from threadkeep.store.validation import MAX_POSITION, identifier, other_user, whole_number
 
 
-def mark_seen(handle: Handle, user_id: str, position: int | None, *, move_back: bool) -> Seen:
+def mark_seen(handle: Handle, user_id: str | None, position: int | None, *, move_back: bool) -> Seen:
     """Note that a user has read up to a position; see `Conversation.mark_seen`."""
     ref, reader = handle.ref, _reader(handle, user_id)
     wanted = None if position is None else whole_number("position", position, MAX_POSITION)
@@ -38,18 +38,26 @@ def mark_seen(handle: Handle, user_id: str, position: int | None, *, move_back: 
     return handle.transactions.write(write, is_repeatable=True)
 
 
-def find_seen(handle: Handle, user_id: str) -> Seen | None:
+def find_seen(handle: Handle, user_id: str | None) -> Seen | None:
     """How far a user has read; see `Conversation.seen`."""
     reader = _reader(handle, user_id)
-    _, position, seen_at = handle.transactions.read(lambda connection: _read(connection, handle, reader))
+    _, position, seen_at = handle.transactions.read_any(lambda connection: _read(connection, handle, reader))
     return None if position is None else Seen(reader, position, seen_at)
 
 
 def _reader(handle: Handle, user_id: object) -> str:
-    reader, owner = identifier("user_id", user_id), handle.ref.scope.user
-    if owner is not None and reader != owner:
-        raise other_user(owner, reader)
-    return reader
+    """Who reads: the user who is given, or else that of the store, or of the conversation."""
+    owner = handle.ref.scope.user
+    if user_id is not None:
+        reader = identifier("user_id", user_id)
+        if owner is not None and reader != owner:
+            raise other_user(owner, reader)
+        return reader
+    known: str | None = owner or handle.cache.conversation.row.user_id
+    if known is None:
+        hint = "Say who has read it: this conversation has no user."
+        raise InvalidOption("is missing.", argument="user_id", hint=hint)
+    return known
 
 
 def _read(connection: Connection, handle: Handle, reader: str) -> tuple[int, int | None, datetime]:

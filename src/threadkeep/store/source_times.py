@@ -38,7 +38,7 @@ class SourceTimes(NamedTuple):
     def of_conversation(self, now: datetime) -> tuple[datetime, datetime]:
         """When the conversation was created, and when something was last appended to it."""
         created_at = now if self.created_at is None else self.created_at
-        return created_at, max(self.items, default=created_at)
+        return created_at, max([created_at, *self.items])
 
     def content(self) -> list[Any]:
         """What an idempotency key is for."""

@@ -21,13 +21,13 @@ from threadkeep.store.validation import identifier
 def find_state(handle: Handle, name: str) -> State | None:
     """The state of that name; see `Conversation.state`."""
     ref, wanted = handle.ref, identifier("name", name)
-    states = handle.transactions.read(lambda connection: _read(connection, ref, wanted))
+    states = handle.transactions.read_any(lambda connection: _read(connection, ref, wanted))
     return states[0] if states else None
 
 
 def list_states(handle: Handle) -> list[State]:
     """All states of a conversation, by name."""
-    return handle.transactions.read(lambda connection: _read(connection, handle.ref))
+    return handle.transactions.read_any(lambda connection: _read(connection, handle.ref))
 
 
 def _read(connection: Connection, ref: ConversationRef, name: str | None = None) -> list[State]:

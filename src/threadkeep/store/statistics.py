@@ -22,15 +22,16 @@ from threadkeep.store.validation import date_or_moment, optional_identifier, pag
 def statistics(transactions: Transactions, scope: Scope, largest: int) -> Statistics:
     """What the tenant, or one user of it, holds, and its `largest` conversations."""
     count = page_size(largest, "largest")
-    return transactions.read(lambda connection: _measure(connection, scope, count))
+    return transactions.read_any(lambda connection: _measure(connection, scope, count))
 
 
 def _measure(connection: Connection, scope: Scope, largest: int) -> Statistics:
     table = conversations.c
-    counts = connection.execute(select(table.status, func.count()).where(*_visible(scope)).group_by(table.status)).all()
+    # the statuses are named, because the index that has all conversations begins with them
+    shown = [*_visible(scope), table.status.in_((ACTIVE, ARCHIVED))]
+    counts = connection.execute(select(table.status, func.count()).where(*shown).group_by(table.status)).all()
     by_status = {row[0]: row[1] for row in counts}
-    sizes = _item_sizes(connection, scope)
-    items_stored, item_bytes = connection.execute(select(func.sum(sizes.c.count), func.sum(sizes.c.bytes))).one()
+    items_stored, item_bytes, found = _sizes(connection, scope, largest)
     ledger = select(func.count()).select_from(usage_records).where(usage_records.c.tenant_id == scope.tenant)
     if scope.user is not None:
         ledger = ledger.where(usage_records.c.user_id == scope.user)
@@ -42,14 +43,14 @@ def _measure(connection: Connection, scope: Scope, largest: int) -> Statistics:
         active=by_status.get(ACTIVE, 0),
         archived=by_status.get(ARCHIVED, 0),
         branches=_integer(connection, _owned(scope, branches, func.count())),
-        items=int(items_stored or 0),
-        item_bytes=int(item_bytes or 0),
+        items=items_stored,
+        item_bytes=item_bytes,
         responses=_integer(connection, _owned(scope, responses, func.count())),
         body_bytes=_integer(connection, _owned(scope, response_bodies, func.sum(func.length(response_bodies.c.body)))),
         media=media[0],
         media_bytes=None if media[1] is None else int(media[1]),
         attempts=_integer(connection, ledger),
-        largest=_largest(connection, scope, sizes, largest),
+        largest=found,
     )
 
 
@@ -61,42 +62,41 @@ def _visible(scope: Scope) -> list[ColumnElement[bool]]:
 
 def _owned(scope: Scope, table: Any, *columns: Any) -> Select[Any]:
     """Columns of rows that belong to conversations which are not deleted."""
-    statement = select(*columns).select_from(
-        table.join(
-            conversations,
-            (conversations.c.tenant_id == table.c.tenant_id) & (conversations.c.id == table.c.conversation_id),
-        )
-    )
-    return statement.where(*_visible(scope))
+    found = conversations.c
+    if scope.user is not None:  # not joined: SQLite would begin with the rows of all users
+        keys = select(found.id).where(*_visible(scope))
+        return select(*columns).where(table.c.tenant_id == scope.tenant, table.c.conversation_id.in_(keys))
+    is_of = (found.tenant_id == table.c.tenant_id) & (found.id == table.c.conversation_id)
+    return select(*columns).select_from(table.join(conversations, is_of)).where(*_visible(scope))
 
 
-def _item_sizes(connection: Connection, scope: Scope) -> Any:
-    """The bytes of each conversation's items."""
+def _sizes(connection: Connection, scope: Scope, limit: int) -> tuple[int, int, list[LargeConversation]]:
+    """How many items there are, the bytes of them all, and the largest conversations, from reading them once."""
 
     def size(column: Any) -> Any:
         is_sqlite = connection.dialect.name == "sqlite"  # where length() of a text counts characters
         return func.coalesce(func.length(cast(column, LargeBinary)) if is_sqlite else func.octet_length(column), 0)
 
-    total = func.sum(size(items.c.payload) + size(items.c.rest) + size(items.c.given)).label("bytes")
-    statement = _owned(scope, items, items.c.conversation_id, func.count().label("count"), total)
-    return statement.group_by(items.c.conversation_id).subquery("sizes")
+    key, count = items.c.conversation_id, func.count()
+    total = func.sum(size(items.c.payload) + size(items.c.rest) + size(items.c.given))
+    sums = [func.sum(count).over().label("all_items"), func.sum(total).over().label("all_bytes")]
+    statement = _owned(scope, items, key, count.label("count"), total.label("bytes"), *sums).group_by(key)
+    sizes = statement.order_by(total.desc(), key).limit(limit).subquery("sizes")
+    table = conversations.c
+    rows = connection.execute(
+        select(table.public_id, table.user_id, table.title, *sizes.c)
+        .where(table.tenant_id == scope.tenant, table.id == sizes.c.conversation_id)
+        .order_by(sizes.c.bytes.desc(), table.id)
+    ).all()
+    largest = [
+        LargeConversation(public_id_text(bytes(row.public_id)), row.user_id, row.title, row[4], int(row.bytes))
+        for row in rows
+    ]
+    return (int(rows[0].all_items), int(rows[0].all_bytes), largest) if rows else (0, 0, [])
 
 
 def _integer(connection: Connection, statement: Select[Any]) -> int:
     return int(connection.execute(statement).scalar() or 0)
-
-
-def _largest(connection: Connection, scope: Scope, sizes: Any, limit: int) -> list[LargeConversation]:
-    table = conversations.c
-    rows = connection.execute(
-        select(table.public_id, table.user_id, table.title, sizes.c.count, sizes.c.bytes)
-        .where(table.id == sizes.c.conversation_id, *_visible(scope))
-        .order_by(sizes.c.bytes.desc(), table.id)
-        .limit(limit)
-    )
-    return [
-        LargeConversation(public_id_text(bytes(row[0])), row.user_id, row.title, row[3], int(row[4])) for row in rows
-    ]
 
 
 def tool_usage(
@@ -120,4 +120,4 @@ def tool_usage(
         )  # fmt: skip
         return connection.execute(statement, parameters).all()
 
-    return [ToolUsage(row.name, row.calls, row.unanswered, row.failed) for row in transactions.read(read)]
+    return [ToolUsage(row.name, row.calls, row.unanswered, row.failed) for row in transactions.read_any(read)]

@@ -11,78 +11,55 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
 
 from sqlalchemy import URL, Connection, Engine
 
-from threadkeep.db import schema
-from threadkeep.domain.changes import ChangePage
+from threadkeep import public as tk
+from threadkeep.db import orm, schema
+from threadkeep.domain import session as sessions
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.media import Media, media_hash
 from threadkeep.domain.objects import mismatch
-from threadkeep.domain.options import ImportOptions, NewOptions
-from threadkeep.domain.reports import (
-    ReconciliationReport,
-    Statistics,
-    ToolUsage,
-    UsageFilters,
-    UsageKey,
-    UsageRow,
-    UsageSum,
-)
-from threadkeep.domain.session import Session
-from threadkeep.domain.stored import (
-    ConversationMatch,
-    ConversationSummary,
-    Page,
-    SearchResult,
-    StoredItem,
-    StoredResponse,
-)
-from threadkeep.domain.usage import Price
+from threadkeep.domain.pages import Page
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.store import (
+    annotated_items,
+    api_keys,
     conversations,
+    finding,
     importing,
     item_lookup,
     lists,
     response_lookup,
+    response_removal,
     retention,
     rollups,
     statistics,
     tenants,
     usage,
 )
-from threadkeep.store.annotated_items import list_annotated
-from threadkeep.store.changes import reading
-from threadkeep.store.changes.notify import Notifier, can_notify
-from threadkeep.store.changes.reading import DEFAULT_LAG
-from threadkeep.store.changes.watching import ChangeWatcher, Feed
-from threadkeep.store.checking.findings import CheckReport
-from threadkeep.store.checking.run import check
+from threadkeep.store.changes import notify as notifications
+from threadkeep.store.changes import reading, watching
+from threadkeep.store.checking import run as checking
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.conversations import ConversationInfo, NewConversation
+from threadkeep.store.day_trigger import DayTrigger
+from threadkeep.store.defaults import FEED_LAG
 from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
-from threadkeep.store.importing import NewSession
-from threadkeep.store.lineage import ConversationState
-from threadkeep.store.media.rows import get_media
-from threadkeep.store.media.stores import BlobStore, blob_store
-from threadkeep.store.moving import copying, exporting, restoring
-from threadkeep.store.moving.backup import backup
-from threadkeep.store.moving.copying import CopyReport
-from threadkeep.store.moving.restoring import Existing, ImportReport
+from threadkeep.store.media import rows as media_rows
+from threadkeep.store.media.stores import blob_store
+from threadkeep.store.moving import backup, copying, exporting, restoring
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import Scope
-from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
+from threadkeep.store.replicas import ReplicaReads, replica_reads
 from threadkeep.store.search import index, query
-from threadkeep.store.search.index import IndexTrigger
-from threadkeep.store.streaming.recovery import StreamRecovery
-from threadkeep.store.transactions import EngineTransactions, HostTransactions, Transactions
+from threadkeep.store.search.trigger import IndexTrigger
+from threadkeep.store.streaming import recovery
+from threadkeep.store.transactions import EngineTransactions, HostTransactions, StreamEnder, Transactions
 from threadkeep.store.validation import MAX_PAGE, MAX_POSITION, identifier, other_user, whole_number
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session as OrmSession
-    from sqlalchemy.orm import scoped_session
+    from threadkeep.store.conversations import ConversationInfo, NewConversation
+    from threadkeep.store.lineage import ConversationState
 
 Status: TypeAlias = Literal["active", "archived"]
 OrderBy: TypeAlias = Literal["activity", "created", "title"]
@@ -128,11 +105,13 @@ class Store:
             `create_tenant` and `delete_tenant`, and each tenant gets its own store.
         memory_bytes: the size limit of the cache of recently read conversations, in bytes of JSON text. When a cached
             conversation is opened again, only new items are read. 0 turns the cache off.
+        options_bytes: the same for the cache of session options and tools, which counts what they take once parsed.
         prices: your own prices; the first one that matches a response applies. They take precedence over genai-prices
             (the extra `prices`), but not over costs that the provider reports itself.
         search: if False, new text is not indexed for search. A store opened later with search can still find it.
         notify: on PostgreSQL, tell watchers of commits, and let the watchers of this store listen; others only poll.
         blobs: where media are kept outside of the database, such as ``FolderBlobs("media")``; see `threadkeep.blobs`.
+        read_url: a replica of a PostgreSQL or MariaDB server, from which is read; what this store has written is seen.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
@@ -146,15 +125,18 @@ class Store:
         *,
         tenants: bool = False,
         memory_bytes: int = DEFAULT_BYTES,
-        prices: Iterable[Price] | None = None,
+        options_bytes: int = DEFAULT_BYTES,
+        prices: Iterable[tk.Price] | None = None,
         search: bool = True,
         notify: bool = False,
-        blobs: BlobStore | None = None,
+        blobs: tk.blobs.BlobStore | None = None,
+        read_url: str | URL | Engine | None = None,
     ) -> None:
-        is_owned = not isinstance(url, Engine)
+        engine, is_owned = engine_for(url), not isinstance(url, Engine)
+        reads = replica_reads(read_url, engine)
         self._connect(
-            engine_for(url), tenants, memory_bytes, prices,
-            is_owned=is_owned, search=search, notify=notify, blobs=blobs,
+            engine, tenants, (memory_bytes, options_bytes), prices,
+            is_owned=is_owned, search=search, notify=notify, blobs=blobs, reads=reads,
         )  # fmt: skip
         try:
             self._root.open()
@@ -163,19 +145,21 @@ class Store:
             raise
 
     def _connect(
-        self, engine: Engine, tenants: bool, memory_bytes: int, prices: Iterable[Price] | None, *, is_owned: bool,
-        search: bool, notify: bool, blobs: BlobStore | None,
+        self, engine: Engine, tenants: bool, limits: tuple[int, int], prices: Iterable[tk.Price] | None, *,
+        is_owned: bool, search: bool, notify: bool, blobs: tk.blobs.BlobStore | None, reads: ReplicaReads | None,
     ) -> None:  # fmt: skip
         """Prepare the store without running a statement. An AsyncStore opens it later."""
-        book = PriceBook(prices)
-        self._recovery = StreamRecovery(book)
+        book, (memory_bytes, options_bytes) = PriceBook(prices), limits
+        # loaded when a stream has to be ended
+        self._end_stream: StreamEnder = lambda *blocked: recovery.StreamRecovery(book).end(*blocked)
         self._transactions: Transactions = EngineTransactions(
-            engine, is_owned=is_owned, end_stream=self._recovery.end,
-            notifier=Notifier(engine) if notify and can_notify(engine) else None,
+            engine, is_owned=is_owned, end_stream=self._end_stream, reads=reads,
+            notifier=notifications.Notifier(engine) if notify and engine.dialect.name == "postgresql" else None,
         )  # fmt: skip
         self._resources = StoreResources(
-            ConfigCache(), HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-            IndexTrigger() if search else None, blob_store(blobs),
+            ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
+            HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
+            IndexTrigger() if search else None, DayTrigger(), blob_store(blobs),
         )  # fmt: skip
         shown_url = command_url(engine) if is_owned else None
         self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
@@ -199,7 +183,7 @@ class Store:
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None,
         properties: Mapping[str, str] | None = None, created_at: datetime | None = None,
-        **options: Unpack[NewOptions],
+        **options: Unpack[tk.NewOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from session options (`model`, `instructions` …), `input`, `system` and `tools`.
 
@@ -211,14 +195,14 @@ class Store:
             "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
             "created_at": created_at,
         }  # fmt: skip
-        return self.save(Session(**options), idempotency_key=idempotency_key, **info)
+        return self.save(sessions.Session(**options), idempotency_key=idempotency_key, **info)
 
     def import_request(
         self, payload: Any, format: FormatName, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None,
         properties: Mapping[str, str] | None = None, created_at: datetime | None = None,
-        **options: Unpack[ImportOptions],
+        **options: Unpack[tk.ImportOptions],
     ) -> Conversation:  # fmt: skip
         """Create a conversation from a provider request: its settings, tools and history.
 
@@ -239,7 +223,7 @@ class Store:
         return self._create(new, scope)
 
     def save(
-        self, session: Session, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
+        self, session: tk.Session, *, idempotency_key: str | None = None, **info: Unpack[tk.ConversationInfo]
     ) -> Conversation:
         """Create a conversation from a detached session. Raises the same errors as `create_conversation`."""
         scope = self._new_scope
@@ -247,10 +231,10 @@ class Store:
 
     def save_many(
         self,
-        sessions: Iterable[Session | NewSession],
+        sessions: Iterable[tk.Session | tk.NewSession],
         *,
         idempotency_key: str | None = None,
-        **info: Unpack[ConversationInfo],
+        **info: Unpack[tk.ConversationInfo],
     ) -> list[str]:
         """Create conversations from many sessions, a few hundred per transaction; return their ids.
 
@@ -267,16 +251,12 @@ class Store:
         Raises:
             NotFound: this store has no conversation with that id, or the conversation has no such branch.
         """
-        number = None if branch is None else whole_number("branch", branch)
-        place = self._scope, "public_id", public_id_bytes(id), self._resources.configs, number
-        return self._conversation(
-            self._transactions.read(lambda connection: conversations.open_conversation(connection, *place))
-        )
+        return Conversation(self._open(id, None if branch is None else whole_number("branch", branch)))
 
     def find_conversation(self, *, external_id: str) -> Conversation | None:
         """Return the conversation with the application's own id, or None."""
         place = self._scope, "external_id", identifier("external_id", external_id), self._resources.configs
-        found = self._transactions.read(lambda connection: conversations.find_conversation(connection, *place))
+        found = self._transactions.read_any(lambda connection: finding.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
 
     def complete_id(self, beginning: str) -> str:
@@ -287,11 +267,11 @@ class Store:
             AmbiguousId: several do; the error lists some of them.
         """
         place = self._scope, beginning
-        return self._transactions.read(lambda connection: conversations.complete_id(connection, *place))
+        return self._transactions.read_any(lambda connection: finding.complete_id(connection, *place))
 
     def get_item(
         self, id: str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
-    ) -> StoredItem:
+    ) -> tk.StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
         Items of the active branch come before those of other branches. `annotations` and `media` as for
@@ -302,13 +282,24 @@ class Store:
         """
         return item_lookup.find_item(self._transactions, self._scope, id, media, annotations=annotations)
 
-    def get_response(self, id: str) -> StoredResponse:
+    def get_response(self, id: str) -> tk.StoredResponse:
         """Return the response with an id, from any conversation: its own, or the provider's (the newest one with it).
 
         Raises:
             NotFound: this store has no response with that id.
         """
         return response_lookup.find_response(self._transactions, self._scope, id)
+
+    def delete_response(self, id: str) -> None:
+        """Delete a response, given by its own id or the provider's: it is not found any more, and its body is removed.
+
+        Its items stay in the conversation, and its attempts in the ledger.
+
+        Raises:
+            NotFound: this store has no response with that id (any more).
+            ResponseInProgress: it is in progress; `cancel_response` ends it.
+        """
+        response_removal.delete_response(self._transactions, self._scope, id)
 
     def list_items(
         self,
@@ -319,7 +310,7 @@ class Store:
         after: str | None = None,
         limit: int = 50,
         media: Literal["inline", "reference"] = "inline",
-    ) -> Page[StoredItem]:
+    ) -> Page[tk.StoredItem]:
         """Return a page of the items that have these labels and this rating, those of the newest conversations first.
 
         They come from all branches of all conversations (with `user_id`, of that user's), with their labels and
@@ -330,7 +321,7 @@ class Store:
             InvalidOption: neither labels nor a rating is given, or `after` is not the `next` of a page.
         """
         wanted = {"labels": labels, "rating": rating, "user_id": user_id, "after": after, "limit": limit}
-        return list_annotated(self._transactions, self._scope, wanted, media)
+        return annotated_items.list_annotated(self._transactions, self._scope, wanted, media)
 
     def list_conversations(
         self, *, user_id: str | None = None, labels: Mapping[str, str] | None = None, status: Status | None = "active",
@@ -357,7 +348,7 @@ class Store:
         self, *, user_id: str | None = None, labels: Mapping[str, str] | None = None, status: Status | None = "active",
         unread_by: str | None = None, seen_by: str | None = None, order_by: OrderBy = "activity",
         order: Literal["asc", "desc"] | None = None, after: str | None = None, limit: int = 50,
-    ) -> Page[ConversationSummary]:  # fmt: skip
+    ) -> Page[tk.ConversationSummary]:  # fmt: skip
         """Return a page of what a list shows of conversations: preview, counts, and whether there is something to read.
 
         `seen_by` is the user whose marks count: by default the one of `unread_by`, or each conversation's own user. A
@@ -369,7 +360,7 @@ class Store:
         }  # fmt: skip
         return lists.list_summaries(self._transactions, self._scope, wanted)
 
-    def media(self, hash: str) -> Media:
+    def media(self, hash: str) -> tk.Media:
         """Return media of 8 KiB or more by hash, or by the reference that an item contains with `media="reference"`.
 
         Raises:
@@ -377,19 +368,22 @@ class Store:
             NotFound: no conversation of this store has such media.
             DamagedRow: their object in the blob store is missing or has changed.
         """
-        return get_media(self._transactions, self._scope, media_hash(hash))
+        return media_rows.get_media(self._transactions, self._scope, hash)
 
     def copy_conversation(
-        self, id: str, *, idempotency_key: str | None = None, **info: Unpack[ConversationInfo]
+        self, id: str, *, idempotency_key: str | None = None, **info: Unpack[tk.ConversationInfo]
     ) -> Conversation:
         """Create a conversation with the options, tools, properties and items of another one's active branch.
+
+        The copy is created now, unless `created_at` is given; its items keep their times.
 
         Raises:
             NotFound: this store has no conversation with that id.
         """
-        original, scope = self.get_conversation(id), self._scope
-        session, properties = original.session(), original.properties
-        return self._create(importing.copied_conversation(id, session, properties, info, scope, idempotency_key), scope)
+        original, scope = self._open(id, is_current=True), self._scope
+        properties = Conversation(original).properties
+        copied = importing.copied_conversation(original, properties, info, scope, idempotency_key)
+        return self._create(copied, scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation. It disappears at once; its rows are then removed in batches. Its ledger rows are kept.
@@ -399,7 +393,7 @@ class Store:
         """
         retention.delete_conversation(self._transactions, self._scope, self._resources, id, idempotency_key)
 
-    def changes(self, after: str | None = None, *, limit: int = 100, lag: float = DEFAULT_LAG) -> ChangePage:
+    def changes(self, after: str | None = None, *, limit: int = 100, lag: float = FEED_LAG) -> tk.ChangePage:
         """Return what was committed after a cursor: changes of conversations of all users, oldest first.
 
         `after` is the cursor of a change or page; None starts at the beginning of the feed, and "now" returns the
@@ -412,14 +406,14 @@ class Store:
         """
         return reading.read_changes(self._transactions, self._scope, after, limit, lag)
 
-    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = DEFAULT_LAG) -> ChangeWatcher:
+    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = FEED_LAG) -> tk.ChangeWatcher:
         """Return an iterator over changes as they are committed, which looks for new ones every `poll` seconds.
 
         It never ends by itself: close it, or the store. Outages of the database are waited for. With ``notify=True`` on
         PostgreSQL, it is woken by commits. Arguments and errors as for `changes`.
         """
         read = partial(self.changes, limit=MAX_PAGE, lag=lag)
-        return ChangeWatcher(Feed(self._transactions, read, poll), after)
+        return watching.ChangeWatcher(watching.Feed(self._transactions, read, poll), after)
 
     def purge_deleted(self) -> int:
         """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to.
@@ -429,19 +423,20 @@ class Store:
         """
         return retention.purge_deleted(self._transactions, self._scope, self._resources)
 
-    def erase_user(self, user_id: str, *, progress: Progress | None = None) -> ErasureReport:
+    def erase_user(self, user_id: str, *, progress: tk.Progress | None = None, vacuum: bool = True) -> tk.ErasureReport:
         """Remove all content of a user, in bounded transactions. An interrupted call can be repeated.
 
         This deletes the user's conversations with everything that belongs to them (items, responses, raw bodies, media,
         labels, idempotency keys, search documents), options and tools that are not used elsewhere, the providers' usage
-        objects, and error messages. The figures in the ledger are kept, without the user. On SQLite, the files are
-        rewritten at the end. The page Retention of the documentation explains what remains in the logs and backups of
-        servers. `progress`: see `Progress`.
+        objects, and error messages. The figures in the ledger are kept, without the user. On SQLite, the file is
+        rewritten at the end, unless `vacuum` is False: the page Retention of the documentation explains what is left
+        then, and what remains in the logs and backups of servers. `progress`: see `Progress`.
 
         Raises:
             InvalidOption: the store is limited to another user.
         """
-        return retention.erase_user(self._transactions, self._scope, self._resources, user_id, progress)
+        transactions, scope = self._transactions, self._scope
+        return retention.erase_user(transactions, scope, self._resources, user_id, progress, vacuum=vacuum)
 
     def retain(
         self,
@@ -450,8 +445,8 @@ class Store:
         content: timedelta | int | None = None,
         changes: timedelta | int | None = None,
         dry_run: bool = False,
-        progress: Progress | None = None,
-    ) -> RetentionReport:
+        progress: tk.Progress | None = None,
+    ) -> tk.RetentionReport:
         """Remove content older than the given ages, in bounded transactions. An interrupted call can be repeated.
 
         `raw_bodies`: the age, in days or as a timedelta, at which raw response bodies are removed. `content`: the time
@@ -476,7 +471,7 @@ class Store:
         """
         return exporting.export(exporting.Source(self._transactions, self._scope), conversation_ids)
 
-    def import_export(self, lines: Iterable[str | bytes], *, existing: Existing = "skip") -> ImportReport:
+    def import_export(self, lines: Iterable[str | bytes], *, existing: restoring.Existing = "skip") -> tk.ImportReport:
         """Read the lines of an export; ids are kept.
 
         Each conversation is checked and then written in one transaction, so that a call that failed can be repeated.
@@ -489,14 +484,14 @@ class Store:
         """
         return restoring.import_export(self._transactions, self._new_scope, lines, existing)
 
-    def copy_to(self, other: Store, *, progress: Progress | None = None) -> CopyReport:
+    def copy_to(self, other: Store, *, progress: tk.Progress | None = None) -> tk.CopyReport:
         """Copy what this store has and another one does not have, and then compare both, row by row.
 
         Both are of a tenant or user each, or of all tenants; the databases can be of different kinds. A repeated call
         continues an interrupted one. What is in both and differs is reported, and left as it is.
 
         Raises:
-            InvalidOption: `other` is not a store, or has another scope.
+            InvalidOption: `other` is not a store, has another scope, or is of the same tenant in the same database.
         """
         if not isinstance(other, Store):
             raise mismatch(InvalidOption, "a Store", other, "other")
@@ -508,15 +503,15 @@ class Store:
         source = exporting.Source(self._transactions, self._scope)
         return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
 
-    def backup(self, file: str | PathLike[str], *, progress: Progress | None = None) -> int:
+    def backup(self, file: str | PathLike[str], *, progress: tk.Progress | None = None) -> int:
         """Copy the SQLite database, with all tenants, into a new file while it is in use; return its size in bytes.
 
         Raises:
             InvalidOption: it is another database, or the file exists already or cannot be written.
         """
-        return backup(self._transactions, file, progress)
+        return backup.backup(self._transactions, file, progress)
 
-    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+    def check(self, *, repair: bool = False, progress: tk.Progress | None = None) -> tk.CheckReport:
         """Check that all rows fit together, and return what does not; with `repair`, mend what can be mended.
 
         Nothing is invented: content that is damaged or missing is only reported. Without `repair`, nothing is written.
@@ -525,7 +520,7 @@ class Store:
         Raises:
             InvalidOption: this store is limited to one user.
         """
-        return check(self._transactions, self._scope, self._resources, repair=repair, progress=progress)
+        return checking.check(self._transactions, self._scope, self._resources, repair=repair, progress=progress)
 
     def search(
         self,
@@ -541,7 +536,7 @@ class Store:
         until: date | None = None,
         after: str | None = None,
         limit: int = 20,
-    ) -> Page[SearchResult]:
+    ) -> Page[tk.SearchResult]:
         """Search messages, tool calls and their outputs, and titles for all words of a text; best matches first.
 
         ``"several words"`` matches a phrase, ``wor*`` a prefix, and ``-word`` excludes a word. `user_id`, `labels` and
@@ -567,7 +562,7 @@ class Store:
         status: Status | None = "active", conversation_id: str | None = None, type: str | None = None,
         role: str | None = None, since: date | None = None, until: date | None = None, after: str | None = None,
         limit: int = 20,
-    ) -> Page[ConversationMatch]:  # fmt: skip
+    ) -> Page[tk.ConversationMatch]:  # fmt: skip
         """Search like `search`, and return conversations: each once, with its best match and the number of matches.
 
         The one with the best match comes first. Arguments and errors as for `search`.
@@ -594,14 +589,14 @@ class Store:
         self,
         /,
         *,
-        by: Sequence[UsageKey] | UsageKey = (),
+        by: Sequence[tk.UsageKey] | tk.UsageKey = (),
         since: date | None = None,
         until: date | None = None,
         tz: str = "UTC",
-        order_by: UsageSum | None = None,
+        order_by: tk.UsageSum | None = None,
         limit: int | None = None,
-        **filters: Unpack[UsageFilters],
-    ) -> list[UsageRow]:
+        **filters: Unpack[tk.UsageFilters],
+    ) -> list[tk.UsageRow]:
         """Return attempts, tokens and costs, summed.
 
         `by` names the columns to group by: hour, day, week (its Monday), month (its first day), model, provider,
@@ -626,7 +621,7 @@ class Store:
         tz: str = "UTC",
         user_id: str | None = None,
         limit: int | None = None,
-    ) -> list[ToolUsage]:
+    ) -> list[tk.ToolUsage]:
         """Return how often each function was called, unanswered or failed; the most frequently called first.
 
         `since` and `until` (exclusive) limit the time of the calls; they are dates in the time zone `tz`, or aware
@@ -637,8 +632,10 @@ class Store:
         """
         return statistics.tool_usage(self._transactions, self._scope, since, until, tz, user_id, limit)
 
-    def statistics(self, *, largest: int = 10) -> Statistics:
-        """Return how much is stored: counts, bytes, and the largest conversations. Reads every row, so it can be slow.
+    def statistics(self, *, largest: int = 10) -> tk.Statistics:
+        """Return how much is stored: counts, bytes, and the largest conversations.
+
+        Reads every row, so it can be slow; in a store for one user, only the rows of that user.
 
         Raises:
             InvalidOption: `largest` is not a positive integer.
@@ -648,14 +645,15 @@ class Store:
     def fill_usage_days(self) -> int:
         """Roll up the days that ended at least an hour ago, a few per transaction; return the number of days.
 
-        Reports are the same without it, but faster with it: call it once a day.
+        Reports are the same without it, but faster with it. Days of at most 25,000 attempts roll themselves up when
+        responses are stored; call it once a day if there are more.
 
         Raises:
             InvalidOption: this store is limited to one user.
         """
         return rollups.roll_up_days(self._transactions, self._scope)
 
-    def reconcile_usage(self) -> ReconciliationReport:
+    def reconcile_usage(self) -> tk.ReconciliationReport:
         """Compare the sums of rolled-up days with the ledger and repair any differences; then call `fill_usage_days`.
 
         Sums differ only if a transaction was open for more than an hour after midnight, a clock was wrong, or ledger
@@ -676,7 +674,19 @@ class Store:
             raise other_user(self._user, user)
         return self._sibling(self._tenant, user)
 
-    def within(self, host: Connection | OrmSession | scoped_session[Any]) -> Store:
+    def position(self) -> str:
+        """Return what readers must have reached to see what was written here: a short text, for `after` and cookies."""
+        return self._transactions.position()
+
+    def after(self, token: str | None) -> Store:
+        """Return this store for one session, whose reads see what was written up to a `position`, and by itself.
+
+        Raises:
+            InvalidOption: it is no position, or one of another kind of database.
+        """
+        return self._sibling(self._tenant, self._user, self._transactions.after(token))
+
+    def within(self, host: Connection | orm.Session | orm.scoped_session[Any]) -> Store:
         """Return this store within the caller's transaction. Its methods are all-or-nothing, and never commit.
 
         Raises:
@@ -714,7 +724,12 @@ class Store:
         tenants.delete_tenant(self._transactions, tenant, self._resources)
 
     @property
-    def _blobs(self) -> BlobStore | None:
+    def keys(self) -> tk.ApiKeys:
+        """The keys of the server's API, of this store's tenant and user; with tenants, those of all of them."""
+        return api_keys.ApiKeys(self._transactions, self._get_scope, all_tenants=self._has_tenants)
+
+    @property
+    def _blobs(self) -> tk.blobs.BlobStore | None:
         return self._resources.blobs
 
     @property
@@ -751,15 +766,16 @@ class Store:
             raise InvalidOption("Tenants are for a store that was opened with tenants=True.")
         self._root.open()
 
-    def _within(self, host: Connection | OrmSession) -> Store:
-        return self._sibling(self._tenant, self._user, HostTransactions(host, end_stream=self._recovery.end))
+    def _within(self, host: Connection | orm.Session) -> Store:
+        transactions = HostTransactions(host, end_stream=self._end_stream, reads=self._transactions.reads)
+        return self._sibling(self._tenant, self._user, transactions)
 
     def _sibling(self, tenant: int | None, user: str | None = None, transactions: Transactions | None = None) -> Store:
         """Return a store on the same database: for one tenant and, if given, one user."""
         self._transactions.check_open()
         store = object.__new__(type(self))
         store.__dict__ = {
-            **self.__dict__, "_has_tenants": False, "_tenant": tenant, "_user": user,
+            **self.__dict__, "_has_tenants": self._has_tenants and tenant is None, "_tenant": tenant, "_user": user,
             "_transactions": transactions or self._transactions,
         }  # fmt: skip
         return store
@@ -768,6 +784,12 @@ class Store:
         place = self._transactions, scope, self._resources.configs
         conversation, is_replayed = conversations.create_conversation(*place, new)
         return self._conversation(conversation, replayed=is_replayed)
+
+    def _open(self, id: str, branch: int | None = None, *, is_current: bool = False) -> Handle:
+        place = self._scope, "public_id", public_id_bytes(id), self._resources.configs, branch
+        read = self._transactions.read if is_current else self._transactions.read_any
+        found = read(lambda connection: finding.open_conversation(connection, *place))
+        return Handle(self._resources, self._transactions, found)
 
     def _conversation(self, conversation: ConversationState, *, replayed: bool = False) -> Conversation:
         return Conversation(Handle(self._resources, self._transactions, conversation), replayed=replayed)

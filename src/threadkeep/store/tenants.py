@@ -12,10 +12,10 @@ from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.ids import new_key
 from threadkeep.errors import Conflict, InvalidOption, NotFound
+from threadkeep.store import retention
 from threadkeep.store.handle import StoreResources
-from threadkeep.store.media.orphans import remove_orphans
+from threadkeep.store.media import orphans
 from threadkeep.store.refs import Scope
-from threadkeep.store.retention import check_blobs, purge_deleted
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier
 
@@ -25,7 +25,7 @@ ROUNDS: Final = 10  # attempts to delete a tenant while conversations are being 
 # What is not removed with conversations; children first
 _TABLES: Final = (
     tables.usage_daily_models, tables.usage_daily, tables.usage_days, tables.tool_sets, tables.tool_definitions,
-    tables.configs, tables.blobs,
+    tables.configs, tables.blobs, tables.api_keys,
 )  # fmt: skip
 NO_TENANT: Final = 0  # the id of none: nothing is stored for it
 
@@ -76,16 +76,16 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResou
     """Delete a tenant with all its data; start again if conversations are created meanwhile."""
     hide = update(tables.conversations).where(tables.conversations.c.tenant_id == tenant)
     hide = hide.values(status=DELETED, external_id=None)
-    check_blobs(transactions, tenant, resources)
+    retention.check_blobs(transactions, tenant, resources)
     for _ in range(ROUNDS):
         transactions.write(lambda connection: connection.execute(hide), is_repeatable=True)
-        purge_deleted(transactions, Scope(tenant), resources)
+        retention.purge_deleted(transactions, Scope(tenant), resources)
         try:
             transactions.write(lambda connection: _delete_rows(connection, tenant), is_repeatable=True)
         except IntegrityError:  # a conversation needs its options
             continue
         if resources.blobs is not None:  # what no row named, and what could not be removed before
-            remove_orphans(transactions, tenant, resources.blobs, datetime.now(UTC) + timedelta(days=1))
+            orphans.remove_orphans(transactions, tenant, resources.blobs, datetime.now(UTC) + timedelta(days=1))
         return
     hint = "Delete it again when nothing uses it any more."
     raise Conflict("Conversations are still being created for this tenant.", hint=hint)

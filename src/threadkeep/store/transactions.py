@@ -8,44 +8,42 @@ where SQLAlchemy's drivers switch to the event loop instead of blocking it, or i
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from copy import copy
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError
 
-from threadkeep.db import poolers
-from threadkeep.db.dialects import PSYCOPG, is_transient
+from threadkeep.db.dialects import PSYCOPG
 from threadkeep.db.driver import Statement
-from threadkeep.errors import Conflict, InvalidOption, PoolExhausted
-from threadkeep.store.changes.notify import Notifier
-from threadkeep.store.connections import give_up, hide_parameters, sleep
-from threadkeep.store.engines import is_sqlite_file, isolation_levels
+from threadkeep.db.replication import parse_position, read_position
+from threadkeep.errors import InvalidOption
+from threadkeep.store.connections import (
+    Connections,
+    give_up,
+    has_unread,
+    hide_parameters,
+    run_blocking,
+    sleep,
+)
+from threadkeep.store.engines import is_sqlite_file, isolation_levels, keeps_connections
 from threadkeep.store.forking import Inheritable
-from threadkeep.store.refs import BranchRef
+from threadkeep.store.replicas import ReplicaReads
+from threadkeep.store.retries import LostRace, Replay, Retries, StreamBlocksWrite
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session as OrmSession
 
-T = TypeVar("T")
+    from threadkeep.store.changes.notify import Notifier
 
-REFUSED_SECONDS: Final = 10.0  # how long to retry a server that has responded before
-REPEAT_SECONDS: Final = 60.0  # how long work is repeated after deadlocks and busy databases
-LIMITS: Final = {
-    "loss": 5,  # how often after a lost connection
-    "race": 5,  # how often after a lost race for an idempotency key
-    "clash": 10,  # how often after a broken constraint: media that was collected while it was linked, say
-    "stream": 10,  # how often after having ended a response in progress
-}
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+AtOnce = Callable[[Connection], T | None]
 
 # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
 BEGIN_IMMEDIATE: Final = Statement(text("BEGIN IMMEDIATE"))
@@ -55,134 +53,8 @@ BEGIN: Final = Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
 CANCELLED: Final[ContextVar[Event | None]] = ContextVar("threadkeep_cancelled", default=None)
 
 
-class Replay(Exception):
-    """Ends a transaction that has nothing to do, because it was done before: rolled back, `result` is returned."""
-
-    def __init__(self, result: Any) -> None:
-        self.result = result
-
-
-class LostRace(Exception):
-    """Ends a transaction that lost a race for an idempotency key: it is run again and finds what was done."""
-
-
-class StreamBlocksWrite(Exception):
-    """Ends a transaction that must wait for the end of a response in progress.
-
-    That response is ended in a transaction of its own, and the work run again: were it ended in the same transaction,
-    work that fails afterwards would take the end back. `status` is the one it is to end with.
-    """
-
-    def __init__(self, ref: BranchRef, number: int, status: str) -> None:
-        self.ref, self.number, self.status = ref, number, status
-
-
 # Ends the response in progress that blocks a write
 StreamEnder = Callable[[StreamBlocksWrite, Connection], None]
-
-
-@dataclass(slots=True)
-class Retries:
-    """Decides whether failed work may be repeated, and after which pause.
-
-    A transaction that the server took back left nothing, so it can be repeated. After a lost connection that holds
-    too, unless it was lost during COMMIT: then only a read, or a write with an idempotency key, can be repeated.
-    """
-
-    is_repeatable: bool
-    is_committing: bool = False
-    failed_at: float | None = None  # first
-    failures: int = 0
-    counts: dict[str, int] = field(default_factory=dict)  # by reason, as in LIMITS
-
-    def pause(self, error: DBAPIError) -> float:
-        """Seconds to wait before the next attempt; `error` is raised where there should be none."""
-        self.failures += 1
-        self.failed_at = self.failed_at or time.monotonic()
-        if is_transient(error):
-            is_over = time.monotonic() - self.failed_at > REPEAT_SECONDS
-        elif error.connection_invalidated and (self.is_repeatable or not self.is_committing):
-            is_over = self._is_too_often("loss")
-        else:
-            is_over = self._is_too_often("clash") or not isinstance(error, IntegrityError)
-        if is_over:
-            raise error
-        return random.uniform(0, min(0.002 * 2**self.failures, 0.25))  # noqa: S311 - jitter, no secret
-
-    def count(self, reason: LostRace | StreamBlocksWrite) -> None:
-        """Count a lost race, or a response that is to be ended first; Conflict is raised after the last attempt."""
-        if isinstance(reason, StreamBlocksWrite):
-            if self._is_too_often("stream"):
-                problem = "Responses in progress were ended, and each time another one had begun meanwhile."
-                raise Conflict(problem, hint="Try again later.")
-        elif self._is_too_often("race"):  # the caller's transaction sees the database as it was before
-            problem = "The idempotency key was used meanwhile, in a transaction that this one does not see."
-            hint = "Roll back and try again, or use the isolation level READ COMMITTED."
-            raise Conflict(problem, hint=hint) from reason.__cause__
-
-    def _is_too_often(self, reason: str) -> bool:
-        count = self.counts[reason] = self.counts.get(reason, 0) + 1
-        return count > LIMITS[reason]
-
-
-class Connections:
-    """A connection for each transaction.
-
-    On SQLite taking one from SQLAlchemy's pool and giving it back takes longer than a statement: `keeps` keeps it.
-    """
-
-    def __init__(self, engine: Engine, *, keeps: bool) -> None:
-        self._engine = engine
-        self._keeps = keeps
-        self._free: deque[Connection] = deque()
-        self._has_answered = False
-
-    def run(self, work: Callable[[Connection], T]) -> T:
-        """Run work on a connection that nothing else uses meanwhile."""
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._connect()
-        try:
-            result = work(connection)
-            if connection.in_transaction():
-                connection.rollback()
-        except BaseException as error:
-            poolers.learn_from(connection, error)
-            connection.close()
-            hide_parameters(error)
-            raise
-        if self._keeps:
-            self._free.append(connection)
-        else:
-            connection.close()
-        return result
-
-    def close(self) -> None:
-        """Close the pooled connections."""
-        while self._free:
-            self._free.pop().close()
-
-    def forget(self) -> object:
-        """Keep no connection any more; return those that were kept, which are not closed."""
-        free, self._free = self._free, deque()
-        return free
-
-    def _connect(self) -> Connection:
-        """Return a connection. A server that responded before and now refuses is restarting, so it is retried."""
-        first = time.monotonic()
-        while True:
-            try:
-                connection = self._engine.connect()
-            except PoolTimeout as error:
-                raise PoolExhausted from error
-            except OperationalError:
-                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
-                    raise
-                sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
-            else:
-                self._has_answered = connection.dialect.name != "sqlite"
-                return connection
 
 
 class Endable(Protocol):
@@ -198,14 +70,16 @@ class EngineTransactions(Inheritable):
     keeps_history = True  # what was read cannot be taken back by the caller
 
     def __init__(
-        self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder, notifier: Notifier | None = None
-    ) -> None:
+        self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder, notifier: Notifier | None = None,
+        reads: ReplicaReads | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.engine, self.is_closed, self.notifier = engine, False, notifier
+        self.engine, self.notifier, self.reads = engine, notifier, reads
+        self._closed = Event()  # shared with those that `after` returns
         self.watchers: WeakSet[Endable] = WeakSet()  # which end with it
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
-        keeps = is_owned and is_sqlite_file(engine.url)
+        keeps = is_owned and keeps_connections(engine)
         reader = engine.execution_options(isolation_level=reading) if reading else engine
         writer = engine.execution_options(isolation_level=writing) if writing else engine
         self._writing = Connections(writer, keeps=keeps)
@@ -223,10 +97,43 @@ class EngineTransactions(Inheritable):
                 retries = retries or Retries(is_repeatable=True)
                 sleep(retries.pause(error))
 
-    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
-        """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice."""
+    def read_any(self, work: Callable[[Connection], T]) -> T:
+        """Run work that only shows something: on the replica, if there is one and it has what must be seen."""
+        if self.reads is None:
+            return self.read(work)
+        self.check_open()
+        _check_cancelled()
+        return self.reads.read(work, self.read)
+
+    def position(self) -> str:
+        """Up to where others must see what was written; see `Store.position`."""
+        return str(self.read(read_position) if self.reads is None else self.reads.find_position(self.read))
+
+    def after(self, token: object) -> EngineTransactions:
+        """The same, for a session whose reads see at least what was written up to a position, and its own writes."""
+        needed = parse_position(token, self.engine.dialect)
+        if self.reads is None:
+            return self
+        session = copy(self)
+        session.reads = ReplicaReads(self.reads.replica, needed)
+        return session
+
+    def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
+        """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice.
+
+        `at_once` does the same in one statement of PostgreSQL. It is tried first, once; None means that it did nothing.
+        """
+        try:
+            return self._write(work, is_repeatable, at_once)
+        finally:
+            if self.reads is not None:
+                self.reads.note_write()
+
+    def _write(self, work: Work[T], is_repeatable: bool, at_once: AtOnce[T] | None) -> T:
         retries = Retries(is_repeatable)
-        transaction: Callable[[Connection], T] = partial(_run_in_transaction, work, retries)
+        transaction: Work[T] = partial(_run_in_transaction, work, retries)
+        if at_once is not None and self.engine.dialect.name == "postgresql":
+            transaction = partial(_run_at_once, at_once, transaction, retries)
         while True:
             self.check_open()
             _check_cancelled()
@@ -246,7 +153,7 @@ class EngineTransactions(Inheritable):
 
     def close(self) -> None:
         """Close the connections that were opened."""
-        self.is_closed = True
+        self._closed.set()
         for watcher in list(self.watchers):
             watcher.end()
         if self.notifier is not None:
@@ -254,6 +161,13 @@ class EngineTransactions(Inheritable):
         self._close_kept()
         if self._is_owned:
             self.engine.dispose()
+        if self.reads is not None:
+            self.reads.replica.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over."""
+        return self._closed.is_set()
 
     def check_open(self) -> None:
         """Refuse to go on after `close`."""
@@ -285,8 +199,11 @@ class HostTransactions:
     keeps_history = False
     notifier = None  # the commit is the caller's
 
-    def __init__(self, host: Connection | OrmSession, *, end_stream: StreamEnder) -> None:
+    def __init__(
+        self, host: Connection | OrmSession, *, end_stream: StreamEnder, reads: ReplicaReads | None = None
+    ) -> None:
         self._host, self._end_stream = host, end_stream
+        self.reads = reads  # of the store whose data is written
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run work that only reads; the caller's transaction begins with it if it has not yet."""
@@ -299,9 +216,25 @@ class HostTransactions:
             hide_parameters(error)
             raise
 
-    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False) -> T:
+    def read_any(self, work: Callable[[Connection], T]) -> T:
+        """Like `read`: nothing but the caller's transaction has what was written in it."""
+        return self.read(work)
+
+    def position(self) -> str:
+        """Refused: nothing is committed yet."""
+        hint = "After the commit, call position() on the store that within() was called on."
+        raise InvalidOption("What a transaction writes has no position before it is committed.", hint=hint)
+
+    def after(self, token: object) -> HostTransactions:
+        """The same: everything is read in the caller's transaction."""
+        parse_position(token, self._connection().dialect)
+        return self
+
+    def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
         """Run work whole or not at all, in a savepoint."""
-        del is_repeatable  # nothing is repeated that the caller's transaction may have lost
+        del is_repeatable, at_once  # nothing is repeated that the caller's transaction may have lost
+        if self.reads is not None:
+            self.reads.note_write()
         retries = Retries(is_repeatable=False)
         while True:
             try:
@@ -330,7 +263,53 @@ class HostTransactions:
         return self._host
 
 
-Transactions = EngineTransactions | HostTransactions
+class ThreadTransactions:
+    """Runs the work of a store on SQLite in worker threads, for code in a greenlet that also works with another store.
+
+    After a cancellation, the thread finishes its transaction, and nothing begins another one.
+    """
+
+    keeps_history = True
+    notifier = None
+
+    def __init__(self, inner: EngineTransactions | HostTransactions | ThreadTransactions) -> None:
+        self._inner = inner
+
+    @property
+    def reads(self) -> ReplicaReads | None:
+        """None: there is no replica of it."""
+        return self._inner.reads
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run work that only reads."""
+        return run_blocking(self._inner.read, work)
+
+    def read_any(self, work: Callable[[Connection], T]) -> T:
+        """The same."""
+        return self.read(work)
+
+    def position(self) -> str:
+        """SQLite has none."""
+        return self._inner.position()
+
+    def after(self, token: object) -> ThreadTransactions:
+        """The same: it has no replica."""
+        return ThreadTransactions(self._inner.after(token))
+
+    def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
+        """Run work whole or not at all."""
+        del at_once  # SQLite has no such statement
+        return run_blocking(self._inner.write, work, is_repeatable=is_repeatable)
+
+    def close(self) -> None:
+        """The connections are those of the store on SQLite."""
+
+    def check_open(self) -> None:
+        """Refuse to go on after that store was closed."""
+        self._inner.check_open()
+
+
+Transactions = EngineTransactions | HostTransactions | ThreadTransactions
 
 
 def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:
@@ -351,8 +330,23 @@ def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, conne
     return result
 
 
+def _run_at_once(at_once: AtOnce[T], transaction: Work[T], retries: Retries, connection: Connection) -> T:
+    """Run a statement that commits itself; the transaction where it did nothing, or was refused before.
+
+    The transaction, too, on a connection that the server has ended meanwhile: it notices that before it writes.
+    """
+    if not retries.failures and _is_autocommitting(connection) and not has_unread(connection):
+        retries.is_committing = True
+        result = at_once(connection)
+        if result is not None:
+            return result
+        if connection.in_transaction():  # SQLAlchemy's own, which it begins where an application listens to its events
+            connection.rollback()
+    return transaction(connection)
+
+
 def _run_in_savepoint(connection: Connection, work: Callable[[Connection], T]) -> T:
-    if _is_autocommitting(connection):
+    if _is_autocommitting(connection) and not _has_begun(connection):
         raise InvalidOption("`within` needs a transaction; this connection is in AUTOCOMMIT mode, which has none.")
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite" and not driver.in_transaction:
@@ -379,6 +373,12 @@ def _is_autocommitting(connection: Connection) -> bool:
         return False
     driver: Any = connection.connection.dbapi_connection
     return bool(driver.autocommit)
+
+
+def _has_begun(connection: Connection) -> bool:
+    """Whether psycopg was told to begin a transaction, as `_run_in_transaction` does in autocommit mode."""
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.info.transaction_status)  # 0: idle
 
 
 def _check_cancelled() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from threadkeep.domain.formats import Format, get_format
 from threadkeep.domain.items import FunctionCallOutput, Item, are_items, items_from, message_of
-from threadkeep.domain.objects import TypedObject
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.running import StoredTurn
+from threadkeep.domain.typed import TypedObject
 from threadkeep.store.handle import Handle
 from threadkeep.store.importing import new_items, open_calls, provider_json, resolve_calls
 from threadkeep.store.item_rows import author_of, encode_item
@@ -69,7 +69,7 @@ def _provider_turns(handle: Handle, wire: Format, given: Any) -> TurnInput:
     value = provider_json(given)
     parsed: Sequence[Sequence[Item]] = wire.parse_turns(value)
     if any(isinstance(item, FunctionCallOutput) for turn in parsed for item in turn):
-        entries = handle.read_snapshot().entries
+        entries = handle.read_snapshot(is_current=True).entries
         calls = open_calls(entries)
         parsed = resolve_calls(wire.parse_turns(value, calls), entries, calls)
     items = [item for turn in parsed for item in turn]

@@ -19,7 +19,8 @@ from threadkeep.domain.options import json_output_text, settings_with, thinking
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
 from threadkeep.store.changes.rows import record_change
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools
-from threadkeep.store.conversations import ConversationInfo, label_rows, raise_if_taken, state_of, texts_by_name
+from threadkeep.store.conversations import ConversationInfo, label_rows, raise_if_taken, texts_by_name
+from threadkeep.store.finding import state_of
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.lineage import ConversationState, find_row, get_lineage, get_row
@@ -177,11 +178,18 @@ def _write_change(
         if rows := label_rows(tenant, ref.key, change.labels):
             connection.execute(insert(conversation_labels), rows)
     if values:
+        values |= _of_index(connection, row, values)
         row = update_row(connection, ref, values)
     keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
     conversation = state_of(connection, scope, row, configs, ref.branch)
     conversation.is_outdated = is_outdated
     return conversation, removed
+
+
+def _of_index(connection: Connection, row: LazyRow, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that let the search see a conversation again: SQLite's index knows whose it is."""
+    is_moved = connection.dialect.name == "sqlite" and values.get("user_id", row.user_id) != row.user_id
+    return {"search_from": 0} if is_moved else {}
 
 
 def update_row(

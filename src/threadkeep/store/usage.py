@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries import usage as statements
 from threadkeep.db.tables import usage_records
-from threadkeep.db.types import name_from
+from threadkeep.db.types import MYSQL, name_from
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.objects import shown
 from threadkeep.domain.reports import SUMS, UsageRow
@@ -55,7 +54,7 @@ def usage(
         order_by=order_by,
         limit=None if limit is None else whole_number("limit", limit),
     )
-    return transactions.read(lambda connection: run_query(connection, scope, query))
+    return transactions.read_any(lambda connection: run_query(connection, scope, query))
 
 
 def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
@@ -66,7 +65,7 @@ def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> Usage
         get_row(connection, ref)
         return run_query(connection, ref.scope, query)
 
-    rows = handle.transactions.read(read)
+    rows = handle.transactions.read_any(read)
     return rows if by else rows[0]
 
 
@@ -197,7 +196,7 @@ class UsageReport:
         if first > last:
             return None
         parameters = self._parameters() | _range_parameters("rolled_up", [(first, last)])
-        if not is_mysql(connection.dialect):
+        if connection.dialect.name not in MYSQL:
             ends = _range_parameters("day", [(self.first, self.last)])
             key = self._statement_key(spans=True)
             rows = _execute(connection, key, parameters | ends)

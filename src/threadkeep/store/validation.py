@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped
+from threadkeep.domain.ids import MAX_KEY
 from threadkeep.domain.objects import shown
 from threadkeep.domain.options import unknown_option
 from threadkeep.errors import InvalidOption, did_you_mean
@@ -19,7 +20,6 @@ T = TypeVar("T")
 
 MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
-MAX_KEY: Final = 2**63 - 1
 MAX_PAGE: Final = 1_000
 SKEW: Final = timedelta(minutes=5)  # by which a clock elsewhere may be ahead
 FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -107,7 +107,7 @@ def item_cursor(cursor: str | int | None, argument: str = "after") -> int | str 
 
 
 def item_argument(argument: str, item: object) -> int | str:
-    """An item, given by its position or id (a call: by its position or call id)."""
+    """An item, given by its position or id (a call: also by its call id)."""
     return item if isinstance(item, str) else whole_number(argument, item, MAX_POSITION)
 
 
@@ -159,14 +159,14 @@ def _key_and_position(cursor: str) -> tuple[int, int] | None:
     return (key, position) if 0 <= key <= MAX_KEY and 0 <= position <= MAX_KEY else None
 
 
-def search_cursor(cursor: object) -> tuple[int, int] | None:
-    """The score and key of the last result of a page."""
-    return None if cursor is None else _decoded(cursor, _score_and_key)
+def search_cursor(cursor: object) -> tuple[int, ...]:
+    """The score and key of the last result of a page; of many also the bounds of keys, see `matches.Place`."""
+    return () if cursor is None else _decoded(cursor, _search_place)
 
 
-def _score_and_key(cursor: str) -> tuple[int, int] | None:
-    score, key = map(int, cursor.split("."))
-    return (score, key) if 0 <= score <= MAX_KEY and 0 <= key <= MAX_KEY else None
+def _search_place(cursor: str) -> tuple[int, ...] | None:
+    numbers = tuple(map(int, cursor.split(".")))
+    return numbers if len(numbers) in {2, 5} and all(0 <= number <= MAX_KEY for number in numbers) else None
 
 
 def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:

@@ -13,14 +13,14 @@ from threadkeep.domain.items import message_of
 from threadkeep.domain.running import Siblings, Variant
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared.views import UNDONE
-from threadkeep.store.conversations import open_conversation
+from threadkeep.store.appending import write_items
+from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_places import position_of
 from threadkeep.store.item_rows import ItemRecord, encode_item
 from threadkeep.store.items import NewItems
 from threadkeep.store.lineage import ConversationState, Lineage, get_lineage, get_row, lineage_from, position_not_found
-from threadkeep.store.media.placing import write_items
 from threadkeep.store.positions import NOTHING, Counts, branch_before, position_before
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.updates import update_row
@@ -64,7 +64,7 @@ def siblings(handle: Handle, item: int | str) -> Siblings:
         ordered = sorted(variants)
         return Siblings([variants[first] for first in ordered], ordered.index(start))
 
-    return handle.transactions.read(read)
+    return handle.transactions.read_any(read)
 
 
 def _get_item(connection: Connection, ref: BranchRef, lineage: Lineage, item: int | str) -> tuple[int, Any]:
@@ -159,7 +159,7 @@ def _branched(
 
     def run(connection: Connection) -> tuple[ConversationState, bool]:
         def opened(number: int) -> ConversationState:
-            return open_conversation(connection, ref.scope, "id", ref.key, configs, number)
+            return reopen_conversation(connection, ref, configs, number)
 
         idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), True))
         lineage = get_lineage(connection, ref, get_row(connection, ref))

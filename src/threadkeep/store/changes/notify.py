@@ -25,11 +25,6 @@ CONNECTING: Final = 10  # seconds
 LOG: Final = logging.getLogger("threadkeep.changes")
 
 
-def can_notify(engine: Engine) -> bool:
-    """Whether the database has notifications."""
-    return engine.dialect.name == "postgresql"
-
-
 def _connect(engine: Engine) -> Any:
     import psycopg  # noqa: PLC0415 - an optional driver
 

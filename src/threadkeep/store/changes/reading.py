@@ -25,11 +25,11 @@ from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import CursorExpired, InvalidOption
 from threadkeep.store.changes.cursors import NOW, Cursor, Snapshot, cursor_from
+from threadkeep.store.defaults import FEED_LAG
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import page_size
 
-DEFAULT_LAG: Final = 60.0  # seconds
 MOST_LAG: Final = 86_400.0
 _ALL: Final = 2**31 - 1
 # How long a row may take from its key to where it can be seen, in seconds
@@ -42,7 +42,7 @@ Found = tuple[Sequence[Row[Any]], Callable[[int], Cursor], Cursor]
 
 
 def read_changes(
-    transactions: Transactions, scope: Scope, after: object, limit: int, lag: float = DEFAULT_LAG
+    transactions: Transactions, scope: Scope, after: object, limit: int, lag: float = FEED_LAG
 ) -> ChangePage:
     """A page of the change feed; see `Store.changes`."""
     scope.check_all_users("The change feed is that of all users", "changes()")

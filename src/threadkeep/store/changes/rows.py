@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 from threadkeep.db.change_keys import SERIALS
 from threadkeep.db.driver import TableRows, insert_rows
 from threadkeep.db.tables import changes
-from threadkeep.domain.changes import APPENDED, CHANGED, ChangeKind
+from threadkeep.domain.changes import CHANGED, ChangeKind
 from threadkeep.store.refs import ConversationRef
 
-_serials: Final = count(secrets.randbelow(SERIALS))
+serial_numbers: Final = count(secrets.randbelow(SERIALS))
 
 
 def change_row(
@@ -34,16 +34,8 @@ def change_row(
     return {
         "tenant_id": tenant, "conversation_id": conversation, "public_id": public_id, "kind": kind, "branch": branch,
         "from_position": from_position, "to_position": to_position, "created_at": now,
-        "serial": next(_serials) % SERIALS, "of_tenant": tenant,
+        "serial": next(serial_numbers) % SERIALS, "of_tenant": tenant,
     }  # fmt: skip
-
-
-def append_row(ref: ConversationRef, branch: int, first: int, last: int, now: datetime) -> dict[str, Any]:
-    """The row that tells of items, or of a response without any."""
-    return change_row(
-        ref.scope.tenant, ref.key, ref.public_bytes, APPENDED, now,
-        branch=branch, from_position=first, to_position=last,
-    )  # fmt: skip
 
 
 def record_change(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, delete, update
+from sqlalchemy import Connection, Table, delete, select, update
 
+from threadkeep.db import tables
+from threadkeep.domain.ids import public_id_text
 from threadkeep.store.moving.contents import short_name
 from threadkeep.store.refs import Scope
 
@@ -26,6 +28,7 @@ class Finding:
         problem: what is wrong with it.
         repair: what a repair does about it; None if nothing can be done without inventing content.
         is_repaired: whether it was repaired.
+        conversation_id: the conversation that it belongs to; None for what conversations share, and for rows of none.
     """
 
     code: str
@@ -34,6 +37,7 @@ class Finding:
     problem: str
     repair: str | None = None
     is_repaired: bool = False
+    conversation_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -70,6 +74,7 @@ class Findings:
     def __init__(self, connection: Connection, scope: Scope, *, repair: bool) -> None:
         self.connection, self.scope, self.tenant, self.repair = connection, scope, scope.tenant, repair
         self.listed: list[Finding] = []
+        self._conversations: list[int | None] = []  # of these
         self.count = self.repaired = 0
         self.can_repair = False
 
@@ -87,6 +92,20 @@ class Findings:
         if len(self.listed) < MAX_FINDINGS:
             shown = ", ".join(f"{name} {_shown(value)}" for name, value in key.items())
             self.listed.append(Finding(code, short_name(table), shown, problem, repair, is_repaired))
+            self._conversations.append(key.get("id" if table is tables.conversations else "conversation_id"))
+
+    def name_conversations(self) -> None:
+        """Add the ids of the conversations that the rows belong to, where they exist."""
+        keys = {key for key in self._conversations if key is not None}
+        if not keys:
+            return
+        row = tables.conversations.c
+        statement = select(row.id, row.public_id).where(row.tenant_id == self.tenant, row.id.in_(sorted(keys)))
+        ids = {found.id: public_id_text(bytes(found.public_id)) for found in self.connection.execute(statement)}
+        self.listed = [
+            finding if key is None else replace(finding, conversation_id=ids.get(key))
+            for finding, key in zip(self.listed, self._conversations, strict=True)
+        ]
 
     def note(
         self, code: str, table: Table, key: Mapping[str, Any], problem: str, repair: str | None = None, **values: Any

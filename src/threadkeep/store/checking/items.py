@@ -19,7 +19,7 @@ from threadkeep.store.media.cutting import SPLICED
 from threadkeep.store.moving.contents import pages
 from threadkeep.store.moving.records import Row
 from threadkeep.store.refs import ConversationRef, Scope
-from threadkeep.store.search.index import forget_documents
+from threadkeep.store.search.index import forget_documents, scope_of
 
 # Columns that are made of the JSON of an item, and by which it is found
 _MADE: Final = ("item_id", "item_hash", "call_id", "call_hash", "type", "role", "status", "name")
@@ -137,6 +137,12 @@ def _check_document(check: ConversationCheck, row: Row, documents: Sequence[Row]
     if found != text:
         what = "missing" if not documents else "that of another text" if text else "that of a text that is gone"
         _reindex(check, row["position"], f"its search document is {what}")
+    elif documents and documents[0]["scope"] != _scope_of(check):
+        _reindex(check, row["position"], "its search document is that of another user")
+
+
+def _scope_of(check: ConversationCheck) -> str | None:
+    return scope_of(check.connection, check.findings.tenant, check.row["user_id"])
 
 
 def _check_other_documents(check: ConversationCheck) -> None:

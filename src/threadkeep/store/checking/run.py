@@ -77,6 +77,7 @@ class _Check:
     def _run(self, connection: Connection, part: Part, *, repair: bool) -> Findings:
         findings = Findings(connection, self._scope, repair=repair)
         part(findings)
+        findings.name_conversations()
         return findings
 
 

@@ -20,7 +20,7 @@ from threadkeep.db.tables import context_caches
 from threadkeep.domain.context_caches import CachePlan, ContextCache, Prefix, is_expired
 from threadkeep.store.history import HistoryPage
 from threadkeep.store.refs import BranchRef
-from threadkeep.store.transactions import LostRace
+from threadkeep.store.retries import LostRace
 
 AT_ONCE: Final = 1_000  # hashes that are looked up in one statement
 

@@ -21,9 +21,6 @@ from threadkeep.store.history import HistoryPage, read_history
 from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
 from threadkeep.store.validation import identifier
 
-THRESHOLD: Final = 20_000  # tokens outside the cache
-TTL_SECONDS: Final = 3_600
-CLAIM_SECONDS: Final = 120.0
 TOKEN_BYTES: Final = 16
 LONGEST: Final = timedelta(days=3650)
 
@@ -62,7 +59,7 @@ def render_with_cache(handle: Handle, wire: Format, options: RenderOptions) -> R
     cache = None
     if prefixes is not None and prefixes.found:
         model, candidates = prefixes.model, prefixes.found
-        cache = handle.transactions.read(
+        cache = handle.transactions.read_any(
             lambda connection: claims.find_longest_cache(connection, ref, options.account, model, candidates)
         )
     return wire.render(snapshot, replace(options, context_cache=cache))

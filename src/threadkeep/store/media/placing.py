@@ -27,33 +27,22 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("threadkeep.blobs")
 
 
-def write_items(
+def write_placed(
     transactions: Transactions,
     scope: Scope,
+    store: BlobStore,
     records: Sequence[ItemRecord],
     work: Callable[[Connection], T],
     *,
     is_repeatable: bool,
 ) -> T:
-    """Run work that writes these items, once their media are in the blob store, if there is one."""
-    if scope.blobs is None or not any(record.media for record in records):
-        return transactions.write(work, is_repeatable=is_repeatable)
-    pieces: dict[bytes, MediaPiece] = {}
+    """Run work that writes these items, once their media are in the blob store."""
+    found: dict[bytes, MediaPiece] = {}
     for record in records:
         for piece in record.media:
-            pieces.setdefault(piece.hash, piece)
-    return _write_placed(transactions, scope, scope.blobs, list(pieces.values()), work, is_repeatable=is_repeatable)
+            found.setdefault(piece.hash, piece)
+    pieces = list(found.values())
 
-
-def _write_placed(
-    transactions: Transactions,
-    scope: Scope,
-    store: BlobStore,
-    pieces: Sequence[MediaPiece],
-    work: Callable[[Connection], T],
-    *,
-    is_repeatable: bool,
-) -> T:
     def attempt(connection: Connection) -> T:
         for piece in pieces:
             piece.is_used = False

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries.items import blobs_of, contents_of, media_of, places_of, references_of
 from threadkeep.db.tables import blobs, item_blobs
-from threadkeep.domain.media import Media
+from threadkeep.domain.media import Media, media_hash
 from threadkeep.errors import DamagedRow, InvalidOption, NotFound
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.connections import run_blocking
@@ -86,10 +86,11 @@ def read_contents(connection: Connection, scope: Scope, hashes: Sequence[bytes])
     return {bytes(row.hash): content_of(row, objects) for row in rows}
 
 
-def get_media(transactions: Transactions, scope: Scope, hash_: bytes) -> Media:
+def get_media(transactions: Transactions, scope: Scope, name: str) -> Media:
     """The media with that hash, if an item of a conversation of this scope has them; see `Store.media`."""
+    hash_ = media_hash(name)
     statement, parameters = media_of(scoped=scope.user is not None), scope.parameters(hash=hash_)
-    row = transactions.read(lambda connection: connection.execute(statement, parameters).one_or_none())
+    row = transactions.read_any(lambda connection: connection.execute(statement, parameters).one_or_none())
     if row is None:
         hint = "Check the hash, and that the store has the right database, tenant and user."
         raise NotFound(f"No conversation has media with the hash {hash_.hex()}.", hint=hint)

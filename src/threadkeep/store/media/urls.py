@@ -115,7 +115,9 @@ def _with_contents(handle: Handle, entries: Sequence[Entry]) -> list[Entry]:
     }
     if not hashes:
         return list(entries)
-    contents = handle.transactions.read(lambda connection: read_contents(connection, handle.ref.scope, sorted(hashes)))
+    contents = handle.transactions.read_any(
+        lambda connection: read_contents(connection, handle.ref.scope, sorted(hashes))
+    )
 
     def content(mark: re.Match[bytes]) -> bytes:
         hash_ = bytes.fromhex(mark[1].decode())

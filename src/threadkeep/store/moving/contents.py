@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Table, and_, or_, select
 
 from threadkeep.db import tables
-from threadkeep.db.base import PREFIX
+from threadkeep.db.base import PREFIX, written_columns
 from threadkeep.db.dialects import is_mysql
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.jsontext import JsonObject, loads_stored
@@ -26,6 +26,7 @@ BATCH: Final = 200  # rows read at once
 
 # Tables of conversations that are not carried: they are made again, or mean something in one database only
 LEFT_BEHIND: Final = {
+    "api_keys": "a key opens the database that it was made for, and no other",
     "search_documents": "the index is made again, by the first search",
     "context_caches": "a cache at a provider belongs to whoever deletes it there",
     "changes": "the feed tells what happened in one database",
@@ -119,7 +120,7 @@ def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Ta
 def pages(connection: Connection, table: Table, conditions: Sequence[ColumnElement[bool]]) -> Iterator[Row]:
     """The rows of a table that meet conditions, in order of the rest of its key, a batch at a time."""
     order = [column for column in table.primary_key.columns if column.name not in {"tenant_id", "conversation_id"}]
-    statement = select(table).where(*conditions).order_by(*order)
+    statement = select(*written_columns(table)).where(*conditions).order_by(*order)
     size = 1 if "body" in table.c else BATCH
     last: Row | None = None
     while True:

@@ -15,6 +15,7 @@ from threadkeep.domain.objects import mismatch
 from threadkeep.domain.usage import FIGURES
 from threadkeep.errors import CannotParse, Conflict, InvalidOption
 from threadkeep.store import tenants
+from threadkeep.store.engines import is_same_database
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.contents import begin_snapshot, fingerprint
 from threadkeep.store.moving.exporting import Source
@@ -23,7 +24,7 @@ from threadkeep.store.moving.records import Digest, Row, encode_row
 from threadkeep.store.moving.restoring import Target
 from threadkeep.store.refs import Scope
 from threadkeep.store.retention import Progress
-from threadkeep.store.transactions import Transactions
+from threadkeep.store.transactions import EngineTransactions, Transactions
 
 MAX_DIFFERENCES: Final = 1000  # that are listed; all are counted
 _SUMMED: Final = (*FIGURES, "cost_nano")  # columns of the ledger
@@ -88,14 +89,25 @@ def copy(source: Source, target: Target, progress: Progress | None) -> CopyRepor
     """Copy what the target does not have, and compare; see `Store.copy_to`."""
     if not (progress is None or callable(progress)):
         raise mismatch(InvalidOption, "a function", progress, "progress")
+    source.transactions.check_open()
+    target.transactions.check_open()
     if target.scope.user not in {None, source.scope.user}:
         problem = f"is for the user {target.scope.user!r} only, and this store is not."
         raise InvalidOption(problem, argument="other", hint="Copy from the same user's store, or to one for all users.")
+    if source.scope.tenant == target.scope.tenant and _is_same_database(source.transactions, target.transactions):
+        problem = "is a store of the same tenant in the same database, which would be compared with itself."
+        raise InvalidOption(problem, argument="other", hint="Copy to another database, or to another tenant.")
     run = _Copy(source, target, progress or (lambda _what, _count: None))
     run.copy_conversations()
     run.copy_beside()
     run.compare()
     return run.report
+
+
+def _is_same_database(one: Transactions, other: Transactions) -> bool:
+    if isinstance(one, EngineTransactions) and isinstance(other, EngineTransactions):
+        return is_same_database(one.engine, other.engine)
+    return False
 
 
 # How to reach all tenants of a database, and its blob store

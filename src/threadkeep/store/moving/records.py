@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Date, Integer, LargeBinary, SmallInteger, Table
 
+from threadkeep.db.base import written_columns
 from threadkeep.db.types import IDENTIFIER_BYTES, EscapedText, Identifier, UtcDateTime, escaped
 from threadkeep.domain.jsontext import JsonObject, canonical
 from threadkeep.errors import shown
@@ -50,7 +51,7 @@ def decode_row(table: Table, record: Any, beside: Mapping[str, Any]) -> Row:
     if unknown:
         raise ValueError(f"there is no column {unknown[0]!r}")
     row: Row = {}
-    for column in table.columns:
+    for column in written_columns(table):
         name = column.name
         if name in beside:
             row[name] = beside[name]
@@ -84,7 +85,9 @@ class Digest:
 
 @cache
 def _codecs(table: Table) -> dict[str, _Codec]:
-    return {str(column.name): _codec_of(column) for column in table.columns}  # orjson takes no other kind of key
+    return {
+        str(column.name): _codec_of(column) for column in written_columns(table)
+    }  # orjson takes no other kind of key
 
 
 def _codec_of(column: Column[Any]) -> _Codec:

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, LargeBinary, Table, Text, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db import tables
+from threadkeep.db.base import written_columns
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.types import EscapedText
@@ -32,8 +33,10 @@ from threadkeep.store.moving.placing import placed_media
 from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
 from threadkeep.store.moving.records import Row, decode_row
 from threadkeep.store.refs import TENANT_WIDE, Scope
+from threadkeep.store.retries import Replay
 from threadkeep.store.rollups import invalidate
-from threadkeep.store.transactions import Replay, Transactions
+from threadkeep.store.transactions import Transactions
+from threadkeep.store.upkeep import ImportUpkeep
 from threadkeep.store.validation import one_of
 
 Existing = Literal["skip", "refuse"]
@@ -62,9 +65,16 @@ class Target:
 
     def __init__(self, transactions: Transactions, scope: Scope, *, is_checked: bool = False) -> None:
         self.transactions, self.scope, self._is_checked = transactions, scope, is_checked
+        self._upkeep = ImportUpkeep(transactions)
 
     def write_block(self, lines: Lines, begin: JsonObject) -> tuple[str, int]:
         """Check a block, and write it; returns its kind, and how many conversations or rows were written."""
+        first = lines.number
+        written = self._write(lines, begin)
+        self._upkeep.add(lines.number - first)
+        return written
+
+    def _write(self, lines: Lines, begin: JsonObject) -> tuple[str, int]:
         kind = begin.get("begin")
         if kind == CONVERSATION:
             return kind, self._write_conversation(lines, begin)
@@ -191,7 +201,8 @@ class Target:
     def _insert(self, connection: Connection, table: Table | None, rows: list[Row]) -> None:
         if table is None or not rows:
             return
-        columns = [column.name for column in table.columns if isinstance(column.type, Text | LargeBinary | EscapedText)]
+        unlimited = (Text, LargeBinary, EscapedText)
+        columns = [column.name for column in written_columns(table) if isinstance(column.type, unlimited)]
         check_sizes(connection, rows, f"threadkeep_{short_name(table)}", columns)
         connection.execute(insert_missing(connection, table) if table in SHARED else insert(table), rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threadkeep.domain.markdown import markdown_of
 from threadkeep.store.handle import Handle
-from threadkeep.store.items import list_all_items
+from threadkeep.store.item_reading import list_all_items
 
 
 def to_markdown(handle: Handle) -> str:

@@ -1,1 +1,8 @@
 """Full-text search: what is indexed, and how it is queried."""
+
+from typing import TYPE_CHECKING
+
+from threadkeep.lazy import lazy_modules
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_modules(__name__, __path__)

@@ -7,19 +7,20 @@ on (`search_from`). Many items are indexed in one transaction, by the store that
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Executable, Row, delete, insert
+from sqlalchemy import ColumnElement, Connection, Executable, Row, delete
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_mysql
+from threadkeep.db.driver import insert_many
 from threadkeep.db.queries import search as queries
 from threadkeep.db.tables import search_documents
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.redaction import redact
-from threadkeep.domain.searching import TITLE, TITLE_POSITION, bounded, text_in
+from threadkeep.domain.searching import TITLE, TITLE_POSITION, Vocabulary, bounded, text_in
 from threadkeep.errors import SchemaError
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
@@ -27,30 +28,11 @@ from threadkeep.store.transactions import Transactions
 LOG: Final = logging.getLogger("threadkeep.search")
 BATCH_SIZE: Final = 500  # items or documents in one transaction
 CONVERSATIONS: Final = 100  # in one transaction
-WRITES_PER_BATCH: Final = 128  # to conversations of a tenant
 
 REBUILD_HINT: Final = "Rebuild it with store.reindex(rebuild=True) or `threadkeep reindex --rebuild`."
 
-# The documents that exist, by conversation and position
-DocumentRows = Mapping[tuple[int, int], Row[Any]]
-
-
-class IndexTrigger:
-    """Makes the index catch up after every so many writes of a store; searches do not depend on it."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def after_write(self, transactions: Transactions, tenant: int) -> None:
-        """Count a write to a conversation; an index that cannot be updated is logged, for what was written is."""
-        count = self._counts.get(tenant, 0) + 1
-        self._counts[tenant] = count % WRITES_PER_BATCH
-        if count < WRITES_PER_BATCH:
-            return
-        try:
-            transactions.write(lambda connection: index_batch(connection, tenant), is_repeatable=True)
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            log_index_failure(error)
+# The word of the user under which documents are found, by conversation
+Scopes = Mapping[int, str | None]
 
 
 def reason_of(error: Exception) -> str:
@@ -74,7 +56,16 @@ def reindex(transactions: Transactions, scope: Scope, *, rebuild: bool) -> int:
             make_index(connection)
 
     transactions.write(prepare, is_repeatable=True)
-    return index_new(transactions, scope.tenant)
+    count = index_new(transactions, scope.tenant)
+    if transactions.keeps_history:  # a host's transaction would keep others from it until it ends
+        transactions.write(_update_statistics, is_repeatable=True)
+    return count
+
+
+def _update_statistics(connection: Connection) -> None:
+    """Tell PostgreSQL, which plans by them, without waiting for its autovacuum."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(queries.UPDATE_STATISTICS)
 
 
 def index_new(transactions: Transactions, tenant: int, batches: int | None = None) -> int:
@@ -101,12 +92,16 @@ def index_batch(connection: Connection, tenant: int) -> int | None:
     is_cut = len(items) == BATCH_SIZE  # the last conversation may have more, those behind it were not reached
     if is_cut:
         keys = [key for key in keys if key <= items[-1].conversation_id]
-    rows = connection.execute(queries.existing_documents(), {"tenant": tenant, "keys": keys})
+    last = (keys[-1], items[-1].position) if is_cut else (0, 0)
+    parameters = {"tenant": tenant, "keys": keys, "last": last[0], "highest": last[1]}
+    rows = connection.execute(queries.existing_documents(), parameters)
     existing = {(row.conversation_id, row.position): row for row in rows}
     documents = [_document_of(item) for item in items if (item.conversation_id, item.position) not in existing]
     documents += _update_titles(connection, tenant, [conversations[key] for key in keys], existing)
     documents = [document for document in documents if document["text"]]
-    _insert_documents(connection, tenant, documents)
+    scopes = {key: scope_of(connection, tenant, row.user_id) for key, row in conversations.items()}
+    _rescope(connection, tenant, existing.values(), scopes)
+    _insert_documents(connection, tenant, documents, scopes)
     _mark_indexed(connection, tenant, keys[:-1] if is_cut else keys, None)
     if is_cut:
         _mark_indexed(connection, tenant, keys[-1:], items[-1].position + 1)
@@ -120,7 +115,7 @@ def _mark_indexed(connection: Connection, tenant: int, keys: Sequence[int], next
 
 
 def _document_of(item: Row[Any]) -> dict[str, Any]:
-    values = item._asdict()
+    values = dict(zip(item._fields, item, strict=True))
     json = values.pop("json")
     try:
         text = text_in(item.type, json.decode() if isinstance(json, bytes) else json)
@@ -132,17 +127,18 @@ def _document_of(item: Row[Any]) -> dict[str, Any]:
 
 
 def _update_titles(
-    connection: Connection, tenant: int, conversations: Sequence[Row[Any]], existing: DocumentRows
+    connection: Connection, tenant: int, conversations: Sequence[Row[Any]], existing: dict[tuple[int, int], Row[Any]]
 ) -> list[dict[str, Any]]:
     """The documents of titles that are new; those of former titles are removed."""
     documents, outdated = [], []
     for row in conversations:
         document = existing.get((row.id, TITLE_POSITION))
         text = bounded(row.title or "")
-        if document is not None and document.text == text:
+        if document is not None and document.title == text:
             continue
         if document is not None:
             outdated.append(document.id)
+            del existing[row.id, TITLE_POSITION]
         documents.append(
             {
                 "conversation_id": row.id, "position": TITLE_POSITION, "branch": 0, "type": TITLE, "role": None,
@@ -153,15 +149,37 @@ def _update_titles(
     return documents
 
 
-def _insert_documents(connection: Connection, tenant: int, documents: Sequence[dict[str, Any]]) -> None:
+def scope_of(connection: Connection, tenant: int, user: str | None) -> str | None:
+    """The word of a user in documents on SQLite, whose index has it; others start at the conversations."""
+    return queries.user_token(tenant, user) if user is not None and connection.dialect.name == "sqlite" else None
+
+
+def _rescope(connection: Connection, tenant: int, existing: Iterable[Row[Any]], scopes: Scopes) -> None:
+    """Give documents to the users that their conversations have now."""
+    moved: dict[str | None, list[int]] = {}
+    for row in existing:
+        if row.scope != (scope := scopes[row.conversation_id]):
+            moved.setdefault(scope, []).append(row.id)
+    for scope, ids in moved.items():
+        parameters = {"tenant": tenant, "ids": ids}
+        connection.execute(queries.UNINDEX_DOCUMENTS, parameters)
+        connection.execute(queries.rescoping(), {**parameters, "user_scope": scope})
+        connection.execute(queries.INDEX_DOCUMENTS, parameters)
+
+
+def _insert_documents(connection: Connection, tenant: int, documents: Sequence[dict[str, Any]], scopes: Scopes) -> None:
     if not documents:
         return
-    dialect = connection.dialect.name
+    dialect, vocabulary = connection.dialect.name, Vocabulary()
     rows = [
-        {**document, "tenant_id": tenant, "id": new_key(), "words": queries.indexed_words(dialect, document["text"])}
+        {
+            **document, "tenant_id": tenant, "id": new_key(),
+            "words": queries.indexed_words(dialect, document["text"], vocabulary),
+            "scope": scopes[document["conversation_id"]],
+        }
         for document in documents
-    ]
-    connection.execute(insert(search_documents), rows)
+    ]  # fmt: skip
+    insert_many(connection, search_documents, rows)
     if dialect == "sqlite":
         connection.execute(queries.INDEX_DOCUMENTS, {"tenant": tenant, "ids": [row["id"] for row in rows]})
 

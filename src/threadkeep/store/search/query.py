@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from threadkeep.db.dialects import is_transient, planned_for_values
-from threadkeep.db.queries.search import (
-    SCORE_PARTS,
-    SearchQuery,
-    any_unindexed,
-    matching_conversations,
-    matching_documents,
-)
-from threadkeep.domain import searching
-from threadkeep.domain.ids import public_id_bytes, public_id_text
-from threadkeep.domain.items import ITEMS
+from threadkeep.db.dialects import is_mysql, is_transient, planned_for_values
+from threadkeep.db.queries import matches
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
+from threadkeep.db.queries.matches import SCORE_PARTS, Place, SearchQuery, Shape
+from threadkeep.db.queries.search import any_unindexed
+from threadkeep.domain import items, searching
+from threadkeep.domain.ids import MAX_KEY, public_id_bytes, public_id_text
 from threadkeep.domain.objects import shown
+from threadkeep.domain.ranking import score_of
 from threadkeep.domain.stored import ConversationMatch, Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError
 from threadkeep.store import validation
-from threadkeep.store.lists import status_filter
 from threadkeep.store.refs import Scope
 from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
 from threadkeep.store.transactions import Transactions
 
 ROLES: Final = ("user", "assistant", "system", "developer")
-TYPES: Final = (*ITEMS, searching.TITLE)
 BATCHES_BEFORE_SEARCH: Final = 20_000 // BATCH_SIZE
+CANDIDATES: Final = 2_000  # documents that are ranked together, the newest that match
+STATEMENTS: Final = 5  # that fill a page, where most of what is found was on pages before
+NEAR: Final = 20_000  # documents that MySQL reads one by one sooner than it uses its index
+AT_ONCE: Final = 100  # conversations whose matches are counted by a statement
 
-
-# A statement of matches, from the dialect, the tenant, its user, and the query
-Statement = Callable[[str, int, str | None, SearchQuery], Select[Any]]
+# A statement, for a shape of questions
+Statement = Callable[[Shape], Select[Any]]
 
 
 def search(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page[SearchResult]:
     """A page of results; see `Store.search`."""
-    page = _page(transactions, scope, query, matching_documents)
-    return Page([_result_of(row, query) for row in page], page.next)
+    page = _page(transactions, scope, query, matches.matching_documents)
+    return Page([_result_of(found.row, query) for found in page], page.next)
 
 
 def search_conversations(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page[ConversationMatch]:
     """A page of conversations; see `Store.search_conversations`."""
-    page = _page(transactions, scope, query, matching_conversations)
-    return Page([_match_of(row, query) for row in page], page.next)
+    page = _page(transactions, scope, query, matches.matching_conversations)
+    return Page([_match_of(found, query) for found in page], page.next)
 
 
-def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statement: Statement) -> Page[Row[Any]]:
-    """A page of rows, after having indexed what is new; what cannot be indexed is not found, and that is all.
+def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statement: Statement) -> Page[Found]:
+    """A page of what was found, after having indexed what is new; what cannot be indexed is not found, and that is all.
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
     """
@@ -63,12 +62,15 @@ def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statemen
                 index_new(transactions, scope.tenant, BATCHES_BEFORE_SEARCH)
         except Exception as error:  # noqa: BLE001 - a database that can only be read can be searched, too
             log_index_failure(error)
-    with_next = replace(query, limit=query.limit + 1)
-    rows = transactions.read(lambda connection: matching_rows(connection, scope, with_next, statement))
-    if not rows:  # words of their own have roles and types, too, but not these
+    if scope.user is not None:
+        if query.user not in {None, scope.user}:
+            return Page([])
+        query = replace(query, user=scope.user)
+    page = transactions.read_any(lambda connection: matching_page(connection, scope, query, statement))
+    if not page.items:  # words of their own have roles and types, too, but not these
         validation.refuse_misspelt("role", query.role or "", ROLES)
-        validation.refuse_misspelt("type", query.type or "", TYPES)
-    return Page.of(rows, query.limit, lambda row: f"{row.score}.{row.id}")
+        validation.refuse_misspelt("type", query.type or "", (*items.ITEMS, searching.TITLE))
+    return page
 
 
 def search_query(
@@ -84,13 +86,13 @@ def search_query(
         terms=terms,
         user=validation.optional_identifier("user_id", user_id),
         labels=validation.label_texts(labels),
-        status=status_filter(status),
+        status=None if status is None else validation.one_of("status", status, (ACTIVE, ARCHIVED)),
         conversation=None if conversation_id is None else public_id_bytes(conversation_id),
         type=validation.optional_identifier("type", type),
         role=validation.optional_identifier("role", role),
         since=_moment("since", since),
         until=_moment("until", until),
-        after=validation.search_cursor(after),
+        after=Place(*validation.search_cursor(after)),
         limit=validation.page_size(limit),
     )
 
@@ -124,18 +126,107 @@ def _moment(argument: str, value: date | None) -> datetime | None:
         raise InvalidOption(f"cannot be converted to UTC: {value!r}.", argument=argument) from error
 
 
-def matching_rows(
-    connection: Connection, scope: Scope, query: SearchQuery, statement: Statement = matching_documents
-) -> Sequence[Row[Any]]:
+def matching_page(
+    connection: Connection, scope: Scope, query: SearchQuery, statement: Statement = matches.matching_documents
+) -> Page[Found]:
     """What matches, best first; SchemaError when the index is missing or broken."""
-    matches = statement(connection.dialect.name, scope.tenant, scope.user, query)
     try:
-        with planned_for_values(connection):
-            return connection.execute(matches).all()
+        with planned_for_values(connection) if connection.dialect.name == "postgresql" else nullcontext():
+            return Search(connection, scope.tenant, query, statement).page()
     except SQLAlchemyError as error:
         if isinstance(error, DBAPIError) and (error.connection_invalidated or is_transient(error)):
             raise  # it is repeated
         raise SchemaError(f"The search index cannot be read: {reason_of(error)}.", hint=REBUILD_HINT) from error
+
+
+class Found(NamedTuple):
+    """A result, and the place behind it; of a conversation, the number of all its matches and the newest time."""
+
+    row: Row[Any]
+    place: Place
+    hits: int = 0
+    newest_at: datetime | None = None
+
+
+class Search:
+    """The statements of one question."""
+
+    def __init__(self, connection: Connection, tenant: int, query: SearchQuery, statement: Statement) -> None:
+        self._connection, self._tenant, self._query, self._statement = connection, tenant, query, statement
+        self._is_near = False
+        if connection.dialect.name == "sqlite":
+            _add_score(connection)
+        elif is_mysql(connection.dialect):
+            self._is_near = self._has_few()
+
+    def page(self) -> Page[Found]:
+        """A page; behind the last result of a window comes the next window, of older documents."""
+        limit, place = self._query.limit, self._query.after
+        found: list[Found] = []
+        for _ in range(STATEMENTS):
+            wanted = limit + 1 - len(found)
+            rows = self._rows(place, wanted)
+            if rows and not place.bottom and rows[0].candidates >= CANDIDATES:
+                place = place.in_window(rows[0].bottom, rows[0].top)
+            found += self._found(rows, place)
+            if len(found) > limit:
+                return Page(found[:limit], found[limit - 1].place.text())
+            if len(rows) == wanted:
+                place = place.behind(rows[-1].score, rows[-1].id)
+            elif place.bottom:
+                place = place.next_window()
+            else:
+                return Page(found)
+        return Page(found, place.text())
+
+    def _rows(self, place: Place, limit: int) -> Sequence[Row[Any]]:
+        return self._execute(self._statement, replace(self._query, after=place, limit=limit), candidates=CANDIDATES)
+
+    def _found(self, rows: Sequence[Row[Any]], place: Place) -> list[Found]:
+        """The results of rows, without conversations that were found in the windows before."""
+        places = [place.behind(row.score, row.id) for row in rows]
+        if self._statement is not matches.matching_conversations:
+            return [Found(row, behind) for row, behind in zip(rows, places, strict=True)]
+        if not place.bottom and place.seen == MAX_KEY:  # all matches are in this window
+            return [Found(row, behind, row.hits, row.newest_at) for row, behind in zip(rows, places, strict=True)]
+        counts = {count.conversation_id: count for count in self._counts([row.conversation_id for row in rows], place)}
+        found = [(row, behind, counts[row.conversation_id]) for row, behind in zip(rows, places, strict=True)]
+        return [
+            Found(row, behind, count.hits, count.newest_at)
+            for row, behind, count in found
+            if count.newest_key is None or count.newest_key <= place.top
+        ]
+
+    def _counts(self, keys: Sequence[int], place: Place) -> Iterator[Row[Any]]:
+        """The matches of conversations, of which only some are in the window."""
+        for start in range(0, len(keys), AT_ONCE):
+            some = keys[start : start + AT_ONCE]
+            yield from self._execute(matches.matches_by_conversation, self._query, keys=some, seen=place.seen)
+
+    def _has_few(self) -> bool:
+        """Whether a question is limited to some conversations, and these have few documents."""
+        shape = Shape.of(self._connection.dialect.name, self._query)
+        if not shape.is_limited():
+            return False
+        few = self._execute(matches.nearby_documents, self._query, most=NEAR + 1)
+        return bool(few[0][0] <= NEAR)
+
+    def _execute(
+        self, statement: Statement, query: SearchQuery, keys: Sequence[int] = (), **parameters: Any
+    ) -> Sequence[Row[Any]]:
+        dialect = self._connection.dialect
+        is_near = self._is_near or (bool(keys) and is_mysql(dialect))
+        shape = Shape.of(dialect.name, query, is_near=is_near)
+        values = matches.parameters_of(dialect.name, self._tenant, query, keys, is_near=is_near)
+        return self._connection.execute(statement(shape), {**values, **parameters}).all()
+
+
+def _add_score(connection: Connection) -> None:
+    """Give a connection to SQLite the function that ranks."""
+    if not connection.info.get(matches.SCORE):
+        driver: Any = connection.connection.dbapi_connection
+        driver.create_function(matches.SCORE, 2, score_of, deterministic=True)
+        connection.info[matches.SCORE] = True
 
 
 def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
@@ -156,6 +247,7 @@ def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
     )
 
 
-def _match_of(row: Row[Any], query: SearchQuery) -> ConversationMatch:
-    best = _result_of(row, query)
-    return ConversationMatch(best.conversation_id, best.title, best.user_id, best, row.hits, row.newest_at)
+def _match_of(found: Found, query: SearchQuery) -> ConversationMatch:
+    best = _result_of(found.row, query)
+    newest_at = found.newest_at or best.created_at
+    return ConversationMatch(best.conversation_id, best.title, best.user_id, best, found.hits, newest_at)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from threadkeep.db.dialects import insert_missing
-from threadkeep.db.driver import insert_rows
+from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries import streams
 from threadkeep.db.queries.conversations import owner_of
 from threadkeep.db.tables import response_bodies, responses, stream_parts, usage_records
@@ -23,16 +22,16 @@ from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict, FormatError, LeaseLost, StateConflict, TooLarge
 from threadkeep.store import positions
 from threadkeep.store import responses as answers
+from threadkeep.store.appending import AppendedRows, change_row, item_rows, write_rows
 from threadkeep.store.idempotency import IdempotencyKey, is_used, keep_outcome
-from threadkeep.store.item_rows import insert_items
-from threadkeep.store.ledger import attempt_row
+from threadkeep.store.ledger import attempt_columns, insert_attempt, json_text, note_day
 from threadkeep.store.positions import HeadCheck
-from threadkeep.store.refs import BranchRef, ConversationRef, Scope
+from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
 from threadkeep.store.refusals import ResponseResult
 from threadkeep.store.responses import RequestInfo
+from threadkeep.store.retries import Replay, StreamBlocksWrite
 from threadkeep.store.state_writes import NewState, check_states, write_states
 from threadkeep.store.streaming.endings import Ending
-from threadkeep.store.transactions import Replay, StreamBlocksWrite
 
 IN_PROGRESS: Final = "in_progress"
 LOG: Final = logging.getLogger("threadkeep.streams")
@@ -53,6 +52,7 @@ class StreamStart:
     key: IdempotencyKey | None
     check: HeadCheck
     states: Sequence[NewState] = ()  # that are written at its end, if nothing speaks against it now
+    first_token_ms: int | None = None  # if the application has measured it
 
 
 class StreamHandle(NamedTuple):
@@ -74,15 +74,18 @@ def start_stream(
     if is_repeated and (own := _find_own_stream(connection, ref, start.token, now)) is not None:
         return own
     reservation = _reserve(connection, ref, start, now)
-    input_to = answers.input_position(ref, start.request, start.check, reservation)
-    row = answers.response_row(connection, ref, reservation, start.request, input_to, now) | {
-        "format": start.format,
-        "status": IN_PROGRESS,
-        "lease_token": start.token,
-        "open_branch": reservation.branch,
-    }
-    streams.stream_insert().execute(connection, streams.stream_parameters(row, start.lease))
-    _insert_part(connection, ref, reservation.response, StreamPart(0, dumps(start.notes).decode()), now)
+    request = answers.stored_request(connection, ref, start.request, start.check, reservation)
+    hashes = request.hashes or ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
+    row = ref.columns(
+        number=reservation.response, branch=reservation.branch, input_to=min(request.head, reservation.first - 1),
+        from_position=reservation.first, to_position=reservation.last, view=json_text(request.view),
+        config_hash=hashes.config, tool_set_hash=hashes.tools, format=start.format, status=IN_PROGRESS,
+        lease_token=start.token, open_branch=reservation.branch, created_at=now,
+    )  # fmt: skip
+    parameters = {streams.NEW + name: value for name, value in row.items()}
+    streams.stream_insert().execute(connection, {**parameters, "lease": start.lease})
+    notes = StreamPart(0, dumps(start.notes).decode(), start.first_token_ms)
+    _insert_part(connection, ref, reservation.response, notes, now)
     return StreamHandle(reservation.response, reservation.branch)
 
 
@@ -140,10 +143,11 @@ def _stored_handle(connection: Connection, ref: ConversationRef, format: str, ou
 
 
 class StreamPart(NamedTuple):
-    """A piece of the text of all events, of which each is a line of JSON."""
+    """A piece of the text of all events, each a line of JSON, and the time to the first token, once that has come."""
 
     number: int
     content: str
+    first_token_ms: int | None = None
 
 
 def write_batch(
@@ -170,7 +174,8 @@ def write_batch(
 
 
 def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:
-    row = ref.columns(number=number, part=part.number, content=part.content, created_at=now)
+    values = {"part": part.number, "content": part.content, "first_token_ms": part.first_token_ms}
+    row = ref.columns(number=number, **values, created_at=now)
     statement = insert_missing(connection, stream_parts)  # it exists if only the reply of the database was lost
     connection.execute(statement, row)
 
@@ -208,17 +213,21 @@ def finish_stream(
         values["lease_token"] = None
     if not connection.execute(streams.ended().values(**values), {**key, "response": number, "token": token}).rowcount:
         raise ref.not_found()  # its rows are being removed, and that wrote the ledger row
-    attempt = attempt_row(
-        connection, ref, stream.attempt, now,
-        user_id=find_owner(connection, ref) if reservation is None else reservation.user_id,
-        response=number, tool_set_hash=row.tool_set_hash,
-    )  # fmt: skip
-    rows = [(usage_records, [attempt])]
     if reservation is None:
-        insert_rows(connection, rows)
+        owner = find_owner(connection, ref)
+        insert_attempt(
+            connection, ref, stream.attempt, now, user_id=owner, response=number, tool_set_hash=row.tool_set_hash
+        )
         return None
-    rows += _body_rows(connection, ref, number, stream.body, now)
-    insert_items(connection, ref, stream.records, reservation, now, seen=row.input_to, beside=rows)
+    note_day(connection, ref, now)
+    rows = [
+        *item_rows(stream.records, seen=row.input_to),
+        *_body_rows(connection, stream.body, now),
+        (usage_records, attempt_columns(stream.attempt, now)),
+        change_row(ref, len(stream.records) - 1),
+    ]
+    numbers = replace(reservation, response=number, tool_set_hash=row.tool_set_hash)
+    write_rows(connection, ref, numbers, rows, now, stream.records)
     if stream.key is not None and not is_used(connection, ref, stream.key):
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
@@ -239,14 +248,17 @@ def _write_states(
     return None
 
 
-def _body_rows(connection: Connection, ref: BranchRef, number: int, body: bytes | None, now: datetime) -> list[Any]:
+def _body_rows(connection: Connection, body: bytes | None, now: datetime) -> AppendedRows:
     """The row of a raw body, if there is one that fits."""
+    if body is None:
+        return []
+    row = answers.body_columns(body) | {"created_at": now}
     try:
-        row = None if body is None else answers.body_row(connection, ref, number, body, now)
+        check_sizes(connection, [row], "the raw body of a response", ("body",))
     except TooLarge as error:
         LOG.warning("The raw body of a streamed response is not kept: %s", error)
-        row = None
-    return [] if row is None else [(response_bodies, [row])]
+        return []
+    return [(response_bodies, row)]
 
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:

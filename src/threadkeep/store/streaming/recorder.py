@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import count
@@ -21,10 +22,10 @@ from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import InvalidOption, LeaseLost, NotFound
+from threadkeep.errors import InvalidOption, LeaseLost, NotFound, PoolExhausted
+from threadkeep.store.appending import write_items
 from threadkeep.store.handle import Handle
-from threadkeep.store.ledger import CallInfo, check_call
-from threadkeep.store.media.placing import write_items
+from threadkeep.store.ledger import CallInfo, check_call, milliseconds
 from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
 from threadkeep.store.responses import request_info
 from threadkeep.store.state_writes import new_states
@@ -36,7 +37,6 @@ from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
 if TYPE_CHECKING:
     from threadkeep.formats.shared.streams import StreamAssembler
 
-LEASE_SECONDS: Final = 5.0  # a recorder that died blocks nobody for longer
 RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, even if nothing is fed …
 RENEWAL_SHARE: Final = 0.4  # … or after this share of a short lease
 MAX_LEASE: Final = 86_400
@@ -63,6 +63,7 @@ def stream_response(
         key=idempotency_key(options, "stream_response", {"format": format}),  # whose content is not known in advance
         check=check._replace(states=()),
         states=check.states,
+        first_token_ms=milliseconds(call, "first_token_ms"),
     )
     return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices))
 
@@ -78,8 +79,8 @@ def lease_seconds(lease: object) -> float:
 class StreamWriter:
     """A response that is being streamed, from its first event to its end.
 
-    It holds no lock: callers must not call its methods concurrently. `take` does not access the database; `start`,
-    `flush` and `finish` run one transaction each.
+    It holds no lock: callers must not call its methods concurrently, except for `take` during a `flush`. `take` does
+    not access the database; `start`, `flush` and `finish` run one transaction each.
     """
 
     def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
@@ -92,12 +93,12 @@ class StreamWriter:
         self.states = start.states  # that are written at its end
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
-        self._events: list[bytes] = []
+        self._events: deque[bytes] = deque()  # each is taken out once, also while others come
         self._unsent: list[StreamPart] = []
         self._size = self._parts = 0
         self._process = 0
         self._started_at = self._written_at = monotonic()
-        self._first_at: float | None = None  # when the first part of the output came
+        self._first_token_ms: int | None = None  # after which the first part of the output came
 
     def start(self) -> None:
         """Insert the row of the response; if its key was used before, take the response that was stored then."""
@@ -118,20 +119,21 @@ class StreamWriter:
             return False
         value, text = keepable_event(event)
         self.assembler.feed(value)
-        if self._first_at is None and self.assembler.has_output:
-            self._first_at = monotonic()
-        self._events += [text, b"\n"]
+        if self._first_token_ms is None and self.assembler.has_output:
+            self._first_token_ms = round((monotonic() - self._started_at) * 1000)
+        self._events.append(text + b"\n")
         self._size += len(text) + 1
         return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
 
     def flush(self) -> None:
         """Write the pending events and renew the lease; raise LeaseLost if another writer has taken over."""
         ref, start, number = self._handle.ref, self._start, self._get_number()
-        text = b"".join(self._events).decode()
+        self._size, self._written_at = 0, monotonic()
+        text = b"".join(self._events.popleft() for _ in range(len(self._events))).decode()
         for first in range(0, len(text), PART_LENGTH):
             self._parts += 1
-            self._unsent.append(StreamPart(self._parts, text[first : first + PART_LENGTH]))
-        self._events, self._size, self._written_at = [], 0, monotonic()
+            piece = text[first : first + PART_LENGTH]
+            self._unsent.append(StreamPart(self._parts, piece, self._first_token_ms))
         parts, is_cancelled = tuple(self._unsent), self.cancel_requested
         self.cancel_requested = self._handle.transactions.write(
             lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
@@ -159,7 +161,7 @@ class StreamWriter:
         except (LeaseLost, NotFound, InvalidOption):  # the last: the store was closed
             self._written_at = float("-inf")  # so that the next event is written at once, and raises
             return None
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, PoolExhausted) as error:
             reason = redact(str(getattr(error, "orig", None) or error))
             LOG.warning("The lease of a streamed response was not renewed: %s", reason)
         return self.renewal
@@ -189,7 +191,7 @@ class StreamWriter:
         if ref.branch == handle.ref.branch:
             records = ending.new.records
             handle.cache.append(records, result.first, result.revision, turn=result.first, seen=result.input_to)
-        handle.after_write()
+        handle.after_response()
         if result.refused is not None:
             raise result.refused
 
@@ -197,13 +199,23 @@ class StreamWriter:
         stored = StoredAt(self.branch or 0, self._get_number())
         self.response = response.model_copy(update={"stored": stored})
 
+    def set_times(self, times: CallInfo) -> None:
+        """Take the times that the application measured."""
+        latency, first_token = milliseconds(times, "latency_ms"), milliseconds(times, "first_token_ms")
+        info: CallInfo = {**self._call.info}
+        if latency is not None:
+            info["latency_ms"] = latency
+        if first_token is not None:
+            info["first_token_ms"] = self._first_token_ms = first_token
+        self._call = self._call._replace(info=info)
+
     def _measured(self) -> CallInfo:
         """Return the details of the call; its times are measured unless the application provided them."""
         call: CallInfo = {**self._call.info}
         if call.get("latency_ms") is None:
             call["latency_ms"] = round((monotonic() - self._started_at) * 1000)
-        if call.get("first_token_ms") is None and self._first_at is not None:
-            call["first_token_ms"] = round((self._first_at - self._started_at) * 1000)
+        if call.get("first_token_ms") is None and self._first_token_ms is not None:
+            call["first_token_ms"] = self._first_token_ms
         return call
 
     @property
@@ -261,6 +273,21 @@ class RecorderAttributes:
     def branch(self) -> int | None:
         """The branch that the response is stored on; None before it begins."""
         return self._writer.branch
+
+    @property
+    def has_output(self) -> bool:
+        """Whether any part of the output has arrived: text, reasoning or a call."""
+        return self._writer.assembler.has_output
+
+    def set_times(self, *, latency_ms: float | None = None, first_token_ms: float | None = None) -> None:
+        """Say how long the call took, instead of what is measured here: for events that are fed later than they came.
+
+        Does not query the database.
+
+        Raises:
+            InvalidOption: a time is not a number of milliseconds.
+        """
+        self._writer.set_times({"latency_ms": latency_ms, "first_token_ms": first_token_ms})
 
     def set_states(self, states: Mapping[str, Any]) -> None:
         """Write these states with the response, instead of those given before. Does not query the database.

@@ -12,13 +12,13 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.streams import ended, parts_of, stream_of, unfinished_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import loads
-from threadkeep.store.ledger import insert_attempt
+from threadkeep.store.ledger import CallInfo, insert_attempt
 from threadkeep.store.positions import CANCELLED, INCOMPLETE, lock
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import ConversationRef, Scope
+from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.endings import Ending, StreamCall
-from threadkeep.store.transactions import StreamBlocksWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,16 @@ class StreamRecovery:
         self, connection: Connection, key: Mapping[str, int], format: str, *, is_cancelled: bool = False
     ) -> Ending:
         """Return what was stored of a response in progress, combined."""
-        text, *parts = connection.execute(parts_of(), key).scalars()
-        lines, notes, assembler = "".join(parts).split("\n")[:-1], loads(text), get_format(format).assembler()
+        first, *parts = connection.execute(parts_of(), key).all()
+        lines, notes = "".join(part.content for part in parts).split("\n")[:-1], loads(first.content)
+        times = (part.first_token_ms for part in (first, *parts))
+        first_token_ms = next((time for time in times if time is not None), None)
+        assembler = get_format(format).assembler()
         with suppress(Exception):  # what cannot be understood ends what can be stored
             for line in lines:
                 assembler.feed(loads(line))
-        call = StreamCall({"provider": notes.get("provider")}, notes.get("model"), self.prices)
+        info: CallInfo = {"provider": notes.get("provider"), "first_token_ms": first_token_ms}
+        call = StreamCall(info, notes.get("model"), self.prices)
         return Ending.of(assembler, call, is_cancelled=is_cancelled)
 
 

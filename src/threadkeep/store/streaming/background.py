@@ -1,0 +1,85 @@
+"""Feeding a recorder without waiting for the database: for those who pass events on while they store them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from threadkeep.domain.redaction import redact
+from threadkeep.errors import PoolExhausted
+from threadkeep.store.streaming.recorder import LOG
+
+if TYPE_CHECKING:
+    from threadkeep.store.aio import AsyncRecorder
+
+
+CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to be cancelled
+
+
+class BackgroundFeed:
+    """Feeds an `AsyncRecorder` whose batches are written while further events come.
+
+    While the database cannot be reached, what comes waits, and is stored with what follows.
+    """
+
+    def __init__(self, recorder: AsyncRecorder) -> None:
+        self._recorder = recorder
+        self._writing: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Timeout | None = None
+
+    async def each(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+        """Feed and yield the events until the last, or until the response is to be cancelled, even if none comes.
+
+        The iterator of events is closed at the end. Errors as for `feed`.
+        """
+        self._next_check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+        try:
+            async with aclosing(events):
+                while not self._recorder.cancel_requested:
+                    try:
+                        async with asyncio.timeout(None) as self._waiting:
+                            event = await anext(events)
+                    except StopAsyncIteration:
+                        return
+                    except TimeoutError:
+                        if not self._recorder.cancel_requested:  # the provider's own
+                            raise
+                        return
+                    finally:
+                        self._waiting = None
+                    self.feed(event)
+                    yield event
+        finally:
+            self._next_check.cancel()
+
+    def _check(self) -> None:
+        """Stop waiting for an event, if the response is to be cancelled."""
+        loop = asyncio.get_running_loop()
+        if self._waiting is not None and self._recorder.cancel_requested:
+            self._waiting.reschedule(loop.time())
+        else:
+            self._next_check = loop.call_later(CHECK_SECONDS, self._check)
+
+    def feed(self, event: Any) -> None:
+        """Take the next event. Errors as for `Recorder.feed`; those of the database come with a later event."""
+        writing, writer = self._writing, self._recorder._writer
+        if writing is not None and writing.done():
+            self._writing = None
+            writing.result()
+            writing = None
+        if writer.take(event) and writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        recorder = self._recorder
+        async with recorder._lock:
+            if recorder.response is None:
+                try:
+                    await recorder._run(recorder._writer.flush)
+                except (SQLAlchemyError, PoolExhausted) as error:
+                    reason = redact(str(getattr(error, "orig", None) or error))
+                    LOG.warning("A part of a streamed response is not stored yet: %s", reason)
