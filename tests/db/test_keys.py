@@ -6,11 +6,28 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import BigInteger, Connection, Date, Integer, LargeBinary, SmallInteger, Table, Text, insert, inspect
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Date,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    insert,
+    inspect,
+    text,
+)
 from sqlalchemy.exc import IntegrityError
 
 from tests.databases import Database
+from threadkeep import schema
 from threadkeep.db import tables
+from threadkeep.db.base import written_columns
 from threadkeep.db.schema import VERSION_TABLE
 from threadkeep.db.tables import METADATA
 from threadkeep.db.types import Identifier, UtcDateTime
@@ -18,6 +35,10 @@ from threadkeep.db.types import Identifier, UtcDateTime
 WITHOUT_TENANT = {tables.tenants.name, VERSION_TABLE}
 FULL_TEXT = "threadkeep_search_index"  # SQLite's own tables for it begin like this
 WORDS = "threadkeep_search_documents_words_idx"  # full text of all tenants; what it finds is looked up by tenant
+PARENTS = sorted(
+    {key.referred_table.name for table in METADATA.tables.values() for key in table.foreign_key_constraints}
+)
+EQUAL = {"status", "user_id", "public_id"}  # columns that queries compare with one value, so that the tenant may follow
 WITHOUT_PARENT = {tables.usage_records.name, tables.changes.name}  # which outlive what they tell of
 TABLES = sorted(set(METADATA.tables) - WITHOUT_TENANT)
 NOW = datetime.now(UTC)
@@ -37,17 +58,65 @@ def test_every_key_holds_the_tenant(database: Database) -> None:
         keys += (key["column_names"] for key in seen.get_unique_constraints(table))
         keys += (index["column_names"] for index in seen.get_indexes(table) if index["name"] != WORDS)
         keys += (key["constrained_columns"] for key in seen.get_foreign_keys(table))
-        assert all(key[0] == "tenant_id" for key in keys), table
+        assert all("tenant_id" in key for key in keys), table
+        assert keys[0][0] == "tenant_id"
         for key in seen.get_foreign_keys(table):
+            assert key["constrained_columns"][0] == "tenant_id", table
             expected = "id" if key["referred_table"] == tables.tenants.name else "tenant_id"
             assert key["referred_columns"][0] == expected, table
+
+
+def offending(table: Table) -> list[str]:
+    """The indexes by which PostgreSQL, without statistics, may look a row of this table up: all of the tenant's.
+
+    It may use one for the check of a foreign key if it begins with the tenant and holds all rows. What it finds only
+    in an index of some rows is what the condition of that index says, which the check of a foreign key does not.
+    """
+    wrong = []
+    for key in (*table.indexes, *table.constraints):
+        if not isinstance(key, Index | UniqueConstraint):
+            continue
+        names = key.columns.keys()
+        if "tenant_id" not in names:
+            wrong.append(str(key.name))
+        elif names[0] == "tenant_id":
+            condition = key.dialect_options["postgresql"]["where"] if isinstance(key, Index) else None
+            column, _, rest = str(condition).partition(" ")
+            if condition is None or (rest == "IS NOT NULL" and not table.c[column].nullable):
+                wrong.append(str(key.name))
+        elif not set(names[: names.index("tenant_id")]) <= EQUAL:
+            wrong.append(str(key.name))
+    return wrong
+
+
+@pytest.mark.parametrize("name", sorted(set(PARENTS) - WITHOUT_TENANT))
+def test_no_plan_looks_parents_up_by_the_tenant_alone(name: str) -> None:
+    """Only the primary key begins with the tenant; before it in others are columns that are compared with one value."""
+    assert offending(METADATA.tables[name]) == []
+
+
+WRONG = {
+    "all rows": ["tenant_id", "id"],
+    "range first": ["last_activity_at", "tenant_id", "id"],
+    "all rows where": ["tenant_id", "id"],
+    "elsewhere": ["status", "id"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_offending_index_would_be_seen(name: str) -> None:
+    table = tables.conversations.to_metadata(MetaData())
+    condition = text("id IS NOT NULL") if name == "all rows where" else None
+    Index(name, *(table.c[column] for column in WRONG[name]), postgresql_where=condition)
+    assert offending(table) == [name]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_key_is_made_by_the_application(name: str) -> None:
     table = METADATA.tables[name]
     assert table.primary_key.columns.keys()[0] == "tenant_id"
-    assert not any(column.autoincrement is True or column.server_default for column in table.columns)
+    assert not any(column.autoincrement is True or column.server_default for column in written_columns(table))
+    assert not any(column.computed for column in table.primary_key.columns)
     assert all(key.ondelete for key in table.foreign_key_constraints)
 
 
@@ -84,13 +153,12 @@ def filled(connection: Connection, tenant: int) -> None:
     connection.execute(insert(tables.tenants), {"id": tenant, "name": f"t{tenant}", "created_at": NOW})
     for table in (tables.configs, tables.tool_sets, tables.blobs):
         connection.execute(insert(table), row(table, **place))
-    connection.execute(
-        insert(tables.conversations), row(tables.conversations, tenant_id=tenant, id=tenant, config_hash=b"h" * 32)
-    )
+    options = {"config_hash": b"h" * 32, "tool_set_hash": b"h" * 32}
+    connection.execute(insert(tables.conversations), row(tables.conversations, tenant_id=tenant, id=tenant, **options))
     connection.execute(insert(tables.items), row(tables.items, tenant_id=tenant, conversation_id=tenant, position=0))
     connection.execute(
         insert(tables.responses),
-        row(tables.responses, tenant_id=tenant, conversation_id=tenant, number=0, config_hash=b"h" * 32),
+        row(tables.responses, tenant_id=tenant, conversation_id=tenant, number=0, **options),
     )
 
 
@@ -144,3 +212,30 @@ def test_a_row_needs_its_tenant(connection: Connection, name: str) -> None:
     table = METADATA.tables[name]
     with pytest.raises(IntegrityError):
         connection.execute(insert(table), row(table, tenant_id=404))
+
+
+SCANNED = text(
+    "SELECT table_.relname, index_.relname, index.indisprimary FROM pg_index index "
+    "JOIN pg_class table_ ON table_.oid = index.indrelid JOIN pg_class index_ ON index_.oid = index.indexrelid "
+    "WHERE table_.relname LIKE 'threadkeep%' AND pg_stat_get_xact_numscans(index.indexrelid) > 0"
+)
+
+
+@pytest.mark.parametrize("empty_database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["as it is", "with an index that begins with the tenant"])
+def test_foreign_keys_are_checked_on_primary_keys(empty_database: Database, is_wrong: bool) -> None:
+    """On PostgreSQL before the first ANALYZE. What each table needs is written last, so that it is looked up."""
+    engine = empty_database.engine()
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        if is_wrong:
+            connection.execute(text("CREATE INDEX wrong ON threadkeep_conversations (tenant_id, user_id, status, id)"))
+        filled(connection, 1)
+        connection.execute(insert(tables.usage_days), row(tables.usage_days, tenant_id=1))
+        for name, values in FOREIGN.items():
+            if name != tables.conversations.name:
+                connection.execute(insert(METADATA.tables[name]), row(METADATA.tables[name], tenant_id=1, **values))
+        scanned = connection.execute(SCANNED).all()
+    beside = {tables.conversations.name} if is_wrong else set()
+    assert {table for table, _, is_primary in scanned if is_primary} == set(PARENTS) - beside
+    assert {index for _, index, is_primary in scanned if not is_primary} == ({"wrong"} if is_wrong else set())

@@ -122,7 +122,7 @@ def test_any_json_is_a_value_or_an_invalid_option(name: str, value: Any) -> None
 
 
 def test_an_unknown_option_is_named_with_those_like_it() -> None:
-    with pytest.raises(InvalidOption, match=r"^temprature is not an option. Did you mean temperature"):
+    with pytest.raises(InvalidOption, match=r"^temprature is not an option. Did you mean 'temperature'"):
         settings_with({}, {"temprature": 1})
     with pytest.raises(InvalidOption, match=r"^xyzzy is not.*max_output_tokens"):
         settings_with({}, {"xyzzy": 1})

@@ -340,7 +340,7 @@ def test_requests_are_rendered_by_the_format(echo: Any) -> None:
 def test_unknown_formats_and_options_of_rendering_are_refused(echo: Any) -> None:
     with pytest.raises(UnknownFormat):
         Session().render("fax")  # type: ignore[arg-type]
-    with pytest.raises(InvalidOption, match="Did you mean strict"):
+    with pytest.raises(InvalidOption, match="Did you mean 'strict'"):
         Session().render(echo, strikt=True)  # type: ignore[call-arg]
 
 

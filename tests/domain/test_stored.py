@@ -16,3 +16,13 @@ def test_a_stored_item_has_its_place() -> None:
     stored = StoredItem("item_1", 4, 0, None, Message("user", "a"))
     assert (stored.position, stored.branch, stored.turn, stored.replayed) == (4, 0, None, False)
     assert stored.item.to_dict()["content"] == [{"type": "input_text", "text": "a"}]
+
+
+def test_an_object_stays_as_it_was_read() -> None:
+    """Typed items leave out what says nothing."""
+    given = {"type": "reasoning", "id": "rs_1", "summary": []}
+    stored = StoredItem("rs_1", 0, 0, None, given)
+    assert stored.item is stored.item
+    assert stored.to_object() == given
+    assert "item=Reasoning(" in repr(stored)
+    assert stored == StoredItem("rs_1", 0, 0, None, stored.item)

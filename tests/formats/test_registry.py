@@ -48,7 +48,7 @@ def test_importing_the_package_loads_no_format() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert sorted(eval(loaded)) == [
         "threadkeep.domain", "threadkeep.domain.formats", "threadkeep.errors", "threadkeep.formats",
-        "threadkeep.formats.registry",
+        "threadkeep.formats.registry", "threadkeep.lazy",
     ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -137,10 +138,11 @@ def test_the_autogenerate_of_an_application_sees_no_difference(engine: Engine) -
         unfiltered = compare_metadata(MigrationContext.configure(connection), Host.metadata)
         assert {change[0] for change in unfiltered} >= {"remove_table"}
     ours = tables(engine) - theirs
+    whole = {name for name in schema.TABLES if not re.search(r"_p\d+$", name)}  # without the names of partitions
     if engine.dialect.name == "sqlite":
-        assert ours == schema.TABLES
+        assert ours == whole
     else:
-        assert {name for name in schema.TABLES if "search_index" not in name} == ours
+        assert {name for name in whole if "search_index" not in name} == ours
 
 
 # One transaction

@@ -87,7 +87,7 @@ def fill(url: str, engine: Engine) -> list[str]:
             conversation.label_item(0, {"n": str(number)})
             conversation.set_feedback(0, rating=number)
             ids.append(conversation.id)
-    parts = "SELECT tenant_id, conversation_id, number, 0, '[]', created_at FROM threadkeep_responses"
+    parts = "SELECT tenant_id, conversation_id, number, 0, '[]', 1, created_at FROM threadkeep_responses"
     with engine.begin() as connection:
         connection.execute(text(f"INSERT INTO threadkeep_stream_parts {parts}"))
         connection.execute(text(f"INSERT INTO threadkeep_context_caches {CACHES}"))
@@ -95,6 +95,7 @@ def fill(url: str, engine: Engine) -> list[str]:
             text("UPDATE threadkeep_usage_records SET day = '2026-01-01', occurred_at = '2026-01-01 12:00:00'")
         )
     with Store(url) as store:
+        store.keys.create()
         store.fill_usage_days()
         store.reindex()
     return ids

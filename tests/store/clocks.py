@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
+import threadkeep
+
 NOW_NS = time.time_ns
+# All that these tests use: what is loaded later would have the right clock
+MODULES = [
+    found.name
+    for found in walk_packages(threadkeep.__path__, "threadkeep.")
+    if "__main__" not in found.name and not found.name.startswith("threadkeep.contrib.")
+]
 SHIFTS = {
     "right": timedelta(0),
     "two minutes ahead": timedelta(minutes=2),
@@ -38,7 +47,7 @@ def host_clock(shift: timedelta) -> Iterator[None]:
         def now(cls, tz: tzinfo | None = None) -> Any:
             return (datetime.now(UTC) + shift).astimezone(tz)
 
-    modules = [module for name, module in sys.modules.items() if name.startswith("threadkeep.")]
+    modules = list(map(import_module, MODULES))
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             if vars(module).get("datetime") is datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from tests.databases import Database
-from tests.store.faces import blocking_store
+from tests.store.faces import blocking_store, opening
 from tests.store.watching import Tables
 from threadkeep import Store
 
@@ -87,3 +87,10 @@ def tables(watching: Engine, store: Any) -> Iterator[Tables]:
     """The rows of the test's tenant."""
     with watching.connect() as connection:
         yield Tables(connection, store._scope.tenant)
+
+
+@pytest.fixture
+def opened(face: str) -> Iterator[Callable[..., Any]]:
+    """Opens stores of a face, which are closed at the end."""
+    with opening(face) as open_store:
+        yield open_store

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from threadkeep import AsyncChangeWatcher, AsyncConversation, AsyncStore, Page
+from threadkeep import AsyncApiKeys, AsyncChangeWatcher, AsyncConversation, AsyncStore, Page, Store
 from threadkeep.store.aio import AsyncRecorder
 
 
@@ -46,7 +48,7 @@ class Blocking:
             return self._iterate(value)
         if inspect.iscoroutine(value):
             return self._shown(self._runner.run(value))
-        if isinstance(value, AsyncStore | AsyncConversation):
+        if isinstance(value, AsyncStore | AsyncConversation | AsyncApiKeys):
             return Blocking(value, self._runner)
         if isinstance(value, Page):
             return replace(value, items=[self._shown(item) for item in value.items])
@@ -98,3 +100,18 @@ def blocking_store(url: Any, runner: asyncio.Runner, **options: Any) -> Any:
         return await AsyncStore(url, **options).__aenter__()
 
     return Blocking(runner.run(opened()), runner)
+
+
+@contextmanager
+def opening(face: str) -> Iterator[Callable[..., Any]]:
+    """Open stores of a face, and close them at the end."""
+    with asyncio.Runner() as runner:
+        stores: list[Any] = []
+
+        def opened(url: Any, **options: Any) -> Any:
+            stores.append(Store(url, **options) if face == "sync" else blocking_store(url, runner, **options))
+            return stores[-1]
+
+        yield opened
+        for store in stores:
+            store.close()

@@ -299,6 +299,7 @@ def valid(name: str, world: World, wire: str) -> Any:
         "response": int,
         "position": int,
         "text": lambda: "word",
+        "token": str,
         "value": lambda: {"step": 1},
         "labels": lambda: {"a": "b"},
         "name": lambda: "name",
@@ -335,7 +336,9 @@ def parameters_of(method: Any) -> dict[str, inspect._ParameterKind]:
         if parameter.kind is not parameter.VAR_KEYWORD:
             found[parameter.name] = parameter.kind
         elif "Unpack" in str(parameter.annotation):
-            words = DICTS[str(parameter.annotation).removeprefix("Unpack[").removesuffix("]")].__annotations__
+            words = DICTS[
+                str(parameter.annotation).removeprefix("Unpack[").removeprefix("tk.").removesuffix("]")
+            ].__annotations__
             found |= dict.fromkeys(words, parameter.KEYWORD_ONLY)
     return found
 

@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - fixtures
 """Branches: a handle is pinned to one, and what is appended to another is not seen on it."""
 
 from __future__ import annotations
@@ -7,25 +8,8 @@ from typing import Any
 import pytest
 
 from tests.factories import a_call, an_answer, an_output, texts_of
+from tests.store.counting_texts import root, says, sent
 from threadkeep import NotFound
-
-
-@pytest.fixture
-def root(store: Any) -> Any:
-    """A conversation that says 0, 1, 2, 3."""
-    conversation = store.create_conversation(model="m", input="0")
-    for text in "123":
-        conversation.user(text)
-    return conversation
-
-
-def says(handle: Any) -> str:
-    return " ".join(texts_of(handle.transcript()))
-
-
-def sent(handle: Any, **view: Any) -> str:
-    payload = handle.request_payload("open_responses", **view)
-    return " ".join(part["text"] for item in payload["input"] for part in item["content"])
 
 
 @pytest.mark.parametrize(("at", "shared"), [(-1, ""), (0, "0"), (2, "0 1 2"), (3, "0 1 2 3"), (None, "0 1 2 3")])

@@ -223,6 +223,37 @@ def test_a_call_is_approved_from_anywhere(store: Any, asked: Any, elsewhere: Any
     assert [call.approval.decided_by for call in other.pending_calls()] == ["ann", None]
 
 
+def test_a_call_is_given_by_the_id_of_its_item(store: Any) -> None:
+    """Its own, or the one that it has here, as for everything else that takes an item."""
+    calls = [{**a_call("call_a"), "id": "fc_own"}, a_call("call_b"), a_call("call_c"), a_call("call_c")]
+    asked = store.create_conversation(model="m", input=[a_message("And now?"), *calls])
+    first, second, older, newer = asked.pending_calls()
+    assert (first.id, second.id[:3]) == ("fc_own", "fc_")
+    assert asked.approve("fc_own").position == 1
+    assert asked.deny(second.id).item.call_id == "call_b"
+    with pytest.raises(Conflict, match="output already"):
+        asked.approve(second.id)
+    assert [asked.approve(one.id).position for one in (older, newer)] == [3, 4]
+    with pytest.raises(InvalidOption, match="is the id of an item of type 'message'"):
+        asked.approve(asked.get_item(0).id)
+    fork = asked.fork(at=0)
+    for item_id in ("fc_own", second.id):
+        with pytest.raises(NotFound):
+            fork.approve(item_id)
+
+
+def test_an_id_that_names_two_calls_is_refused(store: Any, tables: Tables) -> None:
+    """A model that gives a call the id of another one's item must not have it approved in its place."""
+    calls = [{**a_call("call_a"), "id": "fc_1"}, {**a_call("fc_1"), "id": "fc_2"}, {**a_call("fc_3"), "id": "fc_3"}]
+    asked = store.create_conversation(model="m", input=[{**a_message("Hi"), "id": "fc_2"}, *calls])
+    written = tables.written()
+    for decide in (asked.approve, asked.deny):
+        with pytest.raises(InvalidOption, match="at position 1, and the call id of another one, at 2"):
+            decide("fc_1")
+    assert written() == {}
+    assert [asked.approve(call).position for call in ("fc_2", "fc_3")] == [2, 3]
+
+
 def test_a_denied_call_is_answered_with_the_reason(asked: Any, elsewhere: Any, tables: Tables) -> None:
     other = elsewhere.get_conversation(asked.id)
     other.render(FORMAT)

@@ -15,8 +15,9 @@ from tests.databases import Database
 from tests.factories import a_message, an_answer
 from tests.store.test_exports import full
 from tests.store.watching import Tables, statements_of
-from threadkeep import InvalidOption
+from threadkeep import InvalidOption, NotFound
 from threadkeep.db import tables as t
+from threadkeep.db.base import written_columns
 
 BEFORE = datetime.now(UTC) - timedelta(days=9)
 
@@ -37,7 +38,9 @@ class Place(NamedTuple):
 
     def copy(self, table: Table, which: dict[str, Any], **values: Any) -> None:
         """Insert a row like another one."""
-        row = self.connection.execute(select(table).where(*self.where(table, which))).mappings().first()
+        row = (
+            self.connection.execute(select(*written_columns(table)).where(*self.where(table, which))).mappings().first()
+        )
         assert row is not None
         self.connection.execute(insert(table), {**row, **values})
 
@@ -105,8 +108,14 @@ NAMES = {
         lambda p: p.copy(t.conversation_states, {}, conversation_id=1), "orphan", "conversation_states"
     ),
     "a key of nobody": Damage(lambda p: p.copy(t.appends, {"key": "key"}, conversation_id=1), "orphan", "appends"),
+    "the hash of a response's id": Damage(
+        lambda p: p.set(t.responses, {"number": 0}, response_hash=b"0" * 16), "hash", "responses"
+    ),
+    "a missing hash of a response's id": Damage(
+        lambda p: p.set(t.responses, {"number": 0}, response_hash=None), "hash", "responses"
+    ),
     "ranges that overlap": Damage(
-        lambda p: p.copy(t.responses, {"number": 0}, number=5, response_hash=None), "range", "responses", False
+        lambda p: p.copy(t.responses, {"number": 0}, number=5), "range", "responses", False
     ),
     "a range too far": Damage(
         lambda p: p.set(t.responses, {"number": 0}, to_position=99), "range", "responses", False
@@ -129,6 +138,9 @@ NAMES = {
     ),
     "a missing search document": Damage(
         lambda p: p.remove(t.search_documents, position=2), "search", "search_documents"
+    ),
+    "a search document of another user": Damage(
+        lambda p: p.set(t.search_documents, {"position": 2}, scope="u0"), "search", "search_documents"
     ),
     "a search document of nothing": Damage(
         lambda p: p.copy(t.search_documents, {"position": 2}, position=77, id=5), "search", "search_documents"
@@ -172,6 +184,8 @@ def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, 
     assert found, report.findings
     assert not any(one.is_repaired for one in report.findings)
     assert all(one.problem and one.key for one in found)
+    is_own = what.code != "orphan" and (what.table == "conversations" or "conversation_id" in found[0].key)
+    assert {one.conversation_id for one in found} == {conversation.id if is_own else None}
     assert what.is_repairable == all(one.repair is not None for one in found)
     mended = elsewhere.check(repair=True)
     assert any(one.is_repaired for one in mended.findings) or not what.is_repairable
@@ -185,6 +199,20 @@ def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, 
     assert [one.item.to_dict() for one in conversation.transcript()] == before
     assert [one.position for one in elsewhere.search('"Hello"', role="assistant")] == [2]
     assert "items" not in {one for one, count in tables.counts().items() if count < counts[one]}
+
+
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_a_response_is_found_again_once_its_hash_is_mended(store: Any, damaged: Any) -> None:
+    """One without an id, or with an empty one, has no hash."""
+    conversation = store.create_conversation(model="m", input="Hi")
+    for public_id in ("resp_1", "", None):
+        conversation.add_response({**an_answer(), "id": public_id}, "open_responses")
+    assert store.check().findings == []
+    damaged(conversation, Damage(lambda p: p.set(t.responses, {"number": 0}, response_hash=None), "hash", "responses"))
+    with pytest.raises(NotFound):
+        store.get_response("resp_1")
+    assert store.check(repair=True).repaired == 1
+    assert store.get_response("resp_1").number == 0
 
 
 def test_there_are_many_kinds_of_damage() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.factories import an_answer, an_error, texts_of
-from tests.store.watching import Tables
+from tests.store.watching import Tables, statements_of
 from threadkeep import HeadConflict, InvalidOption, NotFound, ProviderError
 
 # What an answer leaves beside the row of its message, wherever it is put.
@@ -171,3 +171,12 @@ def test_a_refusal_stands_until_the_caller_says_otherwise(conversation: Any) -> 
             conversation.add_response(answer, "open_responses", idempotency_key="k", expected_head=head)
     conversation.add_response(answer, "open_responses", idempotency_key="k", expected_head=7, on_conflict="append")
     assert (len(conversation.transcript()), conversation.usage().attempts) == (2, 1)
+
+
+def test_a_listener_to_statements_does_not_change_what_is_refused(handle: Any, tables: Tables) -> None:
+    """SQLAlchemy executes them itself then, and begins transactions of its own."""
+    written = tables.written()
+    with statements_of(handle) as seen, pytest.raises(HeadConflict):
+        handle.user("Hi", expected_head=0)
+    assert seen
+    assert written() == {}

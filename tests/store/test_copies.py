@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tests.conftest import upgraded
 from tests.databases import Database, Databases, NotAtHand
@@ -144,6 +146,19 @@ def test_a_response_in_progress_does_not_stop_a_copy(store: Any, other: Any) -> 
     other.get_conversation(conversation.id).user("on", on_conflict="append")
 
 
+@pytest.mark.usefixtures("place")
+def test_nothing_is_copied_to_itself(store: Any, stores: Stores, face: str, tenant: str) -> None:
+    """It would be found to be equal, and nobody has a copy; other tenants of the database are others."""
+    conversation = full(store)
+    again = stores.get(face, "again").for_tenant(tenant)
+    for same in (store, again, again.for_user("ann")):
+        with pytest.raises(InvalidOption, match="the same tenant in the same database"):
+            copied(store.for_user("ann") if same is not store else store, same)
+    other = stores.get(face).create_tenant(f"{tenant} 2")
+    assert copied(store, other).is_equal
+    assert other.get_conversation(conversation.id).user_id == "ann"
+
+
 def test_statements_by_the_conversation(store: Any, other: Any) -> None:
     """What is there already costs two pages and the comparison."""
     counts = []
@@ -165,3 +180,35 @@ def test_between_async_stores(database: Database, place: Database) -> None:
             assert (await source.copy_to(target)).is_equal
 
     asyncio.run(use())
+
+
+@pytest.mark.parametrize("tenants", [False, True], ids=["one tenant", "all tenants"])
+def test_sqlite_never_holds_up_the_event_loop(database: Database, place: Database, tenant: str, tenants: bool) -> None:
+    """… whichever of both it is, and also while the other one's statements run there."""
+    threads: dict[str, set[bool]] = {"source": set(), "target": set()}
+
+    def watched(name: str, store: AsyncStore) -> AsyncStore:
+        def note(*_: Any) -> None:
+            threads[name].add(threading.current_thread() is threading.main_thread())
+
+        event.listen(store._sync._root._engine, "before_cursor_execute", note)
+        return store
+
+    async def use() -> None:
+        source = watched("source", AsyncStore(database.url, tenants=tenants))
+        async with source, watched("target", AsyncStore(place.url, tenants=tenants)) as target:
+            made = await source.for_tenant(tenant) if tenants else source.for_user(tenant)
+            conversation = await made.create_conversation(model="m", input="Hi")
+            await conversation.add_response(an_answer("Hello"), "open_responses")
+            if tenants:
+                report = await source.copy_to(target)
+                copied = await (await target.for_tenant(tenant)).get_conversation(conversation.id)
+            else:
+                report = await made.copy_to(target)
+                copied = await target.get_conversation(conversation.id)
+            assert report.conversations >= 1
+            assert await copied.request_body("gemini") == await conversation.request_body("gemini")
+
+    asyncio.run(use())
+    assert threads["source"] == {database.kind != "sqlite"}
+    assert threads["target"] == {place.kind != "sqlite"}

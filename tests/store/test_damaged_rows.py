@@ -24,6 +24,16 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "an item that is sent as it lies": ("items", "payload = '{'", lambda _, c: c.request_payload("open_responses")),
     "an item that is copied": ("items", "payload = '{}'", lambda _, c: c.session()),
     "options": ("configs", "config = '{'", lambda store, c: store.get_conversation(c.id)),
+    "where it came from": (
+        "configs",
+        "config = '{\"imported\": [1]}'",
+        lambda store, c: store.get_conversation(c.id).render("messages"),
+    ),
+    "a key of where it came from": (
+        "configs",
+        """config = '{"imported": {"format": "gemini", "count": 1, "more": 1}}'""",
+        lambda _, c: c.session(),
+    ),
     "options in a list": ("configs", "config = ''", lambda store, _: store.list_conversations()),
     "a tool": ("tool_definitions", "definition = 'x'", lambda store, c: store.get_conversation(c.id)),
     "a set of tools": ("tool_sets", "definitions = 'x'", lambda store, c: store.get_conversation(c.id)),

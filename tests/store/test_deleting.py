@@ -23,7 +23,7 @@ OF_A_CONVERSATION = {
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
 OTHERS = {
     "tenants", "configs", "tool_definitions", "tool_sets", "blobs", "appends", "usage_records", "usage_daily",
-    "usage_daily_models", "usage_days", "changes",
+    "usage_daily_models", "usage_days", "changes", "api_keys",
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {
@@ -96,7 +96,7 @@ def test_it_is_gone_for_everybody_at_once(
     def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.purging.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     for look in (
@@ -125,7 +125,7 @@ def test_an_interrupted_purge_is_finished_later(
             raise KeyboardInterrupt
         return purge_batch(*arguments, **named)
 
-    monkeypatch.setattr("threadkeep.store.purging.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     monkeypatch.undo()

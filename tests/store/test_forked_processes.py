@@ -29,9 +29,13 @@ def opened_before(url: str, tenant: str, face: str) -> Any:
     return store
 
 
+INHERITED: list[asyncio.Runner] = []
+
+
 def anew(store: Any) -> Any:
     """The inherited store in the child: an event loop cannot be inherited, so there is a new one."""
     if hasattr(store, "_runner"):
+        INHERITED.append(store._runner)  # if it were collected, it would stop watching for its parent, too
         store._runner = asyncio.Runner()
     return store
 

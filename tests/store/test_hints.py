@@ -35,9 +35,9 @@ ONE_BY_ONE = "Feed the events one at a time."
 
 # what is wrong -> a call, the argument at fault, and a part of the hint
 WRONG: dict[str, tuple[Call, str | None, str]] = {
-    "an option": (lambda store, _: store.create_conversation(modle="x"), "modle", "Did you mean model?"),
-    "a write's option": (lambda _, c: c.user("x", idempotency=1), "idempotency", "Did you mean idempotency_key?"),
-    "a view's option": (lambda _, c: c.render("messages", windw=3), "windw", "Did you mean window?"),
+    "an option": (lambda store, _: store.create_conversation(modle="x"), "modle", "Did you mean 'model'?"),
+    "a write's option": (lambda _, c: c.user("x", idempotency=1), "idempotency", "Did you mean 'idempotency_key'?"),
+    "a view's option": (lambda _, c: c.render("messages", windw=3), "windw", "Did you mean 'window'?"),
     "tools to update": (lambda _, c: c.update(tools=[]), "tools", "Call register_tools(…)"),
     "input to update": (lambda _, c: c.update(input="x"), "input", "Call user(…)"),
     "a filter of usage": (lambda store, _: store.usage(user="u1"), "user", "Did you mean 'user_id'?"),

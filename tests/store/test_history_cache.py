@@ -114,9 +114,8 @@ def test_what_is_larger_than_the_memory_is_not_remembered() -> None:
 
 def test_options_that_were_read_once_do_not_stay_in_memory(database: Any) -> None:
     """… beyond a number of bytes; what is forgotten is read again."""
-    with Store(database.url) as store:
+    with Store(database.url, options_bytes=1_000_000) as store:
         configs = store._resources.configs
-        configs.limit = 1_000_000
         ids = [
             store.create_conversation(model="m", instructions=f"{n:x>100000}", tools=[a_tool(n)]).id for n in range(20)
         ]
@@ -131,6 +130,27 @@ def test_options_that_were_read_once_do_not_stay_in_memory(database: Any) -> Non
         with statements_of(store) as statements:
             assert store.get_conversation(ids[-1]).instructions == f"{19:x>100000}"
         assert not [statement for statement in statements if "configs" in statement or "tool_sets" in statement]
+
+
+def test_options_count_what_they_take_when_they_are_parsed(database: Any) -> None:
+    """Many short values take more than their text."""
+    with Store(database.url, options_bytes=100_000) as store:
+        numbers = {f"k{number}": number for number in range(300)}
+        for number in range(20):
+            extra = {"messages": {"n": number, "numbers": numbers}}
+            opened = store.get_conversation(store.create_conversation(model="m", extra=extra).id)
+            assert opened.settings["extra"] == extra
+        assert 0 < store._resources.configs._size <= 100_000
+        assert len(store._resources.configs._values) < 4
+
+
+def test_a_store_without_memory_for_options_reads_them_again(database: Any) -> None:
+    with Store(database.url, options_bytes=0) as store:
+        conversation = store.create_conversation(model="m", tools=[a_tool(1)])
+        for _ in range(2):
+            with statements_of(store) as statements:
+                assert store.get_conversation(conversation.id).tools == [a_tool(1)]
+            assert len(statements) == 4
 
 
 def a_tool(number: int) -> dict[str, Any]:

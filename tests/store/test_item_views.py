@@ -90,6 +90,19 @@ def parts_of(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
 
 
+def test_items_that_say_where_they_came_from_are_given_back(store: Any) -> None:
+    """What is stored of one of a kind is known for the others: also where only the origin, or its place, differs."""
+    said = [
+        {"type": "message", "role": "user", "content": f"{origin} {number}", **extra}
+        for number in range(2)
+        for origin in ("open_responses", "messages", "gemini")
+        for extra in ({"origin": origin}, {"id": f"msg_{origin}_{number}", "origin": origin}, {})
+    ]
+    items = [*said, *({"origin": "messages", **raw} for raw in said)]
+    conversation = store.create_conversation(model="m", input=items)
+    assert [stored.given() for stored in store.get_conversation(conversation.id).transcript()] == items
+
+
 def test_a_repetition_gives_the_same_items_back(conversation: Any) -> None:
     first = conversation.add_items(GIVEN, idempotency_key="once")
     again = conversation.add_items(GIVEN, idempotency_key="once")

@@ -26,8 +26,9 @@ from tests.store.test_streams import FORMAT, expire, left
 from tests.store.watching import Tables, engine_of
 from tests.store.writers import stream_for_ever
 from threadkeep import InvalidOption, LeaseLost, ResponseInProgress
+from threadkeep.store.defaults import LEASE_SECONDS
 from threadkeep.store.streaming.heartbeat import NAME
-from threadkeep.store.streaming.recorder import LEASE_SECONDS, RENEWAL_SECONDS
+from threadkeep.store.streaming.recorder import RENEWAL_SECONDS
 
 LEASE = 1.5
 BEAT = LEASE / 2  # after which a renewal is due

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import Engine, event, text
 
 from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise
-from tests.store.watching import Tables
+from tests.store.conftest import Stores
+from tests.store.watching import Tables, engine_of
 from threadkeep import InvalidOption, NotFound, Seen, Session
-from threadkeep.db.queries.lists import newest_messages
+from threadkeep.db.queries.lists import MAX_LABELLED, conversation_page, label_counts, newest_messages
+from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.searching import beginning_of
+from threadkeep.store.lists import Wanted
 
 FORMAT = "open_responses"
 FIRST = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -72,6 +75,113 @@ def test_filters_and_pages_are_those_of_conversations(store: Any) -> None:
             if (after := page.next) is None:
                 break
         assert seen == expected
+
+
+WHERE: list[dict[str, Any]] = [
+    {}, {"user_id": "u1"}, {"labels": {"k": "b"}}, {"labels": {"k": "b", "all": ""}}, {"unread_by": "u1"},
+    {"user_id": "u1", "labels": {"all": ""}, "unread_by": "u1"},
+]  # fmt: skip
+SORTED_BY = {"activity": "last_activity_at", "created": "created_at", "title": "title"}
+
+
+@pytest.fixture
+def mixed(store: Any) -> Any:
+    """Conversations of two users, with labels of their own and one that all have, some archived, deleted or read."""
+    for number in range(15):
+        labels = {"k": "abc"[number % 3], "all": ""}
+        made = store.create_conversation(user_id=f"u{number % 2}", labels=labels, title=f"{number % 4}", input="Hi")
+        if number % 5 == 0:
+            made.mark_seen("u1")
+        if number % 4 == 1:
+            made.archive()
+        if number == 14:
+            store.delete_conversation(made.id)
+    return store
+
+
+def is_wanted(one: Any, status: str | None, user_id: str | None = None, unread_by: str = "", **filters: Any) -> bool:
+    return (
+        status in {None, one.status}
+        and user_id in {None, one.user_id}
+        and (not unread_by or one.is_unread)
+        and filters.get("labels", {}).items() <= one.labels.items()
+    )
+
+
+def wanted(store: Any, **options: Any) -> Wanted:
+    plain = {"user_id": None, "labels": None, "unread_by": None, "status": "active", "order_by": "activity"}
+    made = Wanted.of(store._scope, {**plain, "order": None, "after": None, "limit": 50, **options})
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("status", ["active", "archived", None])
+@pytest.mark.parametrize("order_by", SORTED_BY)
+def test_wherever_a_list_starts_it_shows_the_same(
+    mixed: Any, watching: Engine, order_by: str, status: str | None
+) -> None:
+    """Where few have a label the list starts at them, and else looks for it at one conversation after the other."""
+    page = mixed.list_summaries(status=None, seen_by="u1", order_by=order_by)
+    keys = [getattr(one, SORTED_BY[order_by]) for one in page]
+    assert keys == sorted(keys, reverse=order_by != "title")
+    ids = {public_id_bytes(one.id): one.id for one in page}
+    assert len(ids) == 14
+    for filters in WHERE:
+        expected = [one.id for one in page if is_wanted(one, status, **filters)]
+        question = wanted(mixed, status=status, order_by=order_by, **filters)
+        for start in (None, *range(question.query.labels)):
+            statement = conversation_page(question.query._replace(start=start))
+            with watching.connect() as connection:
+                rows = statement.fetch_all(connection, question.parameters)
+            assert [ids[bytes(row[1])] for row in rows] == expected
+        joined: list[str] = []
+        after = None
+        for _ in range(len(expected) // 3 + 1):
+            part = mixed.list_conversations(status=status, order_by=order_by, after=after, limit=3, **filters)
+            joined += [one.id for one in part]
+            if (after := part.next) is None:
+                break
+        assert joined == expected
+
+
+def test_a_list_starts_at_the_rarest_of_what_it_asks_for(mixed: Any, watching: Engine) -> None:
+    """Conversations of a user are counted, too: what others have does not matter then."""
+
+    def counts(**filters: Any) -> list[int]:
+        question = wanted(mixed, **filters)
+        with watching.connect() as connection:
+            return list(label_counts(question.query).fetch_all(connection, question.parameters)[0])
+
+    assert counts(labels={"all": "", "k": "b"}) == [14, 5, MAX_LABELLED]
+    assert counts(labels={"k": "b"}, user_id="u1") == [5, 7]
+    assert counts(labels={"k": "none"}, user_id="u9") == [0, 0]
+
+
+@pytest.mark.parametrize("listing", ["list_conversations", "list_summaries"])
+def test_what_is_deleted_while_it_is_listed_breaks_no_list(
+    stores: Stores, store: Any, tenant: str, listing: str
+) -> None:
+    """Whether the list still has it depends on what a database lets a reader see."""
+    made = [store.create_conversation(title=title, input="Hi") for title in "abc"]
+    for conversation in made[:2]:
+        conversation.set_active_branch(conversation.fork(at=0).branch)
+    engine = engine_of(store)
+    deleted: list[str] = []
+    another = stores.get("sync", "another").for_tenant(tenant)
+
+    def delete(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if "threadkeep_branches" in statement and not deleted:
+            deleted.append(made[0].id)
+            another.delete_conversation(made[0].id)
+
+    event.listen(engine, "before_cursor_execute", delete)
+    try:
+        listed = titles(getattr(store, listing)())
+    finally:
+        event.remove(engine, "before_cursor_execute", delete)
+    assert deleted
+    assert listed in (["b", "c"], ["b", "a", "c"])
+    assert titles(getattr(store, listing)()) == ["b", "c"]
 
 
 # Previews
@@ -298,6 +408,21 @@ def test_the_conversation_s_own_user_counts_by_default(store: Any) -> None:
         "yours": False,
         "nobody's": True,
     }
+
+
+def test_the_reader_need_not_be_given_where_there_is_one(store: Any) -> None:
+    """That of the store, else of the conversation."""
+    mine = store.create_conversation(user_id="ann", input="x")
+    scoped = store.for_user("ann").get_conversation(mine.id)
+    assert scoped.seen() is None
+    assert scoped.mark_seen().user_id == "ann"
+    assert mine.seen() == scoped.seen() == mine.seen("ann")
+    scoped.user("y")
+    assert mine.mark_seen(position=1).position == 1
+    nobodys = store.create_conversation(input="x")
+    for call in (nobodys.mark_seen, nobodys.seen):
+        with pytest.raises(InvalidOption, match="user_id is missing"):
+            call()
 
 
 def test_a_mark_is_no_change_of_the_conversation(store: Any, conversation: Any, tables: Tables) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
 import threading
 import time
@@ -78,18 +80,23 @@ def test_connections_that_were_lost_are_made_anew(database: Database, store: Any
     assert len(conversation.transcript()) == (1 if name in {"write", "keyed", "answer"} else 0)
 
 
+# step -> what is done on PostgreSQL instead
+AT_ONCE = {"reserve": "write_at_once", "write_rows": "write_at_once"}
+
+
 @contextmanager
-def killed_in(database: Database, name: str) -> Iterator[list[str]]:
+def killed_in(database: Database, step: str) -> Iterator[list[str]]:
     """End the connections just before a step of storing an answer. Nobody listens to the engine's events here."""
     done: list[str] = []
+    name = step if database.kind != "postgresql" else AT_ONCE.get(step, step)
     module = next(module for module in (responses, ledger) if hasattr(module, name))
-    step = getattr(module, name)
+    function = getattr(module, name)
 
     def kill(*arguments: Any, **options: Any) -> Any:
         if not done:
             done.append(name)
             kill_all(database)
-        return step(*arguments, **options)
+        return function(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, name, kill)
@@ -104,8 +111,8 @@ def killed_in(database: Database, name: str) -> Iterator[list[str]]:
         "INSERT INTO threadkeep_items",
         "INSERT INTO threadkeep_usage_records",
         "reserve",
-        "insert_items",
-        "attempt_row",
+        "write_rows",
+        "attempt_columns",
     ],
 )
 def test_a_connection_lost_in_the_middle_is_no_matter(
@@ -177,11 +184,41 @@ def test_a_connection_lost_at_commit_is_asked_again_with_a_key(
 
 @pytest.mark.parametrize("happen", [True, False])
 def test_a_connection_lost_at_commit_is_told_without_a_key(store: Any, conversation: Any, happen: bool) -> None:
-    """Repeating could say it twice."""
+    """Repeating could say it twice. On a fork, each append is a transaction."""
+    fork = conversation.fork()
     with commits(store, happen=happen), pytest.raises(DBAPIError):
+        fork.user("Hi")
+    assert len(fork.transcript()) == int(happen)
+    assert fork.user("more").position == int(happen)
+
+
+@contextmanager
+def cut_off(store: Any) -> Iterator[list[str]]:
+    """Lose the connection just before an append in one statement, without a word from the server."""
+    done: list[str] = []
+
+    def cut(connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("WITH taken") and not done:
+            done.append(statement)
+            with socket.socket(fileno=os.dup(connection.connection.driver_connection.fileno())) as other_end:
+                other_end.shutdown(socket.SHUT_RDWR)
+
+    event.listen(engine_of(store), "before_cursor_execute", cut)
+    try:
+        yield done
+    finally:
+        event.remove(engine_of(store), "before_cursor_execute", cut)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_an_append_that_may_have_arrived_is_repeated_with_a_key_alone(store: Any, conversation: Any) -> None:
+    with cut_off(store) as done, pytest.raises(DBAPIError):
         conversation.user("Hi")
-    assert len(conversation.transcript()) == int(happen)
-    assert conversation.user("more").position == int(happen)
+    assert done
+    with cut_off(store) as done:
+        conversation.user("Ho", idempotency_key="one")
+    assert done
+    assert texts_of(conversation.transcript()) == ["Ho"]
 
 
 @pytest.mark.parametrize("happen", [True, False])
@@ -275,7 +312,7 @@ def test_a_busy_error_repeats_the_use_case(database: Database, monkeypatch: pyte
         conversation = store.create_conversation(model="m")
         with locked(database, 0.3):
             assert conversation.user("Hi").position == 0
-        monkeypatch.setattr("threadkeep.store.transactions.REPEAT_SECONDS", 0.05)
+        monkeypatch.setattr("threadkeep.store.retries.REPEAT_SECONDS", 0.05)
         with locked(database, 0.5), pytest.raises(OperationalError, match="locked"):
             conversation.user("Ho")
         assert conversation.user("Hu").position == 1

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy import URL, Connection, create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import DRIVERS, Database
@@ -162,9 +162,12 @@ def prepared_after(url: str) -> int:
         conversation = store.create_conversation(model="m")
         for turn in range(2 * TURNS):
             conversation.user(f"question {turn}")
-        with store._transactions.engine.connect() as connection:  # type: ignore[union-attr]
-            count: int = connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one()
-            return count
+        return store._transactions.read(prepared_on)
+
+
+def prepared_on(connection: Connection) -> int:
+    count: int = connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one()
+    return count
 
 
 def test_a_direct_connection_prepares_statements(database: Database) -> None:

@@ -6,13 +6,17 @@ import logging
 import zlib
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, a_stream, an_answer, an_output, noise, texts_of
 from tests.store.watching import Tables
 from threadkeep import FunctionCall, IdempotencyConflict, NotFound, Session, Store
+from threadkeep.db.queries.removal import creations_of
 from threadkeep.formats import NAMES
+from threadkeep.store.refs import TENANT_WIDE
 
 SECRET = "zxqsecretword"
 
@@ -187,6 +191,38 @@ def test_a_key_for_many_conversations(store: Any) -> None:
     store.get_conversation(ids[1]).redact_item(0)
     with pytest.raises(IdempotencyConflict, match="redacted"):
         store.save_many(sessions, idempotency_key="many")
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.one_face
+def test_the_keys_of_other_conversations_are_not_read(database: Database, store: Any) -> None:
+    """SQLite takes as many steps for them whether there are two or hundreds; the other databases have the same key."""
+    steps = []
+    for count in (2, 300):
+        for number in range(count):
+            store.create_conversation(idempotency_key=f"{count} {number}")
+        conversation = store.create_conversation(model="m", input=SECRET, idempotency_key=f"own {count}")
+        with database.engine().connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            ref = conversation._handle.ref
+            pattern = f"%{ref.public_id.removeprefix('conv_')}%"
+            taken: list[None] = []
+            driver.set_progress_handler(lambda taken=taken: taken.append(None), 1)
+            found = connection.execute(creations_of(), ref.parameters(everywhere=TENANT_WIDE, pattern=pattern)).all()
+            driver.set_progress_handler(None, 1)
+        assert [row.key for row in found] == [f"own {count}"]
+        steps.append(len(taken))
+    assert steps[0] == steps[1] > 0
+
+
+def test_an_imported_conversation_has_no_key_of_the_target(store: Any, stores: Any) -> None:
+    """What the key stands for there is left alone."""
+    original = store.create_conversation(model="m", input=SECRET, idempotency_key="key")
+    target = stores.get("sync").create_tenant(uuid4().hex)
+    target.create_conversation(title="something else", idempotency_key="key")
+    target.import_export(store.export(conversation_ids=[original.id]))
+    target.get_conversation(original.id).redact_item(0)
+    assert target.create_conversation(title="something else", idempotency_key="key").replayed
 
 
 def test_an_item_that_no_branch_has_can_be_redacted(store: Any, tables: Tables) -> None:

@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         lambda _, conversation: conversation.update(stop=["x"]),
         r"Write extra=\{\"stop\": …\}",
     ),
-    "a misspelt title": (lambda _, conversation: conversation.update(titel="x"), "Did you mean title"),
+    "a misspelt title": (lambda _, conversation: conversation.update(titel="x"), "Did you mean 'title'"),
     "a window that is a number": (lambda _, found: found.render("messages", window=3), r"Turns\(count\), not 3"),
     "a context that is no JSON": (
         lambda _, found: (found.user("Hi"), found.render("messages", dynamic_context={"now": date(2026, 1, 1)})),

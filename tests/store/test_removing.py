@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - fixtures
 """Removing items: the newest one, any one, or all of them. Other branches keep what they have."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.factories import a_call, a_message, a_picture, a_stream, an_answer, an_output, noise, texts_of
+from tests.store.counting_texts import root, says, sent
 from tests.store.watching import Tables
 from threadkeep import (
     HeadConflict,
@@ -20,24 +22,6 @@ from threadkeep import (
 )
 
 SERVER = {"previous_response_id": "resp_0"}
-
-
-@pytest.fixture
-def root(store: Any) -> Any:
-    """A conversation that says 0, 1, 2, 3."""
-    conversation = store.create_conversation(model="m", input="0")
-    for text in "123":
-        conversation.user(text)
-    return conversation
-
-
-def says(handle: Any) -> str:
-    return " ".join(texts_of(handle.transcript()))
-
-
-def sent(handle: Any, **view: Any) -> str:
-    payload = handle.request_payload("open_responses", **view)
-    return " ".join(part["text"] for item in payload["input"] for part in item["content"])
 
 
 def seen_everywhere(handle: Any, *others: Any) -> str:

@@ -107,7 +107,7 @@ def test_deleted_is_gone_at_once(store: Any, monkeypatch: pytest.MonkeyPatch, is
     def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.purging.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(conversation.id)
     monkeypatch.undo()

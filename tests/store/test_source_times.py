@@ -68,6 +68,24 @@ def test_what_is_appended_has_its_time(store: Any, append: Callable[[Any, dateti
     assert store.get_conversation(conversation.id).last_activity_at > LATER
 
 
+def test_a_copy_is_new_and_its_items_are_as_old_as_they_were(store: Any) -> None:
+    """… on the branch that is copied, without those that were removed from it."""
+    original = store.save(Session(input=[a_message("a"), a_message("b")]), created_at=FIRST)
+    original.user("c", created_at=LATER)
+    fork = original.fork(at=1)
+    fork.user("d", created_at=LATER + DAY)
+    fork.remove_item(0)
+    copy = store.copy_conversation(original.id)
+    assert times(copy) == times(original) == [FIRST, FIRST, LATER]
+    assert copy.created_at == copy.last_activity_at > LATER + DAY
+    fork.set_active_branch(fork.branch)
+    old = store.copy_conversation(original.id, created_at=LATER)
+    assert (times(old), old.created_at, old.last_activity_at) == ([FIRST, LATER + DAY], LATER, LATER + DAY)
+    told = store.copy_conversation(original.id, items_created_at=[LATER, FIRST])
+    assert (times(told), told.created_at) == ([LATER, FIRST], FIRST)
+    assert times(store.copy_conversation(store.create_conversation().id)) == []
+
+
 def test_an_expected_head_is_looked_at_as_ever(store: Any) -> None:
     conversation = store.save(Session(input=[a_message("a")]), created_at=FIRST)
     conversation.user("b", created_at=LATER)

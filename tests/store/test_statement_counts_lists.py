@@ -13,7 +13,7 @@ from tests.store.filled import database, filled, size
 from tests.store.test_statements import count, extra, handle
 from threadkeep import Session
 
-CONVERSATION, RESPONSE, LINEAGE, ITEMS = 1, 1, 1, 1
+CONVERSATION, RESPONSE, LINEAGE, ITEMS, LABELS = 1, 1, 1, 1, 1
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def answered(handle: Any) -> tuple[Any, str]:
 
 @pytest.mark.parametrize("order_by", ["activity", "created", "title"])
 def test_a_page_of_summaries(tenant_store: Any, handle: Any, order_by: str) -> None:
-    """The page, the forks among the active branches, and the newest messages."""
+    """How many have the label, the page, the forks among the active branches, and the newest messages."""
     label = {"page": uuid4().hex}
     conversation = tenant_store.get_conversation(handle.id)
     conversation.set_active_branch(handle.branch)
     conversation.update(labels=label)
-    expected = 2 + (1 if handle.branch else 0)
+    expected = LABELS + 2 + (1 if handle.branch else 0)
     options = {"labels": label, "order_by": order_by, "limit": 100}
     assert count(tenant_store, lambda: tenant_store.list_summaries(**options)) == expected
     tenant_store.save_many([Session() for _ in range(40)], labels=label)
@@ -48,9 +48,9 @@ def test_texts_that_are_not_near_the_end_take_one_more(tenant_store: Any) -> Non
     label = {"page": uuid4().hex}
     conversation = tenant_store.create_conversation(input="Hi", labels=label)
     conversation.add_items([a_call(str(number)) for number in range(100)])
-    assert count(tenant_store, lambda: tenant_store.list_summaries(labels=label)) == 3
+    assert count(tenant_store, lambda: tenant_store.list_summaries(labels=label)) == LABELS + 3
     conversation.set_active_branch(conversation.fork().branch)
-    assert count(tenant_store, lambda: tenant_store.list_summaries(labels=label)) == 4
+    assert count(tenant_store, lambda: tenant_store.list_summaries(labels=label)) == LABELS + 4
 
 
 def test_a_mark(handle: Any) -> None:

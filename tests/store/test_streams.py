@@ -24,7 +24,7 @@ from threadkeep import (
 )
 from threadkeep.db.tables import responses
 from threadkeep.formats import NAMES
-from threadkeep.store.streaming.recorder import LEASE_SECONDS
+from threadkeep.store.defaults import LEASE_SECONDS
 
 FORMAT = "open_responses"
 WORDS = "one two three four five"
@@ -143,6 +143,26 @@ def test_a_part_is_written_after_half_a_second(
 def test_a_time_to_the_first_token_that_is_told_is_taken(conversation: Any, tables: Tables) -> None:
     streamed(conversation, *a_stream(WORDS), first_token_ms=7)
     assert tables.rows("usage_records", "id")[0]["first_token_ms"] == 7
+
+
+def test_a_time_to_the_first_token_outlives_the_recorder(
+    conversation: Any, tables: Tables, watching: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """… whether it was measured or told; without output, there is none."""
+    now, reached = [100.0], []
+    monkeypatch.setattr("threadkeep.store.streaming.recorder.monotonic", lambda: now[0])
+    for words, options in ((3, {}), (3, {"first_token_ms": 7.4}), (0, {})):
+        recorder = left(conversation, **options)
+        for event in beginning(WORDS, words=words)[: words + 1]:
+            now[0] += 0.2
+            recorder.feed(event)
+        reached.append(recorder.partial.text)
+        expire(watching)
+        conversation.user("Hello?")
+    assert reached == ["one two ", "one two ", None]
+    rows = tables.rows("usage_records", "id")
+    assert [(row["status"], row["latency_ms"]) for row in rows] == [("incomplete", None)] * 3
+    assert [row["first_token_ms"] for row in rows] == [600, 7, None]  # the third event is the first with output
 
 
 def test_without_output_there_is_no_first_token(conversation: Any, tables: Tables) -> None:
@@ -587,7 +607,7 @@ def test_a_conversation_that_is_being_deleted_too(
     """Hidden, but not purged yet."""
     recorder = left(conversation, *a_stream(WORDS))
     with monkeypatch.context() as patch:
-        patch.setattr("threadkeep.store.purging.purge_batch", lambda *_, **__: False)
+        patch.setattr("threadkeep.store.retention.purging.purge_batch", lambda *_, **__: False)
         store.delete_conversation(conversation.id)
     with pytest.raises(NotFound):
         recorder.__exit__(None, None, None)

@@ -116,15 +116,17 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
     "get_item by its own id": lambda store, _: store.get_item("msg_resp_1_0"),
     "get_response": lambda store, public_id: store.get_response(response_id(public_id, 0)),
     "get_response by the provider's id": lambda store, _: store.get_response("resp_1"),
+    "delete_response": lambda store, public_id: store.delete_response(response_id(public_id, 0)),
+    "delete_response by the provider's id": lambda store, _: store.delete_response("resp_1"),
     "delete_conversation": lambda store, public_id: store.delete_conversation(public_id),
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
-    "backup", "changes", "check", "close", "complete_id", "copy_to", "create_conversation", "create_tenant",
+    "after", "backup", "changes", "check", "close", "complete_id", "copy_to", "create_conversation", "create_tenant",
     "delete_tenant", "erase_user", "export", "fill_usage_days", "find_conversation", "for_tenant", "for_user",
-    "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media", "purge_deleted",
-    "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "search_conversations", "statistics",
-    "tool_usage", "usage", "watch", "within",
+    "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media", "position",
+    "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "search_conversations",
+    "statistics", "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 
 
@@ -183,12 +185,12 @@ def test_another_user_finds_nothing(store: Any, full: Any, tables: Tables, metho
 
 
 def test_a_conversation_that_was_given_away_is_lost(store: Any, full: Any) -> None:
-    """A handle of its former user finds it no longer."""
+    """A handle of its former user finds it no longer, and says so by the id that the user knows."""
     handle = store.for_user("ann").get_conversation(full.id)
     handle.render("open_responses")
     full.update(user_id="ben")
     for call in METHODS.values():
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound, match=full.id):
             call(handle)
     assert store.for_user("ben").get_conversation(full.id).user_id == "ben"
 

@@ -19,6 +19,7 @@ from threadkeep import InvalidOption, ReconciliationReport, Store, UsageRow
 from threadkeep.db.base import PREFIX
 from threadkeep.db.queries.usage import StatementKey, report_statement
 from threadkeep.db.tables import METADATA, usage_records
+from threadkeep.store.rollups import last_day
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
 DAY = timedelta(days=1)
@@ -218,11 +219,13 @@ def test_a_day_may_be_taken_back_while_a_report_is_made(
 def test_a_late_row_takes_its_day_back(store: Any, ledger: Any, tables: Tables) -> None:
     store.fill_usage_days()
     conversation = store.get_conversation(next(iter(ledger.values())))
-    filled = tables.rows("usage_days", "day")
+    last = last_day(datetime.now(UTC))  # later ones may be there, too: they say who rolls up the days before
+    filled = [row for row in tables.rows("usage_days", "day") if row["day"] <= last]
     assert all(row["filled_at"] for row in filled)
     attempt_at(conversation, datetime(2026, 2, 1, 23, 59, 59, tzinfo=UTC), figures={"input_tokens": 5})
     attempt_at(conversation, datetime(2024, 2, 1, tzinfo=UTC))
-    taken_back = [row["day"] for row in tables.rows("usage_days", "day") if row["filled_at"] is None]
+    rows = [row for row in tables.rows("usage_days", "day") if row["day"] <= last]
+    taken_back = [row["day"] for row in rows if row["filled_at"] is None]
     assert taken_back == [date(2024, 2, 1), date(2026, 2, 1)]
     rows = tables.rows("usage_records", "id")
     for by in ((), ("day",), ("model",)):
@@ -238,7 +241,7 @@ def test_rows_of_today_take_nothing_back(store: Any, ledger: Any, tables: Tables
     conversation.add_response(an_answer("Hi"), "open_responses")
     conversation.record_attempt("chat_completion")
     assert tables.rows("usage_days", "day") == before
-    assert before[-1]["day"] < datetime.now(UTC).date()
+    assert [row["day"] for row in before if row["filled_at"]][-1] < datetime.now(UTC).date()
 
 
 @pytest.mark.parametrize("table", ["usage_daily", "usage_daily_models"])
@@ -257,7 +260,8 @@ def test_a_sum_that_is_there_twice_is_mended(
 
 @pytest.mark.parametrize("face", FACES, indirect=True)
 def test_rows_that_were_changed_by_hand_are_mended(store: Any, ledger: Any, tables: Tables, watching: Engine) -> None:
-    filled = store.fill_usage_days()
+    store.fill_usage_days()
+    filled = [row["day"] for row in tables.rows("usage_days", "day")]
     assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=0)
     with watching.begin() as connection:
         connection.execute(
@@ -266,7 +270,7 @@ def test_rows_that_were_changed_by_hand_are_mended(store: Any, ledger: Any, tabl
         )
     assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=2)
     assert same(store.usage(by="day"), expected(tables.rows("usage_records", "id"), by=("day",)))
-    assert len(tables.rows("usage_days", "day")) == filled
+    assert [row["day"] for row in tables.rows("usage_days", "day")] == filled
 
 
 def test_a_store_of_one_user_sums_no_days(store: Any, ledger: Any, tables: Tables) -> None:

@@ -81,10 +81,14 @@ def statements_of(store: Any) -> Iterator[list[str]]:
         event.remove(engine, "before_cursor_execute", watch)
 
 
-def engine_of(store: Any) -> Engine:
-    """The engine below a store or conversation of either face."""
+def transactions_of(store: Any) -> Any:
+    """What runs the transactions of a store or conversation of either face."""
     face = getattr(store, "_wrapped", store)
     sync = getattr(face, "_sync", face)
-    transactions = sync._handle.transactions if hasattr(sync, "_handle") else sync._transactions
-    engine: Engine = transactions.engine
+    return sync._handle.transactions if hasattr(sync, "_handle") else sync._transactions
+
+
+def engine_of(store: Any) -> Engine:
+    """The engine below a store or conversation of either face."""
+    engine: Engine = transactions_of(store).engine
     return engine

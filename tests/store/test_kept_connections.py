@@ -1,0 +1,113 @@
+"""Connections that transactions keep, instead of giving them back to the pool each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from tests.databases import Database
+from tests.factories import a_message
+from threadkeep import Store
+from threadkeep.db.driver import executors
+from threadkeep.store import connections
+
+pytestmark = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+KEPT = 10  # as many as the pool keeps open
+
+
+@pytest.fixture
+def opened(database: Database) -> Iterator[tuple[Store, Any]]:
+    with Store(database.url) as store:
+        store.list_conversations()
+        yield store, store._transactions
+
+
+def process(connection: Connection) -> int:
+    """The number of the server's process."""
+    number: int = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    return number
+
+
+def at_once(transactions: Any, count: int) -> set[int]:
+    """The processes of as many transactions at the same time."""
+    barrier = Barrier(count)
+
+    def work(connection: Connection) -> int:
+        barrier.wait(timeout=60)
+        return process(connection)
+
+    with ThreadPoolExecutor(count) as threads:
+        return set(threads.map(lambda _: transactions.read(work), range(count)))
+
+
+def test_a_connection_is_used_again(opened: tuple[Store, Any]) -> None:
+    _, transactions = opened
+    assert transactions.read(process) == transactions.read(process) == transactions.write(process)
+    assert transactions.engine.pool.checkedout() == 1
+
+
+def test_no_more_are_kept_than_the_pool_keeps_open(opened: tuple[Store, Any]) -> None:
+    """Others may wait for the rest."""
+    _, transactions = opened
+    assert len(at_once(transactions, KEPT + 5)) == KEPT + 5
+    assert 1 <= transactions.engine.pool.checkedout() <= KEPT
+
+
+def test_the_pool_has_it_back_after_a_while(opened: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, transactions = opened
+    assert transactions.engine.pool.checkedout() == 1
+    monkeypatch.setattr(connections, "KEPT_SECONDS", 0)
+    transactions.read(process)
+    assert transactions.engine.pool.checkedout() == 0
+
+
+def test_one_that_was_not_used_for_long_goes_through_the_pool(
+    opened: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool opens one anew whose time is over, which a firewall or the server may have closed."""
+    _, transactions = opened
+    before = transactions.read(process)
+    monkeypatch.setattr(connections, "KEPT_SECONDS", 0)
+    monkeypatch.setattr(transactions.engine.pool, "_recycle", 0)
+    assert transactions.read(process) != before
+
+
+def test_all_are_given_up_when_one_is_lost(opened: tuple[Store, Any]) -> None:
+    """A server that has ended one, such as at a restart, has ended the others."""
+    store, transactions = opened
+    ended = at_once(transactions, 5)
+    with transactions.engine.connect() as connection:
+        for number in ended - {process(connection)}:
+            connection.execute(text("SELECT pg_terminate_backend(:number)"), {"number": number})
+    conversation = store.create_conversation(model="gpt-5.4", input="Hi")
+    assert store.get_conversation(conversation.id).request_payload("open_responses")["input"]
+    assert ended.isdisjoint(at_once(transactions, 3))
+
+
+def test_closing_the_store_closes_them(database: Database) -> None:
+    with Store(database.url) as store:
+        store.list_conversations()
+        pool: Any = store._transactions.engine.pool  # type: ignore[union-attr]
+        assert pool.checkedout() == 1
+    assert pool.checkedout() == 0
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_a_cursor_is_kept_unless_it_holds_many_rows(opened: tuple[Store, Any], count: int) -> None:
+    store, transactions = opened
+    conversation = store.create_conversation(model="gpt-5.4", input=[a_message(str(n)) for n in range(count)])
+
+    def kept(connection: Connection) -> int:
+        cursors: Any = connection.connection.info[executors._CURSORS].values()
+        assert not any(cursor.closed for cursor in cursors)
+        most: int = max(cursor.rowcount for cursor in cursors)
+        return most
+
+    assert len(store.get_conversation(conversation.id).request_payload("open_responses")["input"]) == count
+    rows = transactions.read(kept)
+    assert rows == count + 1 if count < executors._KEPT_ROWS else rows <= executors._KEPT_ROWS

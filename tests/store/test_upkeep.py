@@ -1,0 +1,100 @@
+"""What large imports do for PostgreSQL's planner: our tables are analyzed, an application's never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Connection, Engine, text
+
+from tests.databases import Database
+from threadkeep import Session, Store, schema
+from threadkeep.db.planner import analyze_grown
+
+COUNTED = text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(:names) AND reltuples >= 0")
+NAMES = ["threadkeep_items", "orders"]
+
+pytestmark = pytest.mark.parametrize("empty_database", ["postgresql"], indirect=True)
+
+
+def sessions(count: int) -> list[Session]:
+    made = []
+    for number in range(count):
+        session = Session(model="m")
+        for turn in range(20):
+            session.user(f"{number} {turn} " + "words " * 100)
+        made.append(session)
+    return made
+
+
+@pytest.fixture
+def engine(empty_database: Database) -> Engine:
+    """A database without statistics, in which an application has a table, too."""
+    made = empty_database.engine()
+    schema.upgrade(made)
+    with made.begin() as connection:
+        connection.execute(text("CREATE TABLE orders AS SELECT g FROM generate_series(1, 40) g"))
+        for name in NAMES:
+            connection.execute(text(f"ALTER TABLE {name} SET (autovacuum_enabled = off)"))
+    return made
+
+
+def counted(connection: Connection) -> list[str]:
+    return list(connection.execute(COUNTED, {"names": NAMES}).scalars())
+
+
+def by_sessions(store: Store, other: Store) -> None:
+    del other
+    store.save_many(sessions(60))
+
+
+def by_copy(store: Store, other: Store) -> None:
+    other.save_many(sessions(60))
+    other.copy_to(store)
+
+
+@pytest.mark.parametrize("fill", [by_sessions, by_copy])
+def test_a_large_import_has_its_tables_counted(
+    empty_database: Database, engine: Engine, fill: Callable[[Store, Store], None]
+) -> None:
+    with Store(empty_database.url, search=False) as store, Store("sqlite://", search=False) as other:
+        fill(store, other)
+    with engine.connect() as connection:
+        assert counted(connection) == ["threadkeep_items"]
+
+
+def test_a_small_import_has_not(empty_database: Database, engine: Engine) -> None:
+    with Store(empty_database.url, search=False) as store:
+        store.save_many(sessions(40))
+    with engine.connect() as connection:
+        assert counted(connection) == []
+
+
+def test_nothing_is_counted_in_the_transaction_of_a_host(empty_database: Database, engine: Engine) -> None:
+    with Store(empty_database.url, search=False) as store, engine.begin() as connection:
+        store.within(connection).save_many(sessions(60))
+        assert counted(connection) == []
+
+
+def test_tables_are_counted_again_when_they_have_doubled(empty_database: Database, engine: Engine) -> None:
+    def analyze() -> list[str]:
+        with engine.begin() as connection:
+            return analyze_grown(connection)
+
+    with Store(empty_database.url, search=False) as store:
+        store.save_many(sessions(60))
+        assert analyze() == []
+        for _ in range(3):
+            store.save_many(sessions(40))
+        assert "threadkeep_items" in analyze()
+        assert analyze() == []
+
+
+def test_a_table_that_is_locked_is_left_out(empty_database: Database, engine: Engine) -> None:
+    with Store(empty_database.url, search=False) as store, engine.begin() as locking:
+        store.save_many(sessions(40))
+        locking.execute(text("LOCK TABLE threadkeep_items IN SHARE ROW EXCLUSIVE MODE"))
+        with engine.begin() as connection:
+            connection.execute(text("SET lock_timeout = 1000"))
+            analyze_grown(connection)
+            assert counted(connection) == []

@@ -1,0 +1,75 @@
+"""Annotations of the public names can be resolved: frameworks and tools that read them find what they name."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Self, get_type_hints
+
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, scoped_session
+
+import threadkeep
+from threadkeep import AsyncConversation, AsyncRecorder, AsyncStore, Page, Store, blobs, formats, schema
+
+HOMES = (threadkeep, blobs, formats, schema)
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The public functions, and the public methods and properties of public classes, but for inherited ones."""
+    for home in HOMES:
+        for name in getattr(home, "__all__", None) or [name for name in vars(home) if not name.startswith("_")]:
+            thing = getattr(home, name)
+            if inspect.isfunction(thing):
+                yield name, thing
+            for member, value in vars(thing).items() if inspect.isclass(thing) else ():
+                function = getattr(value, "__func__", getattr(value, "fget", value))
+                if inspect.isfunction(function) and (not member.startswith("_") or member == "__init__"):
+                    yield f"{name}.{member}", function
+
+
+# Formats are made by their own packages, with types of these
+FUNCTIONS = {name: function for name, function in functions() if name != "Format.__init__"}
+
+
+def test_the_functions_are_found() -> None:
+    assert {"Store.within", "AsyncStore.within", "AsyncConversation.fork", "Page.of", "Session.render"} <= set(
+        FUNCTIONS
+    )
+    assert len(FUNCTIONS) > 300
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_hints_can_be_resolved(name: str) -> None:
+    hints = get_type_hints(FUNCTIONS[name])
+    assert set(hints) == set(getattr(FUNCTIONS[name], "__annotations__", {}))
+
+
+def test_hints_name_what_is_meant() -> None:
+    """The methods of the asyncio classes return asyncio classes; a host may be of the ORM."""
+    host = get_type_hints(Store.within)["host"]
+    assert host == Connection | Session | scoped_session[Any]
+    returned = {
+        AsyncStore.create_conversation: AsyncConversation,
+        AsyncStore.find_conversation: AsyncConversation | None,
+        AsyncStore.list_conversations: Page[AsyncConversation],
+        AsyncStore.for_tenant: AsyncStore,
+        AsyncStore.export: AsyncIterator[str],
+        AsyncConversation.fork: Self,
+        AsyncConversation.stream_response: AsyncRecorder,
+        Store.export: Iterator[str],
+    }
+    assert {call: get_type_hints(call)["return"] for call in returned} == returned
+
+
+def test_the_orm_is_imported_when_a_hint_is_resolved() -> None:
+    code = (
+        "import sys, typing; from threadkeep import Store; Store('sqlite://').close(); "
+        "before = 'sqlalchemy.orm' in sys.modules; typing.get_type_hints(Store.within); "
+        "print(before, 'sqlalchemy.orm' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
