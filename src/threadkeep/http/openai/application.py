@@ -1,0 +1,93 @@
+"""The ASGI application: which handler answers which path."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import InvalidOption
+from threadkeep.http.openai import conversations, creation, items, responses
+from threadkeep.http.openai.objects import INCLUDED
+from threadkeep.http.problems import HANDLERS
+from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, endpoint
+from threadkeep.http.upstreams import Upstream
+from threadkeep.store.aio import AsyncStore
+from threadkeep.web.owners import Authenticate, Scope
+from threadkeep.web.tracing import RequestIds
+
+# method, path, scope, handler
+_ENDPOINTS: Final[tuple[tuple[str, str, Scope, Handler], ...]] = (
+    ("POST", "/conversations", "write", conversations.create),
+    ("GET", "/conversations", "read", conversations.list_all),
+    ("GET", "/conversations/{conversation_id}", "read", conversations.retrieve),
+    ("POST", "/conversations/{conversation_id}", "write", conversations.update),
+    ("DELETE", "/conversations/{conversation_id}", "write", conversations.delete),
+    ("POST", "/conversations/{conversation_id}/items", "write", items.create),
+    ("GET", "/conversations/{conversation_id}/items", "read", items.list_all),
+    ("GET", "/conversations/{conversation_id}/items/{item_id}", "read", items.retrieve),
+    ("DELETE", "/conversations/{conversation_id}/items/{item_id}", "write", items.delete),
+    ("POST", "/responses", "write", creation.create),
+    ("GET", "/responses/{response_id}", "read", responses.retrieve),
+    ("DELETE", "/responses/{response_id}", "write", responses.delete),
+    ("POST", "/responses/{response_id}/cancel", "write", responses.cancel),
+    ("GET", "/responses/{response_id}/input_items", "read", responses.list_input),
+)
+
+
+@asynccontextmanager
+async def closing_at_end(service: Service) -> AsyncIterator[None]:
+    """End what goes on in the background when the server ends."""
+    yield
+    await service.close()
+    await service.disconnect()
+
+
+def app(
+    store: AsyncStore,
+    *,
+    auth: Authenticate | None = None,
+    prefix: str = "/v1",
+    max_body_bytes: int = MAX_BODY_BYTES,
+    max_items: int = MAX_ITEMS,
+    masked: Collection[str] = (),
+    upstreams: Mapping[str, Upstream] | None = None,
+) -> Starlette:
+    """Return an ASGI application that serves the conversations of a store to OpenAI's clients.
+
+    Mount it in an application, or give it to a server. The application that opened the store closes it.
+
+    Args:
+        store: the database; one with tenants if owners have tenants.
+        auth: returns the `Owner` of a request, or None for nobody; may be a coroutine function. What belongs to
+            others does not exist for an owner. Without it, only programs on this machine are answered.
+        prefix: the beginning of the paths: what clients have at the end of their `base_url`.
+        max_body_bytes: the largest body of a request, in bytes.
+        max_items: how many items one request may bring.
+        masked: values of `include`, such as "reasoning.encrypted_content": items lack what these stand for, unless a
+            request asks for it.
+        upstreams: who answers ``POST /responses``: from the name of a model, or a pattern such as ``claude-*``, to its
+            upstream; the first pattern that fits applies. None: nobody.
+
+    Raises:
+        InvalidOption: an argument cannot be used.
+    """
+    if not isinstance(store, AsyncStore):
+        raise mismatch(InvalidOption, "an AsyncStore", store, "store")
+    if unknown := set(masked) - INCLUDED.keys():
+        known = ", ".join(INCLUDED)
+        raise InvalidOption(f"cannot be {', '.join(sorted(unknown))}.", argument="masked", hint=f"Known are {known}.")
+    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
+    routes = [
+        Route(prefix + path, endpoint(scope, handler), methods=[method]) for method, path, scope, handler in _ENDPOINTS
+    ]
+    service = Service(store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}))
+    made = Starlette(routes=routes, exception_handlers=dict(HANDLERS), lifespan=lambda _: closing_at_end(service))
+    made.state.service, made.state.stop = service, service.close
+    made.add_middleware(RequestIds)
+    return made

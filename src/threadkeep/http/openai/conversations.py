@@ -1,0 +1,89 @@
+"""OpenAI's Conversations API, and a list of conversations, which it lacks.
+
+Source: OpenAI's API reference, "Conversations".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.openai.items import given_items
+from threadkeep.http.openai.objects import conversation_object, list_object
+from threadkeep.http.problems import Problem
+from threadkeep.http.requests import PageQuery, body_object, idempotency_key, pairs, required
+from threadkeep.http.service import Call
+from threadkeep.store.aio import AsyncConversation
+
+
+def _answer(conversation: AsyncConversation) -> JsonAnswer:
+    return JsonAnswer(conversation_object(conversation), headers={"ETag": f'"{conversation.head}"'})
+
+
+def _metadata(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Problem(400, "metadata must be an object.", param="metadata", code="invalid_type")
+    return value
+
+
+async def create(call: Call) -> Response:
+    """POST /conversations."""
+    body = await body_object(call.request, call.service.max_body_bytes)
+    items = await given_items(call, body.get("items") or [], most=call.service.max_items)
+    conversation = await call.store.create_conversation(
+        input=items, properties=_metadata(body.get("metadata")), idempotency_key=idempotency_key(call.request)
+    )
+    return _answer(conversation)
+
+
+async def retrieve(call: Call) -> Response:
+    """GET /conversations/{id}."""
+    return _answer(await call.conversation())
+
+
+async def update(call: Call) -> Response:
+    """POST /conversations/{id}: the metadata it has from now on."""
+    body = await body_object(call.request, call.service.max_body_bytes)
+    metadata = _metadata(required(body, "metadata"))
+    conversation = await call.conversation()
+    await conversation.update(properties=metadata, idempotency_key=idempotency_key(call.request))
+    return _answer(await call.conversation())
+
+
+async def delete(call: Call) -> Response:
+    """DELETE /conversations/{id}, with its items."""
+    conversation = await call.conversation()
+    await call.store.delete_conversation(conversation.id)
+    answer: JsonObject = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
+    return JsonAnswer(answer)
+
+
+async def list_all(call: Call) -> Response:
+    """GET /conversations: a page of them, by their newest activity; an extension of OpenAI's API."""
+    page, query = PageQuery.of(call.request), call.request.query_params
+    status: Any = query.get("status", "active")  # checked by the store, as the rest
+    found = await call.store.list_summaries(
+        user_id=query.get("user_id"),
+        labels=pairs(call.request, "labels") or None,
+        status=None if status == "any" else status,
+        after=page.after,
+        limit=page.limit,
+        order=page.order,
+    )
+    data = [
+        {
+            **conversation_object(summary),
+            "last_activity_at": int(summary.last_activity_at.timestamp()),
+            "preview": summary.preview,
+            "item_count": summary.item_count,
+        }
+        for summary in found
+    ]
+    answer = list_object(data, has_more=found.next is not None)
+    # what clients pass as `after`: not the id, for a conversation that is used meanwhile moves to the first page
+    return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})

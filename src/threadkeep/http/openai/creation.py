@@ -1,0 +1,335 @@
+"""POST /responses: a model of any upstream answers, with the stored history, and what it answers is stored.
+
+Source: OpenAI's API reference, "Responses", create a model response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.item_ids import derived_id, own_id, response_id
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import body_object as parsed
+from threadkeep.domain.objects import event_text
+from threadkeep.domain.redaction import redact
+from threadkeep.domain.rendering import Loss, Rendered, Repair
+from threadkeep.errors import LossError
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.view import canonical_item
+from threadkeep.http.answers import EventStream, JsonAnswer
+from threadkeep.http.configuring import configure
+from threadkeep.http.openai.growing import GrowingEvents
+from threadkeep.http.openai.items import given_items
+from threadkeep.http.openai.responses import find, replay, stored_object
+from threadkeep.http.problems import Problem
+from threadkeep.http.requests import body_object, idempotency_key, required
+from threadkeep.http.service import Call, Service, open_conversation
+from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder
+from threadkeep.store.streaming.background import BackgroundFeed
+
+logger = logging.getLogger(__name__)
+
+LOSSES: Final = "x-threadkeep-losses"  # header of answers: what the upstream could not be told
+STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
+_MAX_LOSSES: Final = 20  # that the header names
+# keys of requests that are about the server, and never reach an upstream
+_OWN: Final = frozenset(
+    {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "include", "input"}
+)
+# keys of requests that the answer repeats
+_ECHOED: Final = (
+    "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
+    "previous_response_id", "reasoning", "service_tier", "temperature", "text", "tool_choice", "tools", "top_p",
+    "truncation", "user",
+)  # fmt: skip
+_PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
+_BAD_GATEWAY: Final = 502
+_ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Wanted(NamedTuple):
+    """What a request asks for, apart from the model's settings."""
+
+    model: str
+    conversation_id: str | None
+    previous_response_id: str | None
+    is_stream: bool
+    is_background: bool
+    echoed: JsonObject
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Wanted:
+        """Read a request's body."""
+        model, conversation = required(body, "model"), body.get("conversation")
+        conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
+        previous = body.get("previous_response_id")
+        for name, value in {"model": model, "conversation": conversation, "previous_response_id": previous}.items():
+            if value is not None and not isinstance(value, str):
+                raise Problem(400, f"{name} must be a text.", param=name, code="invalid_type")
+        if conversation is not None and previous is not None:
+            problem = "conversation and previous_response_id exclude each other."
+            raise Problem(400, problem, param="previous_response_id", code="mutually_exclusive_parameters")
+        if body.get("store") is False:
+            problem = "store must not be false: this server answers from what it stores, and stores what it answers."
+            raise Problem(400, problem, param="store", code="unsupported_value")
+        echoed = {key: body[key] for key in _ECHOED if body.get(key) is not None}
+        return cls(model, conversation, previous, bool(body.get("stream")), bool(body.get("background")), echoed)
+
+
+async def create(call: Call) -> Response:
+    """POST /responses: plain, as a stream, or in the background."""
+    body = await body_object(call.request, call.service.max_body_bytes)
+    wanted = Wanted.of(body)
+    upstream = upstream_for(wanted.model, call.service.upstreams)
+    if upstream is None:
+        problem = f"The model '{wanted.model}' does not exist."
+        raise Problem(404, problem, param="model", code="model_not_found")
+    asked = await _with_input(call, body, wanted)
+    try:
+        rendered = await rendered_for(call, asked.conversation, upstream)
+        events = answer_events(Run(call, asked.conversation, rendered, upstream, wanted))
+        with call.service.waiting():
+            first = await anext(events)  # raises what went wrong before there was anything to send
+    except UpstreamError as error:
+        await asked.take_back(call)
+        raise refused(error) from error
+    except Exception:  # also of a function that an application has as its upstream
+        await asked.take_back(call)
+        raise
+    headers = loss_headers(rendered)
+    if wanted.is_background:
+        call.service.in_background(drained(events))
+        if not wanted.is_stream:
+            return JsonAnswer(first["response"], headers=headers)
+        found = await find(call, first["response"]["id"])
+        return EventStream(replay(call, found, -1), headers=headers)
+    if wanted.is_stream:
+        return EventStream(_chained(first, events, call.service), headers=headers)
+    with call.service.waiting():
+        return JsonAnswer((await drained(events))["response"], headers=headers)
+
+
+# What is asked
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A conversation with the input of a request.
+
+    Attributes:
+        conversation: the conversation, on the branch that goes on.
+        is_new: whether the request made it.
+        has_key: whether a repeated request finds what was stored, and stores nothing again.
+        added: the positions of the input.
+    """
+
+    conversation: AsyncConversation
+    is_new: bool
+    has_key: bool
+    added: list[int] = field(default_factory=list)
+
+    async def take_back(self, call: Call) -> None:
+        """Remove the input, to which there is no answer: clients repeat the request, as if nothing had been stored."""
+        if self.has_key:
+            return
+        if self.is_new:
+            await call.store.delete_conversation(self.conversation.id)
+        for position in reversed(self.added):
+            await self.conversation.remove_item(position, purge=True)
+
+
+async def _with_input(call: Call, body: Mapping[str, Any], wanted: Wanted) -> _Asked:
+    """The conversation that the request goes on with, or a new one; with its settings and input."""
+    session = get_format("open_responses").parse_request({**_settings(body), "input": []})
+    given = body.get("input")
+    content: Any = given if isinstance(given, str) else await given_items(call, given or [], "input")
+    key = idempotency_key(call.request)
+    own_key = None if key is None else f"{key}:input"
+    if wanted.conversation_id is None and wanted.previous_response_id is None:
+        made = await call.store.create_conversation(
+            input=content or None, tools=session.tools, idempotency_key=own_key, **session.settings
+        )
+        return _Asked(made, is_new=True, has_key=key is not None)
+    if wanted.conversation_id is not None:
+        conversation = await open_conversation(call.store, wanted.conversation_id)
+    else:
+        conversation = await _after(call, str(wanted.previous_response_id), key)
+    await configure(conversation, session)
+    asked = _Asked(conversation, is_new=False, has_key=key is not None)
+    if isinstance(content, str):
+        asked.added.append((await conversation.user(content, idempotency_key=own_key)).position)
+    elif content:
+        asked.added += [item.position for item in await conversation.add_items(content, idempotency_key=own_key)]
+    return asked
+
+
+def _settings(body: Mapping[str, Any]) -> JsonObject:
+    return {key: value for key, value in body.items() if key not in _OWN and value is not None}
+
+
+async def _after(call: Call, previous: str, key: str | None) -> AsyncConversation:
+    """The conversation after a response: on a branch of its own if it has gone on since."""
+    found = await find(call, previous)
+    end = max(found.stored.to_position, found.stored.input_to)
+    if found.conversation.head == end:
+        return found.conversation
+    return await found.conversation.fork(at=end, idempotency_key=None if key is None else f"{key}:fork")
+
+
+async def rendered_for(call: Call, conversation: AsyncConversation, upstream: Upstream) -> Rendered:
+    """Return the request that the history makes for an upstream; Problem for losses, where none is allowed."""
+    is_strict = call.request.headers.get(STRICT, "").lower() in ("1", "true")
+    try:
+        return await conversation.render(upstream.format, strict=is_strict)
+    except LossError as error:
+        first = next(iter([*error.losses, *error.repairs]), None)
+        raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
+
+
+def loss_headers(rendered: Rendered) -> dict[str, str]:
+    """Return the header that names what the upstream could not be told."""
+    reports: list[Loss | Repair] = [*rendered.losses]
+    if not reports:
+        return {}
+    named = [f"{report.code}={report.path}" for report in reports[:_MAX_LOSSES]]
+    text = ", ".join(named).encode("ascii", "backslashreplace").decode()
+    return {LOSSES: _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)}
+
+
+# What is answered
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One answer: who asked, of what, and whom."""
+
+    call: Call
+    conversation: AsyncConversation
+    rendered: Rendered
+    upstream: Upstream
+    wanted: Wanted
+
+    def beginning(self, recorder: AsyncRecorder) -> JsonObject:
+        """The response before any output."""
+        number = recorder.number or 0
+        found: JsonObject = {
+            "id": response_id(self.conversation.id, number),
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": self.wanted.model,
+            "status": "in_progress",
+            "output": [],
+            "usage": None,
+            "error": None,
+            "incomplete_details": None,
+            "conversation": {"id": self.conversation.id},
+        }
+        return {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []} | self.wanted.echoed | found
+
+    async def ending(self, beginning: JsonObject) -> JsonObject:
+        """The response as it was stored."""
+        found = await stored_object(self.call, await find(self.call, beginning["id"]))
+        return found | self.wanted.echoed | {key: beginning[key] for key in ("id", "created_at", "model")}
+
+    def output(self, recorder: AsyncRecorder) -> list[JsonObject]:
+        """The items as far as they have come, with the ids that they will have."""
+        found = []
+        for index, item in enumerate(recorder.partial.output):
+            given = item.to_object()
+            id_ = own_id(given) or derived_id(item.type, self.conversation.id, self.rendered.head + 1 + index)
+            found.append(canonical_item(entry_of(given, position=-1), id_))
+        return found
+
+
+async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
+    """The events of an answer; the first one comes when the upstream has begun to answer."""
+    async with AsyncExitStack() as stack:
+        recorder = await _recorder(run, stack)
+        beginning = run.beginning(recorder)
+        growing, stored = GrowingEvents(run.upstream.format, beginning), BackgroundFeed(recorder)
+        try:
+            async with aclosing(stored.each(_asked(run, recorder))) as answer:
+                async for event in answer:
+                    for made in growing.take(event, lambda: run.output(recorder)):
+                        yield made
+        except UpstreamError as error:
+            if not growing.has_begun:
+                raise
+            logger.warning("An upstream broke off: %s", error.message)
+        except (asyncio.CancelledError, GeneratorExit) as interruption:
+            if not run.call.service.is_closing:
+                raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
+            if isinstance(interruption, GeneratorExit):
+                return  # nobody reads the last event
+            asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
+    for made in growing.end(await run.ending(beginning)):
+        yield made
+
+
+async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
+    """A recorder that has begun; with a key, of the first attempt that was not refused."""
+    key = idempotency_key(run.call.request)
+    for attempt in count():
+        recorder = run.conversation.stream_response(
+            run.upstream.format,
+            rendered=run.rendered,
+            provider=run.upstream.name,
+            idempotency_key=None if key is None else f"{key}:response:{attempt}",
+        )
+        await stack.enter_async_context(recorder)
+        if not recorder.replayed or recorder.partial.output or recorder.partial.status == "completed":
+            break
+    return recorder
+
+
+async def _asked(run: Run, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
+    """The upstream's events as objects; none for what was answered before, under the same key."""
+    if recorder.replayed:
+        return
+    model = run.upstream.model or run.wanted.model
+    async for event in run.upstream.ask(run.rendered.payload, model):
+        text = event_text(event)
+        if text != b"":
+            yield parsed(text)
+
+
+def refused(error: UpstreamError) -> Problem:
+    """Return what a request is told whose upstream refused, or did not answer."""
+    status = error.status if error.status in _PASSED_ON or error.status >= 500 else _BAD_GATEWAY  # noqa: PLR2004
+    given = error.body.get("error") if isinstance(error.body, dict) else None
+    said = given.get("message") if isinstance(given, dict) else None
+    is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
+    message = f"{error.message} {redact(said)}" if is_told else error.message
+    return Problem(status, message, code="upstream_error", type="upstream_error")
+
+
+async def _chained(
+    first: JsonObject, events: AsyncGenerator[JsonObject], service: Service
+) -> AsyncGenerator[JsonObject]:
+    with service.waiting():
+        async with aclosing(events) as rest:
+            yield first
+            async for event in rest:
+                yield event
+
+
+async def drained(events: AsyncGenerator[JsonObject]) -> JsonObject:
+    """The last of the events."""
+    last: JsonObject = {}
+    async with aclosing(events) as all_of_them:
+        async for event in all_of_them:
+            last = event
+    return last

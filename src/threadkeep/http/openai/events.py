@@ -1,0 +1,122 @@
+"""The single events of a response's stream: items, their parts, and the texts that grow in them.
+
+Source: OpenAI's API reference, "Responses", streaming events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from threadkeep.domain.jsontext import JsonObject
+
+# type of a part -> the key of its text, and what events about it are named after
+_PARTS: Final = {
+    "output_text": ("text", "response.output_text"),
+    "refusal": ("refusal", "response.refusal"),
+    "reasoning_text": ("text", "response.reasoning_text"),
+    "summary_text": ("text", "response.reasoning_summary_text"),
+}
+# type of an item -> the key whose text grows, and what events about it are named after
+_ARGUMENTS: Final = {
+    "function_call": ("arguments", "response.function_call_arguments"),
+    "custom_tool_call": ("input", "response.custom_tool_call_input"),
+    "mcp_call": ("arguments", "response.mcp_call_arguments"),
+}
+_LISTS: Final = {"summary": "summary_index", "content": "content_index"}  # in the order in which they are sent
+_EMPTY: Final = "part"  # the kind of a part without text
+# status of a response -> the type of its last event; of one that is completed: response.completed
+ENDS: Final = {"failed": "response.failed", "incomplete": "response.incomplete", "cancelled": "response.incomplete"}
+
+
+class Text(NamedTuple):
+    """A text of an item that grows.
+
+    Attributes:
+        kind: the type of the part it is in, or of the item.
+        holder: the list that has the part, or the item's key.
+        place: the index of the part in its list.
+    """
+
+    kind: str
+    holder: str
+    place: int = 0
+
+
+def texts_of(item: Mapping[str, Any]) -> Iterator[tuple[Text, str]]:
+    """Yield the texts of an item that grow, in the order in which they are sent; "" for a part without text."""
+    kind = item.get("type")
+    if kind in _ARGUMENTS:
+        key = _ARGUMENTS[kind][0]
+        yield Text(kind, key), item[key]
+    elif kind in ("message", "reasoning"):
+        for holder in _LISTS:
+            for index, part in enumerate(item.get(holder) or ()):
+                known = _PARTS.get(part.get("type"))
+                yield (
+                    Text(_EMPTY, holder, index) if known is None else Text(part["type"], holder, index),
+                    ("" if known is None else part[known[0]]),
+                )
+
+
+def begun_item(item: JsonObject) -> JsonObject:
+    """Return an item as it is announced: without what its texts bring."""
+    begun = dict(item)
+    kind = item.get("type")
+    if kind in ("message", "reasoning"):
+        begun |= {holder: [] for holder in _LISTS if isinstance(item.get(holder), list)}
+    elif kind in _ARGUMENTS:
+        begun[_ARGUMENTS[kind][0]] = ""
+    if begun.get("status") == "completed":
+        begun["status"] = "in_progress"
+    return begun
+
+
+def item_done(index: int, item: JsonObject) -> JsonObject:
+    """Return the event for an item that is whole."""
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def text_begun(text: Text, item: Mapping[str, Any]) -> Iterator[JsonObject]:
+    """Yield the event that announces the part of a text."""
+    if text.kind in _ARGUMENTS:
+        return
+    part = dict(item[text.holder][text.place])
+    if text.kind != _EMPTY:
+        part[_PARTS[text.kind][0]] = ""
+        part |= {"annotations": []} if "annotations" in part else {}
+    yield {"type": f"response.{_part_name(text)}.added", **_index(text), "part": part}
+
+
+def text_delta(text: Text, delta: str) -> JsonObject:
+    """Return the event for more of a text."""
+    logprobs: JsonObject = {"logprobs": []} if text.kind == "output_text" else {}
+    return {"type": f"{_name(text)}.delta", **_index(text), "delta": delta, **logprobs}
+
+
+def text_done(text: Text, value: str, item: Mapping[str, Any]) -> Iterator[JsonObject]:
+    """Yield the events for a text that is whole, and its part."""
+    if text.kind in _ARGUMENTS:
+        yield {"type": f"{_name(text)}.done", text.holder: value}
+        return
+    part = item[text.holder][text.place]
+    if text.kind == "output_text":
+        for index, annotation in enumerate(part.get("annotations") or ()):
+            added = {"annotation_index": index, "annotation": annotation}
+            yield {"type": f"{_name(text)}.annotation.added", **_index(text), **added}
+    if text.kind != _EMPTY:
+        logprobs = {"logprobs": part.get("logprobs") or []} if text.kind == "output_text" else {}
+        yield {"type": f"{_name(text)}.done", **_index(text), _PARTS[text.kind][0]: value, **logprobs}
+    yield {"type": f"response.{_part_name(text)}.done", **_index(text), "part": part}
+
+
+def _name(text: Text) -> str:
+    return _ARGUMENTS[text.kind][1] if text.kind in _ARGUMENTS else _PARTS[text.kind][1]
+
+
+def _part_name(text: Text) -> str:
+    return "reasoning_summary_part" if text.holder == "summary" else "content_part"
+
+
+def _index(text: Text) -> JsonObject:
+    return {_LISTS[text.holder]: text.place} if text.holder in _LISTS else {}

@@ -1,0 +1,84 @@
+"""Items of conversations, as OpenAI's Conversations API has them.
+
+Source: OpenAI's API reference, "Conversations", items.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.openai.objects import conversation_object, item_object, list_object
+from threadkeep.http.problems import Problem
+from threadkeep.http.requests import PageQuery, body_object, expected_head, flag, idempotency_key, included, required
+from threadkeep.http.service import Call
+
+
+async def create(call: Call) -> Response:
+    """POST /conversations/{id}/items: appends items, all or none."""
+    body = await body_object(call.request, call.service.max_body_bytes)
+    items = await given_items(call, required(body, "items"), most=call.service.max_items)
+    conversation = await call.conversation()
+    head = expected_head(call.request)
+    stored = await conversation.add_items(
+        items,
+        idempotency_key=idempotency_key(call.request),
+        expected_head=head,
+        on_conflict="raise",
+    )
+    data = [item_object(item, masked(call)) for item in stored]
+    etag = {"ETag": f'"{stored[-1].position}"'} if stored else None
+    return JsonAnswer(list_object(data, has_more=False), headers=etag)
+
+
+async def list_all(call: Call) -> Response:
+    """GET /conversations/{id}/items: a page of them, newest first unless asked otherwise."""
+    page = PageQuery.of(call.request)
+    conversation = await call.conversation()
+    found = await conversation.items(after=page.after, limit=page.limit, order=page.order)
+    data = [item_object(item, masked(call)) for item in found]
+    return JsonAnswer(list_object(data, has_more=found.next is not None))
+
+
+async def retrieve(call: Call) -> Response:
+    """GET /conversations/{id}/items/{item_id}."""
+    conversation = await call.conversation()
+    item = await conversation.get_item(call.request.path_params["item_id"])
+    return JsonAnswer(item_object(item, masked(call)))
+
+
+async def delete(call: Call) -> Response:
+    """DELETE /conversations/{id}/items/{item_id}: from what the model sees and, with ``purge=true``, for good."""
+    purge = flag(call.request, "purge")
+    conversation = await call.conversation()
+    await conversation.remove_item(call.request.path_params["item_id"], purge=purge)
+    return JsonAnswer(conversation_object(await call.conversation()))
+
+
+def masked(call: Call) -> frozenset[str]:
+    """Return the values of `include` that are masked and were not asked for."""
+    return call.service.masked - included(call.request)
+
+
+async def given_items(call: Call, items: Any, name: str = "items", most: int | None = None) -> list[JsonObject]:
+    """Return the items of a list, with what references in it stand for; `most` is how many are accepted."""
+    if not isinstance(items, list):
+        raise Problem(400, f"{name} must be a list.", param=name, code="invalid_type")
+    if most is not None and len(items) > most:
+        problem = f"{name} has {len(items)} items; at most {most} are accepted in one request."
+        raise Problem(400, problem, param=name, code="array_above_max_length")
+    return [await _given(call, item, f"{name}[{index}]") for index, item in enumerate(items)]
+
+
+async def _given(call: Call, item: Any, param: str) -> JsonObject:
+    if not isinstance(item, dict):
+        raise Problem(400, f"{param} must be an object.", param=param, code="invalid_type")
+    if item.get("type") != "item_reference" and set(item) != {"id"}:
+        return item
+    if not isinstance(item.get("id"), str):
+        raise Problem(400, f"{param}.id must be the id of an item.", param=f"{param}.id", code="invalid_type")
+    found = await call.store.get_item(item["id"])
+    return {**found.given(), "id": found.id}

@@ -1,0 +1,61 @@
+"""The objects and lists of OpenAI's API."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import ConversationSummary, StoredItem
+from threadkeep.store.aio import AsyncConversation
+
+# value of `include` -> the type of the items, or of their parts, and the key that it asks for
+INCLUDED: Final = {
+    "file_search_call.results": ("file_search_call", "results"),
+    "web_search_call.results": ("web_search_call", "results"),
+    "code_interpreter_call.outputs": ("code_interpreter_call", "outputs"),
+    "reasoning.encrypted_content": ("reasoning", "encrypted_content"),
+    "message.output_text.logprobs": ("output_text", "logprobs"),
+}
+
+
+def conversation_object(conversation: AsyncConversation | ConversationSummary) -> JsonObject:
+    """Return a conversation as OpenAI's clients read it, with what threadkeep knows besides."""
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created_at.timestamp()),
+        "metadata": dict(conversation.properties),
+        "title": conversation.title,
+        "labels": dict(conversation.labels),
+        "external_id": conversation.external_id,
+        "user_id": conversation.user_id,
+        "status": conversation.status,
+    }
+
+
+def item_object(item: StoredItem, masked: Collection[str] = ()) -> JsonObject:
+    """Return an item as OpenAI's clients validate it, without the parts whose values of `include` are masked."""
+    found = item.canonical()
+    for name in masked:
+        kind, key = INCLUDED[name]
+        for holder in (found, *_parts(found)):
+            if holder.get("type") == kind:
+                holder.pop(key, None)
+    return found
+
+
+def _parts(item: JsonObject) -> list[JsonObject]:
+    content = item.get("content")
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+
+
+def list_object(data: Sequence[Mapping[str, Any]], *, has_more: bool) -> JsonObject:
+    """Return a page of objects with ids, which clients continue after its last one."""
+    return {
+        "object": "list",
+        "data": list(data),
+        "first_id": data[0].get("id", "") if data else "",
+        "last_id": data[-1].get("id", "") if data else "",
+        "has_more": has_more,
+    }

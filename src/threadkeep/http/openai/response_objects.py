@@ -1,0 +1,101 @@
+"""A stored response as an object of OpenAI's Responses API, whatever format it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.response import Response
+from threadkeep.domain.stored import StoredResponse
+from threadkeep.domain.usage import Usage
+from threadkeep.errors import FormatError
+
+_OWN: Final = "open_responses"
+_STATUSES: Final = frozenset({"completed", "failed", "in_progress", "cancelled", "queued", "incomplete"})
+_REASONS: Final = frozenset({"max_output_tokens", "max_messages", "content_filter", "steered"})
+# what stands for keys that clients require
+_REQUIRED: Final[JsonObject] = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+_CODE: Final = "server_error"  # of errors that other providers gave
+
+
+def response_object(stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject]) -> JsonObject:
+    """Return a response with its output and all keys that clients require.
+
+    Args:
+        stored: where the response is stored.
+        body: its raw body; None if there is none (any more).
+        output: its items, as clients validate them.
+    """
+    raw, parsed = _parsed(stored, body)
+    found: JsonObject = {**_REQUIRED}
+    if stored.format == _OWN:
+        found |= {key: value for key, value in raw.items() if value is not None or key not in _REQUIRED}
+    return found | {
+        "id": stored.id,
+        "object": "response",
+        "created_at": raw["created_at"] if _is_number(raw.get("created_at")) else int(stored.created_at.timestamp()),
+        "model": stored.model or "",
+        "status": stored.status if stored.status in _STATUSES else "completed",
+        "output": list(output),
+        "usage": usage_object(parsed.usage) if parsed is not None else None,
+        "error": _error(stored, raw),
+        "incomplete_details": _incomplete_details(stored, parsed),
+        "conversation": {"id": stored.conversation_id},
+    }
+
+
+def _parsed(stored: StoredResponse, body: bytes | None) -> tuple[JsonObject, Response | None]:
+    """The raw body as JSON, and what it means; nothing of a body that is no JSON object, as of failed streams."""
+    if body is None:
+        return {}, None
+    try:
+        raw = loads(body)
+        if not isinstance(raw, dict):
+            return {}, None
+        return raw, Response.parse(raw, stored.format)  # type: ignore[arg-type]  # stored, so known
+    except (ValueError, FormatError):
+        return {}, None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def usage_object(usage: Usage | None) -> JsonObject | None:
+    """Return token counts with all keys that clients require; None if nothing was counted."""
+    if usage is None:
+        return None
+    counted = usage.normalized
+    input_tokens, output_tokens = counted.input_tokens or 0, counted.output_tokens or 0
+    return {
+        "input_tokens": input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": counted.cached_tokens or 0,
+            "cache_write_tokens": counted.cache_write_tokens or 0,
+        },
+        "output_tokens": output_tokens,
+        "output_tokens_details": {"reasoning_tokens": counted.reasoning_tokens or 0},
+        "total_tokens": counted.total_tokens or input_tokens + output_tokens,
+    }
+
+
+def _error(stored: StoredResponse, raw: Mapping[str, Any]) -> JsonObject | None:
+    if stored.status != "failed":
+        return None
+    error = raw.get("error")
+    given = error if isinstance(error, Mapping) else {}
+    message = given.get("message")
+    code = given.get("code") if stored.format == _OWN else None
+    return {
+        "code": code if isinstance(code, str) else _CODE,
+        "message": message if isinstance(message, str) else "The response failed.",
+    }
+
+
+def _incomplete_details(stored: StoredResponse, parsed: Response | None) -> JsonObject | None:
+    if stored.status != "incomplete":
+        return None
+    details = parsed.incomplete_details if parsed is not None else None
+    reason = details.get("reason") if isinstance(details, Mapping) else None
+    return {"reason": reason} if reason in _REASONS else {}

@@ -1,0 +1,116 @@
+"""Stored responses, as OpenAI's Responses API has them: whatever provider they came from.
+
+Source: OpenAI's API reference, "Responses".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from typing import Final, NamedTuple
+
+from starlette.responses import Response
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import StoredResponse
+from threadkeep.errors import NotFound
+from threadkeep.http.answers import EventStream, JsonAnswer
+from threadkeep.http.openai.growing import events_of
+from threadkeep.http.openai.items import masked
+from threadkeep.http.openai.objects import item_object, list_object
+from threadkeep.http.openai.response_objects import response_object
+from threadkeep.http.problems import Problem
+from threadkeep.http.requests import PageQuery, flag
+from threadkeep.http.service import Call
+from threadkeep.store.aio import AsyncConversation
+
+_SEQUENCE_NUMBER: Final = re.compile(r"-?[0-9]{1,15}")
+POLL_SECONDS: Final = 0.2  # between looks at a response that is in progress
+
+
+class Found(NamedTuple):
+    """A stored response that was asked for.
+
+    Attributes:
+        conversation: its conversation, on its branch.
+        stored: what is stored of it.
+        id: the id it is shown with: the one it was asked for by, if that looks like the id of a response.
+    """
+
+    conversation: AsyncConversation
+    stored: StoredResponse
+    id: str
+
+
+async def retrieve(call: Call) -> Response:
+    """GET /responses/{id}: the response or, with ``stream=true``, the events that make it."""
+    found = await find(call, call.request.path_params["response_id"])
+    if not flag(call.request, "stream"):
+        return JsonAnswer(await stored_object(call, found))
+    start = call.request.query_params.get("starting_after", "-1")
+    if not _SEQUENCE_NUMBER.fullmatch(start):
+        problem = "starting_after must be the sequence number of an event."
+        raise Problem(400, problem, param="starting_after", code="invalid_value")
+    return EventStream(replay(call, found, int(start)))
+
+
+async def delete(call: Call) -> Response:
+    """DELETE /responses/{id}: it is not found any more; its items stay in the conversation."""
+    found = await find(call, call.request.path_params["response_id"])
+    await call.store.delete_response(found.stored.id)
+    return JsonAnswer({"id": found.id, "object": "response.deleted", "deleted": True})
+
+
+async def cancel(call: Call) -> Response:
+    """POST /responses/{id}/cancel: asks whoever records the response to stop; one that has ended is left as it is."""
+    found = await find(call, call.request.path_params["response_id"])
+    if found.stored.status == "in_progress":
+        await found.conversation.cancel_response(found.stored.number)
+    return JsonAnswer(await stored_object(call, found))
+
+
+async def list_input(call: Call) -> Response:
+    """GET /responses/{id}/input_items: a page of what the model saw."""
+    page = PageQuery.of(call.request)
+    found = await find(call, call.request.path_params["response_id"])
+    items = await found.conversation.input_items(
+        found.stored.number, after=page.after, limit=page.limit, order=page.order
+    )
+    data = [item_object(item, masked(call)) for item in items]
+    return JsonAnswer(list_object(data, has_more=items.next is not None))
+
+
+async def find(call: Call, wanted: str) -> Found:
+    """Find a response by threadkeep's own id, or the provider's."""
+    try:
+        stored = await call.store.get_response(wanted)
+        conversation = await call.store.get_conversation(stored.conversation_id, branch=stored.branch)
+    except NotFound as error:
+        raise Problem(404, f"Response with id '{wanted}' not found.", code="not_found") from error
+    return Found(conversation, stored, wanted if wanted.startswith("resp_") else stored.id)
+
+
+async def stored_object(call: Call, found: Found) -> JsonObject:
+    """Return a stored response as clients read it."""
+    number = found.stored.number
+    try:
+        body = await found.conversation.response_body(number)
+    except NotFound:
+        body = None  # removed by retention, or not there yet
+    output = [item_object(item, masked(call)) for item in await found.conversation.output_items(number)]
+    return {**response_object(found.stored, body, output), "id": found.id}
+
+
+async def replay(call: Call, found: Found, after: int) -> AsyncGenerator[JsonObject]:
+    """Yield the events of a response after a sequence number; of one in progress, the rest when it has ended."""
+    sent = after
+    while True:
+        for event in events_of(await stored_object(call, found)):
+            if event["sequence_number"] > sent:
+                sent = event["sequence_number"]
+                yield event
+        if found.stored.status != "in_progress":
+            return
+        await asyncio.sleep(POLL_SECONDS)
+        found = found._replace(stored=await found.conversation.get_response(found.stored.number))

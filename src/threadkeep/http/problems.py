@@ -1,0 +1,124 @@
+"""Errors as OpenAI's clients read them: a status, a JSON body with four keys, and headers that steer retries.
+
+Source: OpenAI's API reference, "Error codes", and the retries of its clients.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import Any, Final
+
+from sqlalchemy.exc import DBAPIError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from threadkeep.errors import (
+    Conflict,
+    CursorExpired,
+    FormatError,
+    HeadConflict,
+    IdempotencyConflict,
+    InvalidItem,
+    InvalidOption,
+    NotFound,
+    PoolExhausted,
+    ResponseInProgress,
+    SchemaError,
+    StateConflict,
+    ThreadkeepError,
+    TooLarge,
+)
+from threadkeep.http.answers import JsonAnswer
+
+logger = logging.getLogger(__name__)
+
+INVALID: Final = "invalid_request_error"
+_SERVER: Final = "server_error"
+_NO_RETRY: Final = {"x-should-retry": "false"}  # clients repeat a 409 otherwise
+# arguments of the store -> parameters of requests
+_PARAMETERS: Final = {"properties": "metadata", "position": "item_id"}
+
+
+class Problem(Exception):
+    """A request that cannot be answered: with a status and what its body says."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        type: str = INVALID,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code, self.type = status, message, param, code, type
+        self.headers = headers
+
+
+# kind of error -> status and code; the first that fits applies
+_STATUSES: Final[tuple[tuple[type[Exception], int, str | None], ...]] = (
+    (NotFound, 404, None),
+    (TooLarge, 413, "request_too_large"),
+    (ResponseInProgress, 400, "conversation_locked"),
+    (HeadConflict, 409, "head_conflict"),
+    (IdempotencyConflict, 409, "idempotency_conflict"),
+    (StateConflict, 409, "state_conflict"),
+    (Conflict, 409, "conflict"),
+    (CursorExpired, 410, "cursor_expired"),
+    (InvalidOption, 400, "invalid_value"),
+    (InvalidItem, 400, "invalid_value"),
+    (FormatError, 400, "invalid_value"),
+    (PoolExhausted, 503, "busy"),
+    (SchemaError, 503, "schema"),
+    (DBAPIError, 503, "database"),
+)
+# status of what the framework and the limits of the server refuse -> code
+_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 429: "rate_limit_exceeded"}
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return what a request is told about an error; of the server's own, nothing but that there was one."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, HTTPException):
+        code = _CODES.get(error.status_code)
+        return Problem(error.status_code, f"{error.detail}.", code=code, headers=error.headers)
+    status, code = next(((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), (500, None))
+    if not isinstance(error, ThreadkeepError) or status in (500, 503):
+        logger.error("A request failed.", exc_info=error)
+        message = "The server failed." if status == 500 else "The database cannot be used now."  # noqa: PLR2004 - above
+        headers = {"retry-after": "1"} if status != 500 else None  # noqa: PLR2004 - above
+        return Problem(status, message, code=code, type=_SERVER, headers=headers)
+    if isinstance(error, ResponseInProgress):
+        headers = {"retry-after": str(ceil(error.retry_after))}
+        return Problem(status, error.message, param="conversation", code=code, headers=headers)
+    param = _parameter(error.argument)
+    text = " ".join(part for part in (param, error.message) if part)
+    return Problem(status, text, param=param, code=code, headers=_NO_RETRY if status == 409 else None)  # noqa: PLR2004
+
+
+def _parameter(argument: str | None) -> str | None:
+    if argument is None:
+        return None
+    for name, parameter in _PARAMETERS.items():
+        if argument == name or argument.startswith((f"{name}[", f"{name}.")):
+            return parameter + argument[len(name) :]
+    return argument
+
+
+async def answer_problem(request: Request, error: Exception) -> JsonAnswer:  # noqa: ARG001 - Starlette's signature
+    """Answer a request with an error."""
+    problem = problem_of(error)
+    body: dict[str, Any] = {
+        "message": problem.message, "type": problem.type, "param": problem.param, "code": problem.code,
+    }  # fmt: skip
+    return JsonAnswer({"error": body}, problem.status, problem.headers)
+
+
+HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = dict.fromkeys(
+    (Problem, HTTPException, ThreadkeepError, DBAPIError, Exception), answer_problem
+)

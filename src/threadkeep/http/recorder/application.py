@@ -1,0 +1,65 @@
+"""The recorder as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import InvalidOption
+from threadkeep.http.recorder.passing import LIMITS, TIMEOUT, Passing
+from threadkeep.http.recorder.targets import RecordedUpstream
+from threadkeep.http.recorder.worker import MAX_WAITING_BYTES, STOP_SECONDS, RecordingThread
+from threadkeep.store.aio import AsyncStore
+from threadkeep.web.owners import Authenticate
+
+
+def recorder_app(
+    store: AsyncStore,
+    upstreams: Iterable[RecordedUpstream],
+    *,
+    auth: Authenticate | None = None,
+    max_waiting_bytes: int = MAX_WAITING_BYTES,
+    stop_seconds: float = STOP_SECONDS,
+) -> Starlette:
+    """Return an ASGI application that passes calls on to providers, and stores them on the way.
+
+    The first segment of a path names the provider; with a single one, it can be left out. The lifespan of the
+    application must be run: it begins to record, and ends when what still waits is stored.
+
+    Args:
+        store: the database. Nothing else may use this store: it belongs to the thread that records, and is closed when
+            the lifespan ends.
+        upstreams: the providers.
+        auth: as for `app`. The request that it gets has the key in ``x-threadkeep-key``, or after ``/k/`` in the path,
+            as its bearer token; what is for the provider is taken out.
+        max_waiting_bytes: how much may wait to be stored. What exceeds it passes, is not recorded, and is counted.
+        stop_seconds: how long the end of the lifespan waits for what still waits.
+
+    Raises:
+        InvalidOption: an argument cannot be used.
+    """
+    if not isinstance(store, AsyncStore):
+        raise mismatch(InvalidOption, "an AsyncStore", store, "store")
+    table = {upstream.name: upstream for upstream in upstreams}
+    if not table:
+        raise InvalidOption("must name a provider.", argument="upstreams")
+    recording = RecordingThread(store, max_bytes=max_waiting_bytes, stop_seconds=stop_seconds)
+    client = httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        recording.start()
+        async with client:
+            try:
+                yield
+            finally:
+                await recording.stop()
+
+    made = Starlette(routes=[Route("/{path:path}", Passing(table, auth, recording, client))], lifespan=lifespan)
+    made.state.health, made.state.collector = recording.health, recording.counters
+    return made

@@ -1,0 +1,240 @@
+"""A call as far as it has come: noted by the server's thread as it passes, read by the recorder's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any, Final, Literal, TypeAlias
+from uuid import uuid4
+
+import httpx2
+
+from threadkeep.http.recorder.targets import Headers, RecordedRoute
+from threadkeep.web.owners import Owner
+
+# how an exchange ended: the answer was whole; the client left, the upstream broke off, or the server stopped before
+End: TypeAlias = Literal["answered", "left", "broken", "stopped"]
+
+_REQUEST_END: Final = object()
+
+
+class Unreadable(Exception):
+    """A body that is not what its route should have; nothing can be stored of it."""
+
+
+class Overflow(Exception):
+    """More came than may wait to be recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What is known of a call before its body.
+
+    Attributes:
+        route: what is called.
+        provider: the name of the upstream.
+        owner: who calls.
+        headers: those of the request, by their names in lower case; only few of them are ever stored.
+    """
+
+    route: RecordedRoute
+    provider: str
+    owner: Owner
+    headers: Mapping[str, str]
+    id: str = field(default_factory=lambda: uuid4().hex)
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    how: End
+    problem: str | None
+
+
+class Exchange:
+    """A call and its answer. `note_…` and `end` belong to the server's thread, the rest to the recorder's."""
+
+    def __init__(
+        self, facts: CallFacts, loop: asyncio.AbstractEventLoop, take: Callable[[int], bool], max_bytes: int
+    ) -> None:
+        """`take` reserves or gives back bytes that wait; it returns False if there are too many.
+
+        A body that is decompressed may have `max_bytes`.
+        """
+        self.facts, self._loop, self._take, self._max_bytes = facts, loop, take, max_bytes
+        self.is_ended = False  # as its client sees it
+        self.earlier: list[Future[None]] = []  # exchanges whose answers the client had when it asked
+        self.held = 0  # bytes that wait or are being recorded
+        self.decompressed = 0  # bytes that are being recorded beside those
+        self._notes: deque[tuple[Any, float]] = deque()
+        self._is_woken = self._is_dropped = False
+        self._lock = Lock()  # of what is held
+        self._news = asyncio.Event()
+        self._last_at = facts.started
+        self._ending: _Ended | None = None
+
+    # The server's thread
+
+    def note_request(self, chunk: bytes) -> None:
+        """Note a part of the request's body."""
+        self._note(chunk, len(chunk))
+
+    def note_request_end(self) -> None:
+        """Note that the request is whole."""
+        self._note(_REQUEST_END)
+
+    def note_answer(self, status: int, headers: Headers) -> None:
+        """Note the beginning of the answer."""
+        self._note(_Answer(status, headers))
+
+    def note_chunk(self, chunk: bytes) -> None:
+        """Note a part of the answer's body."""
+        self._note(chunk, len(chunk))
+
+    def end(self, how: End, problem: str | None = None) -> None:
+        """Note how it ended; the first word counts."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._note(_Ended(how, problem))
+
+    def _note(self, note: object, size: int = 0) -> None:
+        with self._lock:
+            if self._is_dropped:
+                return
+            if not self._take(size):
+                self._is_dropped = True
+                note, size = Overflow(), 0
+            self.held += size
+            self._notes.append((note, time.monotonic()))
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # the recorder has ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+    # The recorder's thread
+
+    def _wake(self) -> None:
+        self._is_woken = False
+        self._news.set()
+
+    def drop(self) -> None:
+        """Give back the bytes that are held, and take no more: the exchange was recorded, or cannot be."""
+        with self._lock:
+            self._is_dropped = True
+            self._notes.clear()
+            self._take(-self.held - self.decompressed)
+            self.held = self.decompressed = 0
+
+    async def _next(self) -> Any:
+        while not self._notes:
+            self._news.clear()
+            if not self._notes:
+                await self._news.wait()
+        note, self._last_at = self._notes.popleft()
+        if isinstance(note, Overflow):
+            raise note
+        if isinstance(note, _Ended):
+            self._ending = note
+        return note
+
+    async def request_body(self) -> bytes:
+        """Return the body of the request, decompressed.
+
+        Raises:
+            Unreadable: it did not come, or not as its headers say.
+            Overflow: it is too large when it is decompressed.
+        """
+        headers = httpx2.Headers({"content-encoding": self.facts.headers.get("content-encoding", "identity")})
+        try:
+            return b"".join([part async for part in self._decompressed(headers, self._request())])
+        except httpx2.DecodingError as error:
+            raise Unreadable(f"The request cannot be decompressed: {error}.") from error
+
+    async def _request(self) -> AsyncIterator[bytes]:
+        while (note := await self._next()) is not _REQUEST_END:
+            if not isinstance(note, bytes):  # an answer, or the end: the request is of no use to the upstream
+                raise Unreadable("The request broke off.")
+            yield note
+
+    async def answer(self) -> httpx2.Response | None:
+        """Return the answer when it has begun; its body comes as it passes, decompressed. None if there is no answer.
+
+        Reading the body raises DecodingError if it is not as its headers say, and Overflow if it is too large.
+        """
+        note = await self._next()
+        if not isinstance(note, _Answer):
+            return None
+        headers, request = httpx2.Headers(list(note.headers)), httpx2.Request("POST", "http://recorder")
+        is_stream = is_event_stream(headers)
+        body = _Body(self._decompressed(headers.copy(), self._chunks(is_stream=is_stream), is_stream=is_stream))
+        headers.pop("content-encoding", None)
+        return httpx2.Response(note.status, headers=headers, stream=body, request=request)
+
+    async def _chunks(self, *, is_stream: bool) -> AsyncIterator[bytes]:
+        while not isinstance(note := await self._next(), _Ended):
+            yield note
+            if is_stream:  # it waits no more
+                with self._lock:
+                    self.held -= len(note)
+                    self._take(-len(note))
+
+    async def _decompressed(
+        self, headers: httpx2.Headers, chunks: AsyncIterator[bytes], *, is_stream: bool = False
+    ) -> AsyncIterator[bytes]:
+        """A body as its headers say it is encoded, in parts of limited size; of a stream, no part waits."""
+        given = headers.get_list("content-encoding", split_commas=True)
+        encodings = [name for name in given if name.strip().lower() not in ("", "identity")]
+        if len(encodings) > 1:
+            raise httpx2.DecodingError("it has more than one content encoding")
+        encoding, size = {"content-encoding": "".join(encodings)}, 0
+        async for part in httpx2.Response(200, headers=encoding, stream=_Body(chunks)).aiter_bytes():
+            if encodings:
+                size += len(part)
+                if size > self._max_bytes or not (is_stream or self._take(len(part))):
+                    raise Overflow
+                self.decompressed += 0 if is_stream else len(part)
+            yield part
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer came to its end."""
+        return self._ending is not None and self._ending.how == "answered"
+
+    @property
+    def ending(self) -> tuple[End, str | None]:
+        """How it ended, and what the problem was."""
+        return ("broken", None) if self._ending is None else (self._ending.how, self._ending.problem)
+
+    @property
+    def milliseconds(self) -> float:
+        """How long after its beginning came what was read last."""
+        return (self._last_at - self.facts.started) * 1000
+
+
+def is_event_stream(headers: httpx2.Headers) -> bool:
+    """Return whether an answer consists of server-sent events."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer, as it passes."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks

@@ -1,0 +1,194 @@
+"""Passes calls on to providers, and their answers back: the same bytes, as they come."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import httpx2
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
+
+from threadkeep.domain.redaction import redact
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.recorder.exchanges import CallFacts, Exchange
+from threadkeep.http.recorder.targets import RecordedRoute, RecordedUpstream, Target, passed_on
+from threadkeep.http.recorder.worker import RecordingThread
+from threadkeep.http.upstreams import CONNECT_SECONDS
+from threadkeep.web.owners import Authenticate, Owner, owner_of
+
+logger = logging.getLogger(__name__)
+
+KEY: Final = "x-threadkeep-key"
+RECORD: Final = "x-threadkeep-record"
+# The answer of a provider may take as long as its client waits for it
+TIMEOUT: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+REST_SECONDS: Final = 1.0  # for what a provider that is not there did not take of a request
+_NOT_PASSED_ON: Final = frozenset({b"host"})
+# what keeps a browser from running anything that a provider answers as if it were of this site
+_TYPE_OPTIONS: Final = b"x-content-type-options"
+_HARMLESS: Final = ((b"content-security-policy", b"sandbox"), (_TYPE_OPTIONS, b"nosniff"))
+
+
+class ClientLeft(Exception):
+    """The client has closed its connection while it sent its request."""
+
+
+class Passing:
+    """An ASGI application that stands between clients and providers."""
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, RecordedUpstream],
+        authenticate: Authenticate | None,
+        recording: RecordingThread,
+        client: httpx2.AsyncClient,
+    ) -> None:
+        self._upstreams, self._authenticate, self._recording, self._client = upstreams, authenticate, recording, client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on."""
+        target = Target.of(scope, self._upstreams)
+        if target is None:
+            names = ", ".join(self._upstreams)
+            await _problem(404, f"No provider has this path. It must begin with one of: {names}.")(scope, receive, send)
+            return
+        owner = await owner_of(_with_own_key(scope, target), self._authenticate)
+        if owner is None or "write" not in owner.scopes:
+            status, text = (401, "No valid key was given") if owner is None else (403, "The key does not allow this")
+            await _problem(status, f"{text}: {KEY} or /k/KEY/ in the base URL.")(scope, receive, send)
+            return
+        exchange = self._exchange(scope, target, owner)
+        await _PassedCall(scope, receive, send, exchange).run(self._client, target)
+
+    def _exchange(self, scope: Scope, target: Target, owner: Owner) -> Exchange | None:
+        """What the call is noted with; None for one that is not recorded."""
+        headers = Headers(scope=scope)
+        route = RecordedRoute.of(scope["method"], target.path)
+        if route is None or headers.get(RECORD, "").strip().lower() in ("off", "false", "0"):
+            return None
+        return self._recording.begin(CallFacts(route, target.upstream.name, owner, dict(headers)))
+
+
+def _with_own_key(scope: Scope, target: Target) -> HTTPConnection:
+    """The call as it is authenticated: with our key as its bearer token, instead of what is the provider's."""
+    key = Headers(scope=scope).get(KEY) or target.key
+    headers = [(name, value) for name, value in scope["headers"] if name not in (b"authorization", b"x-api-key")]
+    if key is not None:
+        headers.append((b"authorization", b"Bearer " + key.encode("utf-8", "replace")))
+    return HTTPConnection({**scope, "headers": headers})
+
+
+class _PassedCall:
+    """One call, from its request to the end of its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange | None) -> None:
+        self._scope, self._receive, self._send, self._exchange = scope, receive, send, exchange
+        self._is_sent = False  # the whole request
+        self._has_begun = False  # to answer
+        self._has_sent: Callable[[], object]
+
+    async def run(self, client: httpx2.AsyncClient, target: Target) -> None:
+        """Pass the call on; when its client leaves, the provider is left, too."""
+        problem: str | None = None
+        async with anyio.create_task_group() as group:
+            self._has_sent = partial(group.start_soon, self._listen, group.cancel_scope)
+            try:
+                await self._answer(client, self._request(target))
+                self._end("answered")
+            except ClientLeft:
+                self._end("left")
+            except httpx2.HTTPError as error:
+                problem = f"{target.upstream.name} did not answer: {type(error).__name__}"
+                await self._read_rest()
+                self._end("broken", f"{problem}: {redact(str(error))}")
+            finally:
+                self._end("left" if group.cancel_scope.cancel_called else "stopped")
+            group.cancel_scope.cancel()
+        if problem is not None and not self._has_begun:
+            logger.warning("%s", problem)
+            await _problem(502, f"{problem}.")(self._scope, self._receive, self._send)
+
+    def _request(self, target: Target) -> httpx2.Request:
+        given = {name for name, _ in self._scope["headers"]}
+        has_body = b"transfer-encoding" in given or b"content-length" in given
+        if not has_body:
+            self._note_sent()
+        return httpx2.Request(
+            self._scope["method"],
+            target.upstream.url,
+            headers=passed_on(self._scope["headers"], without=_NOT_PASSED_ON),
+            content=self._body() if has_body else None,
+            extensions={"target": target.upstream.target(target.path, self._scope.get("query_string", b""))},
+        )
+
+    async def _body(self) -> AsyncGenerator[bytes]:
+        is_whole = False
+        while not is_whole:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            chunk, is_whole = message.get("body", b""), not message.get("more_body", False)
+            if chunk:
+                yield chunk
+                if self._exchange is not None:
+                    self._exchange.note_request(chunk)
+        self._note_sent()
+
+    async def _read_rest(self) -> None:
+        """Read what the provider did not take of a request, so that the attempt can be recorded."""
+        with anyio.move_on_after(REST_SECONDS), suppress(ClientLeft):
+            while not self._is_sent and self._exchange is not None:
+                async with aclosing(self._body()) as rest:
+                    async for _ in rest:
+                        pass
+
+    def _note_sent(self) -> None:
+        """The request is whole: from now on, the client can only leave."""
+        self._is_sent = True
+        if self._exchange is not None:
+            self._exchange.note_request_end()
+        self._has_sent()
+
+    async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
+        response = await client.send(request, stream=True)
+        try:
+            await self._pass_back(response)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+
+    async def _pass_back(self, response: httpx2.Response) -> None:
+        exchange = self._exchange
+        headers = [*passed_on(response.headers.raw, without=frozenset({_TYPE_OPTIONS})), *_HARMLESS]
+        self._has_begun = True
+        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        if exchange is not None:
+            exchange.note_answer(response.status_code, headers)
+        async for chunk in response.aiter_raw():
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if exchange is not None:
+                exchange.note_chunk(chunk)
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _listen(self, running: anyio.CancelScope) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        running.cancel()
+
+    def _end(self, how: Any, problem: str | None = None) -> None:
+        if self._exchange is not None:
+            self._exchange.end(how, problem)
+
+
+def _problem(status: int, message: str) -> JsonAnswer:
+    """An error of our own, which clients of all providers can read."""
+    kind = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}.get(status, "api_error")
+    error = {"type": kind, "message": message, "param": None, "code": status, "status": kind.upper()}
+    return JsonAnswer({"type": "error", "error": error}, status)

@@ -1,0 +1,216 @@
+"""Which conversation a call belongs to: what clients say of their sessions, or else their history.
+
+Sources: Claude Code's documentation of gateways; the headers that Codex, Helicone and others send.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from threadkeep.domain.session import Session
+from threadkeep.errors import NotFound
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.http.recorder.exchanges import CallFacts
+from threadkeep.store.aio import AsyncConversation, AsyncStore
+from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
+
+CONVERSATION: Final = "x-threadkeep-conversation"
+LABEL: Final = "x-threadkeep-label-"
+BEGINNING: Final = "begins-with"  # the label with which conversations are found by how they begin
+CLASS: Final = "request-class"
+_MAX_ID: Final = 200  # characters of a session's id; of longer ones, a digest stands for them
+_CANDIDATES: Final = 20  # conversations that begin alike and are compared with a history; the newest ones
+# header -> what its sessions are called, in the order in which they count
+_HEADERS: Final = {
+    "x-claude-code-session-id": "claude-code",
+    "session-id": "codex",
+    "session_id": "codex",
+    "x-session-id": "session",
+    "x-session-affinity": "session",
+    "helicone-session-id": "helicone",
+}
+_CLAUDE_CODE: Final = "x-claude-code-session-id"
+_SESSION_IN_USER: Final = re.compile(r"_session_(?P<id>[0-9a-fA-F-]{36})$")
+_CONVERSATION_ID: Final = re.compile(r"conv_[0-9a-f]{32}")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
+_SIDE_CLASSES: Final = frozenset({"auxiliary", "compaction"})  # of calls beside the conversation, such as titles
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a call says about where it belongs.
+
+    Attributes:
+        external_id: the application's id of the conversation; None if the call does not say.
+        conversation_id: our id of it, if the call says that.
+        labels: what a new conversation is labelled with.
+        is_aside: whether it is a call beside a conversation, which lists do not show.
+    """
+
+    external_id: str | None = None
+    conversation_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    is_aside: bool = False
+
+    @classmethod
+    def of(cls, facts: CallFacts, payload: Mapping[str, Any], user_id: str | None) -> Origin:
+        """Read a call's headers and body."""
+        headers = facts.headers
+        labels = {"recorded": facts.provider}
+        labels |= {name[len(LABEL) :]: value for name, value in headers.items() if name.startswith(LABEL)}
+        if named := headers.get(CONVERSATION):
+            return cls(None, named, labels) if _CONVERSATION_ID.fullmatch(named) else cls(named, None, labels)
+        session = _session(headers, payload)
+        if session is None:
+            return cls(None, None, labels)
+        agent, parent = (headers.get(f"x-claude-code-{name}") for name in ("agent-id", "parent-agent-id"))
+        kind = headers.get(f"x-claude-code-{CLASS}", "")
+        id_ = session
+        if agent:
+            id_ = f"{session}/{agent}"
+            labels |= {"agent": agent, "parent": _external_id(f"{session}/{parent}" if parent else session, user_id)}
+        if kind in _SIDE_CLASSES:
+            return cls(_external_id(f"{id_}#{kind}", user_id), None, {**labels, CLASS: kind}, is_aside=True)
+        return cls(_external_id(id_, user_id), None, labels)
+
+
+def _session(headers: Mapping[str, str], payload: Mapping[str, Any]) -> str | None:
+    """What a call says its session is: where that was said, and its id."""
+    if named := headers.get(_CLAUDE_CODE):
+        return f"claude-code:{named}"
+    if named := _in_user_id(payload):
+        return f"claude-code:{named}"
+    for name, kind in _HEADERS.items():
+        if named := headers.get(name):
+            return f"{kind}:{named}"
+    cache_key = payload.get("prompt_cache_key")  # also of many conversations that begin alike, unless it is unique
+    if isinstance(cache_key, str) and _UUID.fullmatch(cache_key):
+        return f"codex:{cache_key}"
+    conversation = payload.get("conversation")
+    named = conversation.get("id") if isinstance(conversation, dict) else conversation or payload.get("conversation_id")
+    return f"conversation:{named}" if isinstance(named, str) and named else None
+
+
+def _in_user_id(payload: Mapping[str, Any]) -> str | None:
+    """The session in `metadata.user_id`: a JSON object, or the end of a text."""
+    metadata = payload.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if not isinstance(user, str):
+        return None
+    if found := _SESSION_IN_USER.search(user):
+        return found["id"]
+    try:
+        value = json.loads(user)
+    except ValueError:
+        return None
+    named = value.get("session_id") if isinstance(value, dict) else None
+    return named if isinstance(named, str) and named else None
+
+
+def _external_id(text: str, user_id: str | None) -> str:
+    """The application's id of a conversation, which is one of its user alone."""
+    if len(text) > _MAX_ID:
+        text = f"{text.partition(':')[0]}:{_digest(text)}"
+    return text if user_id is None else f"{text}@{_digest(user_id)[:16]}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def place_of(facts: CallFacts, origin: Origin, session: Session) -> Hashable:
+    """Return what calls have in common of which each must know what came of the one before."""
+    return facts.owner, origin.conversation_id or origin.external_id or beginning_of(session)
+
+
+async def find(
+    store: AsyncStore, origin: Origin, payload: Mapping[str, Any], session: Session
+) -> AsyncConversation | None:
+    """Return the conversation that a call goes on with; None for a new one.
+
+    Raises:
+        NotFound: the call names a conversation that this owner does not have.
+    """
+    if origin.conversation_id is not None:
+        return await store.get_conversation(origin.conversation_id)
+    if origin.external_id is not None:
+        return await store.find_conversation(external_id=origin.external_id)
+    previous = payload.get("previous_response_id")
+    if isinstance(previous, str) and previous:
+        try:
+            stored = await store.get_response(previous)
+        except NotFound:
+            return None
+        return await store.get_conversation(stored.conversation_id)
+    return await _find_by_history(store, session)
+
+
+def beginning_of(session: Session) -> str | None:
+    """Return what stands for the first turn of the user in an index; None if there is none."""
+    for item in session.items:
+        value = item.to_object()
+        if value.get("type") == "message" and value.get("role") == "user":
+            return _digest(_text_of(value.get("content")))
+    return None
+
+
+def _text_of(content: Any) -> str:
+    if not isinstance(content, list):
+        return str(content)
+    parts = [part.get("text") or json.dumps(part, sort_keys=True) for part in content if isinstance(part, dict)]
+    return "".join(parts)
+
+
+async def _find_by_history(store: AsyncStore, session: Session) -> AsyncConversation | None:
+    """The one conversation that the client's history agrees with most: no other one agrees as much.
+
+    An answer must agree, not only a question that many may ask, unless nothing was answered yet.
+    """
+    beginning = beginning_of(session)
+    if beginning is None:
+        return None
+    history = ClientHistory(session)
+    page = await store.list_conversations(labels={BEGINNING: beginning}, limit=_CANDIDATES)
+    agreements = [(await _agreement(conversation, history), conversation) for conversation in page]
+    best = max((agreed for agreed, _ in agreements), default=0)
+    found = [conversation for agreed, conversation in agreements if agreed == best]
+    return found[0] if best and len(found) == 1 else None
+
+
+async def _agreement(conversation: AsyncConversation, history: ClientHistory) -> int:
+    """How many items of a conversation a client's history has, from the first one on; 0 if it is not its history."""
+    objects, delta = await _compared(conversation, history)
+    if any(map(_is_answer, objects)):
+        return delta.kept if any(map(_is_answer, objects[: delta.kept])) else 0
+    return delta.kept if delta.is_all else 0
+
+
+async def _compared(
+    conversation: AsyncConversation, history: ClientHistory
+) -> tuple[list[Mapping[str, Any]], HistoryDelta]:
+    """The items of a conversation, and how a client's history continues them."""
+    stored = await conversation.transcript()
+    objects: list[Any] = [item.item.to_object() for item in stored]
+    entries = [entry_of(value, position=item.position) for value, item in zip(objects, stored, strict=True)]
+    cut_off = {
+        response.to_position
+        for response in await conversation.responses(limit=1000)
+        if response.status in ("incomplete", "cancelled", "failed")
+    }
+    return objects, history.compare(entries, cut_off, may_begin_later=False)
+
+
+async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
+    """Return a new branch with what a client's history has of a conversation, for calls at the same time."""
+    _, delta = await _compared(conversation, ClientHistory(session))
+    items = await conversation.transcript()
+    return await conversation.fork(at=items[delta.kept - 1].position if delta.kept else -1)
+
+
+def _is_answer(item: Mapping[str, Any]) -> bool:
+    return item.get("role") == "assistant" or item.get("type") in ("reasoning", "function_call", "custom_tool_call")

@@ -1,0 +1,266 @@
+"""Stores a call that passed: what is new of its history, its settings, and the answer, while that passes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import httpx2
+
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.redaction import HIDDEN
+from threadkeep.domain.session import Session
+from threadkeep.errors import CannotParse, InvalidOption, ProviderError, ResponseInProgress
+from threadkeep.formats import FormatName
+from threadkeep.http.configuring import configure
+from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable, is_event_stream
+from threadkeep.http.recorder.sessions import BEGINNING, Origin, beginning_of, find, forked, place_of
+from threadkeep.http.upstreams import text_events
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+from threadkeep.store.streaming.background import BackgroundFeed
+
+USER: Final = "x-threadkeep-user"
+TRIES: Final = 3  # to find a branch on which no call is being answered
+_ERROR: Final = 400  # the first status that says that there is no answer
+# keys of tools and servers in requests whose values are secrets, also where they look like none
+_SECRET_KEYS: Final = frozenset({"authorization", "authorization_token", "headers", "api_key", "access_token"})
+_WITH_SECRETS: Final = ("tools", "mcp_servers", "mcpServers")  # keys of requests that may have them
+# headers of answers that say something about them, and no secrets
+_KEPT_HEADERS: Final = frozenset(
+    {"request-id", "x-request-id", "openai-processing-ms", "openai-version", "retry-after"}
+)
+
+
+async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks) -> None:
+    """Store a call as it passes; `locks` are those of all calls that are recorded here.
+
+    Raises:
+        Unreadable: a body is not what its route should have; what is readable was stored.
+        Overflow: more came than may wait.
+        ThreadkeepError, SQLAlchemyError: it cannot be stored.
+    """
+    facts = exchange.facts
+    store = await facts.owner.store(store)
+    user_id = facts.owner.user_id or facts.headers.get(USER) or None
+    if user_id != facts.owner.user_id and user_id is not None:
+        store = store.for_user(user_id)
+    payload = _without_secrets(_json_object(await exchange.request_body(), "request"))
+    conversation = await _asked(store, facts, payload, user_id, locks)
+    answer = await exchange.answer()
+    if answer is None:
+        await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
+    elif answer.status_code >= _ERROR:
+        await _note_failure(conversation, exchange, await _error_of(answer), answer.status_code)
+    elif is_event_stream(answer.headers):
+        await _store_stream(conversation, exchange, answer)
+    else:
+        await _store_answer(conversation, exchange, answer)
+
+
+def _json_object(text: bytes, what: str) -> JsonObject:
+    try:
+        value = loads(text)
+    except ValueError as error:
+        raise Unreadable(f"The {what} is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise Unreadable(f"The {what} is not a JSON object.")
+    return value
+
+
+def _without_secrets(payload: JsonObject) -> JsonObject:
+    """A request without the keys to other services that its tools may have; the request itself is not changed."""
+    held: JsonObject = {key: _hidden(payload[key]) for key in _WITH_SECRETS if key in payload}
+    return {**payload, **held}
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hidden(inner) for inner in value]
+    if not isinstance(value, dict) or "parameters" in value or "input_schema" in value:  # a function, with its schema
+        return value
+    return {key: _masked(inner) if key in _SECRET_KEYS else _hidden(inner) for key, inner in value.items()}
+
+
+def _masked(value: Any) -> Any:
+    return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
+
+
+# What is asked
+
+
+class Locks:
+    """A lock for each place where conversations are found or begun, for as long as somebody needs it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, place: Hashable) -> asyncio.Lock:
+        """Return the lock of a place."""
+        return self._locks.setdefault(place, asyncio.Lock())
+
+
+async def _asked(
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, user_id: str | None, locks: Locks
+) -> AsyncConversation:
+    """The conversation, on the branch that has the history of the request, with its settings."""
+    route = facts.route
+    session = get_format(route.format).parse_request(payload, model=route.model, stream=route.is_stream)
+    origin = Origin.of(facts, payload, user_id)
+    async with locks.of(place_of(facts, origin, session)):
+        conversation = await find(store, origin, payload, session)
+        if conversation is None:
+            try:
+                return await _new_conversation(store, facts, payload, session, origin)
+            except InvalidOption:  # another process was faster, or it belongs to another user
+                conversation = await find(store, origin, payload, session)
+                if conversation is None:
+                    raise
+        conversation = await _continued(conversation, payload, route.format, session)
+        await configure(conversation, session)
+        labels = {**conversation.labels, **origin.labels}
+        if labels != conversation.labels:
+            await conversation.update(labels=labels)
+        return conversation
+
+
+async def _continued(
+    conversation: AsyncConversation, payload: JsonObject, format: FormatName, session: Session
+) -> AsyncConversation:
+    """The conversation with what is new of the history, on the branch that has it."""
+    before = conversation.branch
+    for _ in range(TRIES):
+        try:
+            result = await conversation.sync_request(payload, format)
+            break
+        except ResponseInProgress:  # another call is being answered there
+            conversation = await forked(conversation, session)
+    else:
+        result = await conversation.sync_request(payload, format, on_conflict="branch")
+    if result.branch != conversation.branch:
+        conversation = await conversation.on_branch(result.branch)
+    if conversation.branch != before:
+        await conversation.set_active_branch(conversation.branch)
+    return conversation
+
+
+async def _new_conversation(
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin
+) -> AsyncConversation:
+    labels, beginning = dict(origin.labels), beginning_of(session)
+    if origin.external_id is None and beginning is not None:
+        labels[BEGINNING] = beginning
+    conversation = await store.import_request(
+        payload, facts.route.format, model=facts.route.model, stream=facts.route.is_stream, labels=labels,
+        external_id=origin.external_id,
+    )  # fmt: skip
+    if origin.is_aside:
+        await conversation.archive()
+    return conversation
+
+
+# What is answered
+
+
+async def _store_answer(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
+    body = await _body_of(answer)
+    if not exchange.is_whole:
+        await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
+        return
+    value = _json(body)
+    if isinstance(value, list):  # Gemini's stream, if it is not asked for server-sent events
+        async with _recorder(conversation, exchange, answer) as recorder:
+            for event in value:
+                await recorder.feed(event)
+            recorder.set_times(latency_ms=exchange.milliseconds)
+        return
+    facts = exchange.facts
+    try:
+        await conversation.add_response(
+            body, facts.route.format, provider=facts.provider, latency_ms=exchange.milliseconds,
+            headers=_kept(answer.headers), expected_head=conversation.head, on_conflict="branch",
+            idempotency_key=f"recorded:{facts.id}",
+        )  # fmt: skip
+    except ProviderError:
+        pass  # its ledger row was written
+    except CannotParse as error:
+        await _note_failure(conversation, exchange, error.message, answer.status_code)
+        raise Unreadable(error.message) from error
+
+
+async def _body_of(answer: httpx2.Response) -> bytes:
+    try:
+        return await answer.aread()
+    except httpx2.DecodingError as error:
+        raise Unreadable(f"The answer cannot be decompressed: {error}.") from error
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return loads(body)
+    except ValueError:
+        return None
+
+
+async def _store_stream(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
+    """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete."""
+    problem: Exception | None = None
+    first_token_ms: float | None = None
+    async with _recorder(conversation, exchange, answer) as recorder:
+        stored = BackgroundFeed(recorder)
+        try:
+            async with aclosing(text_events(answer)) as events:
+                async for event in events:
+                    stored.feed(event)
+                    if first_token_ms is None and recorder.has_output:
+                        first_token_ms = exchange.milliseconds
+        except (httpx2.DecodingError, CannotParse) as error:
+            problem = Unreadable(f"The answer is not a stream of events: {error}.")
+        except Overflow as error:
+            problem = error
+        recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
+    if problem is not None:
+        raise problem
+
+
+def _recorder(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> AsyncRecorder:
+    facts = exchange.facts
+    return conversation.stream_response(
+        facts.route.format, provider=facts.provider, headers=_kept(answer.headers), expected_head=conversation.head,
+        on_conflict="branch", idempotency_key=f"recorded:{facts.id}",
+    )  # fmt: skip
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name in _KEPT_HEADERS}
+
+
+# What went wrong
+
+
+async def _error_of(answer: httpx2.Response) -> Any:
+    body = await _body_of(answer)
+    value = _json(body)
+    if isinstance(value, dict):
+        return value
+    return body.decode("utf-8", "replace")[:2000] or f"The status is {answer.status_code}."
+
+
+async def _note_failure(
+    conversation: AsyncConversation, exchange: Exchange, error: Any, status: int | None = None
+) -> None:
+    facts = exchange.facts
+    format_: FormatName = facts.route.format
+    said = error if isinstance(error, dict) else {"message": error}
+    await conversation.record_attempt(
+        format_,
+        error=said if status is None else {**said, "http_status": status},
+        status="cancelled" if exchange.ending[0] == "left" else None,
+        provider=facts.provider,
+        latency_ms=exchange.milliseconds,
+        occurred_at=facts.at,
+        idempotency_key=f"recorded:{facts.id}",
+    )

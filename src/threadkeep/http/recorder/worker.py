@@ -1,0 +1,140 @@
+"""The thread that records: beside the server's, so that no call waits for it, with a limit to what may wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from threading import Event, Lock, Thread
+from typing import Final
+
+from threadkeep.domain.redaction import redact
+from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
+from threadkeep.http.recorder.storing import Locks, store_exchange
+from threadkeep.store.aio import AsyncStore
+from threadkeep.web.counters import Counters
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
+MAX_EXCHANGES: Final = 2000  # calls that are being recorded, or wait for it
+STOP_SECONDS: Final = 10.0  # for what still waits when the server stops
+RECORDED, FAILED, UNREADABLE, DROPPED = RESULTS = "recorded", "failed", "unreadable", "dropped"
+_LOG_SECONDS: Final = 10.0  # between two lines in the log about the same
+
+
+class RecordingThread:
+    """Records exchanges in a thread with an event loop of its own, whose store nobody else uses."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        max_bytes: int = MAX_WAITING_BYTES,
+        max_exchanges: int = MAX_EXCHANGES,
+        stop_seconds: float = STOP_SECONDS,
+    ) -> None:
+        self.counters = Counters("threadkeep_recorder_calls", "Calls that have passed.", "result", RESULTS)
+        self._store, self._max_bytes, self._max_exchanges = store, max_bytes, max_exchanges
+        self._stop_seconds, self._locks = stop_seconds, Locks()
+        self._waiting, self._lock = 0, Lock()
+        self._open: dict[Exchange, Future[None]] = {}
+        self._logged: dict[str, float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread: Thread | None = None
+
+    # The server's thread
+
+    def start(self) -> None:
+        """Begin to record."""
+        is_ready = Event()
+        self._thread = Thread(target=lambda: asyncio.run(self._run(is_ready)), name="threadkeep-recorder", daemon=True)
+        self._thread.start()
+        is_ready.wait()
+
+    async def stop(self) -> None:
+        """Record what waits, within the limit of time; what is left then is dropped, and counted."""
+        for exchange in list(self._open):
+            exchange.end("stopped")
+        if self._thread is None or self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        await asyncio.to_thread(self._thread.join, self._stop_seconds * 2)
+        self._loop = None
+
+    def begin(self, facts: CallFacts) -> Exchange | None:
+        """Return what a call is noted with; None if it cannot be recorded, which is counted."""
+        if self._loop is None or len(self._open) >= self._max_exchanges:
+            self._count(DROPPED, "calls are not recorded: too many of them wait")
+            return None
+        exchange = Exchange(facts, self._loop, self._take, self._max_bytes)
+        exchange.earlier = [done for other, done in list(self._open.items()) if _came_before(other, facts)]
+        self._open[exchange] = done = asyncio.run_coroutine_threadsafe(self._record(exchange), self._loop)
+        done.add_done_callback(lambda _: self._open.pop(exchange, None))
+        return exchange
+
+    def health(self) -> Mapping[str, int]:
+        """Return what /healthz tells: how calls were recorded so far, and how many are being recorded or wait."""
+        return {**self.counters.counts(), "open": len(self._open), "waiting_bytes": self._waiting}
+
+    # Both
+
+    def _take(self, size: int) -> bool:
+        with self._lock:
+            if size > 0 and self._waiting + size > self._max_bytes:
+                return False
+            self._waiting += size
+            return True
+
+    def _count(self, name: str, problem: str, detail: str = "") -> None:
+        """Count a problem, and log it unless that has just been done."""
+        count, now = self.counters.add(name), time.monotonic()
+        if now - self._logged.get(name, float("-inf")) >= _LOG_SECONDS:
+            self._logged[name] = now
+            logger.warning("%s%s (%d so far)", problem.capitalize(), f": {redact(detail)}" if detail else "", count)
+
+    # The recorder's thread
+
+    async def _run(self, is_ready: Event) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        is_ready.set()
+        await self._stopping.wait()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=self._stop_seconds)
+            await _cancel(left)
+        await self._store.close()
+
+    async def _record(self, exchange: Exchange) -> None:
+        try:
+            if exchange.earlier:
+                await asyncio.wait([asyncio.wrap_future(done) for done in exchange.earlier])
+                exchange.earlier = []
+            await store_exchange(self._store, exchange, self._locks)
+        except Overflow:
+            self._count(DROPPED, "a call is not recorded: it is too large, or too much of others waits")
+        except Unreadable as error:
+            self._count(UNREADABLE, "a call is not recorded", str(error))
+        except asyncio.CancelledError:
+            self._count(DROPPED, "a call is not recorded: the server stops")
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, calls go on
+            self._count(FAILED, "a call is not recorded", f"{type(error).__name__}: {error}")
+        else:
+            self.counters.add(RECORDED)
+        finally:
+            exchange.drop()
+
+
+def _came_before(other: Exchange, facts: CallFacts) -> bool:
+    """Whether a client had that answer when it asked."""
+    return other.is_ended and other.facts.owner == facts.owner
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[object]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

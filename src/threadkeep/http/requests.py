@@ -1,0 +1,112 @@
+"""What requests ask for: their body, and the parameters of lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from starlette.requests import Request
+
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.http.problems import Problem
+
+DEFAULT_LIMIT: Final = 20
+MAX_LIMIT: Final = 100
+_LIMIT: Final = re.compile(r"[0-9]{1,9}")
+_HEAD: Final = re.compile(r'(?:W/)?"?(-?\d{1,18})"?')
+
+
+async def body_object(request: Request, most: int) -> JsonObject:
+    """Return the JSON object that a request has as its body; an empty one for an empty body."""
+    text = await _body(request, most)
+    try:
+        body = loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise Problem(400, f"The body is not JSON: {error}.", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise Problem(400, "The body must be a JSON object.", code="invalid_type")
+    return body
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body as it comes, for as long as it is within its limit."""
+    length = request.headers.get("content-length", "")
+    found = bytearray()
+    if not length.isdecimal() or int(length) <= most:
+        async for chunk in request.stream():
+            found += chunk
+            if len(found) > most:
+                break
+        else:
+            return bytes(found)
+    raise Problem(413, f"The body exceeds {most:,} bytes.", code="request_too_large")
+
+
+class PageQuery(NamedTuple):
+    """Which page of a list a request asks for.
+
+    Attributes:
+        after: the id after which it begins; None for the beginning.
+        limit: how many objects it has at most.
+        order: "asc" for oldest first, or "desc".
+    """
+
+    after: str | None
+    limit: int
+    order: Literal["asc", "desc"]
+
+    @classmethod
+    def of(cls, request: Request) -> PageQuery:
+        """Return the page that the query of a request names; newest first unless it says otherwise."""
+        query = request.query_params
+        limit, order = query.get("limit", str(DEFAULT_LIMIT)), query.get("order", "desc")
+        if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MAX_LIMIT:
+            raise Problem(400, f"limit must be a number from 1 to {MAX_LIMIT}.", param="limit", code="invalid_value")
+        if order not in ("asc", "desc"):
+            raise Problem(400, 'order must be "asc" or "desc".', param="order", code="invalid_value")
+        return cls(query.get("after") or None, int(limit), "asc" if order == "asc" else "desc")
+
+
+def included(request: Request) -> frozenset[str]:
+    """Return the values of `include`, which clients write with brackets or without."""
+    query = request.query_params
+    return frozenset([*query.getlist("include[]"), *query.getlist("include")])
+
+
+def pairs(request: Request, name: str) -> dict[str, str]:
+    """Return what a query gives as ``name[key]=value``."""
+    pattern = re.compile(rf"{re.escape(name)}\[(.+)\]")
+    return {found[1]: value for key, value in request.query_params.items() if (found := pattern.fullmatch(key))}
+
+
+def flag(request: Request, name: str) -> bool:
+    """Return a flag of the query; False where it is absent."""
+    value = request.query_params.get(name, "false").lower()
+    if value not in ("true", "false", "1", "0"):
+        raise Problem(400, f"{name} must be true or false.", param=name, code="invalid_value")
+    return value in ("true", "1")
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Return the `Idempotency-Key` of a request."""
+    return request.headers.get("idempotency-key")
+
+
+def expected_head(request: Request) -> int | None:
+    """Return the position in `If-Match`, where the conversation is to end; None for any."""
+    given = request.headers.get("if-match")
+    if given is None or given.strip() == "*":
+        return None
+    found = _HEAD.fullmatch(given.strip())
+    if found is None:
+        problem = 'If-Match must be the ETag of a conversation: its last position in quotes, such as "3", or "-1".'
+        raise Problem(400, problem, param="If-Match", code="invalid_value")
+    return int(found[1])
+
+
+def required(body: Mapping[str, Any], name: str) -> Any:
+    """Return a value of the body, which must have it."""
+    if name not in body:
+        raise Problem(400, f"{name} is missing.", param=name, code="missing_required_parameter")
+    return body[name]

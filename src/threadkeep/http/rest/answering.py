@@ -1,0 +1,181 @@
+"""Answers of models: plain, in the background, and as streams that can be gone on with after a lost connection.
+
+A model is asked in the background in any case, so that an answer does not end with a connection. Events are numbered by
+the characters of text so far. Whoever comes back names the last number it has (`Last-Event-ID`), and gets what follows,
+from any process: it is read from what the recorder stores while it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.stored import StoredItem
+from threadkeep.http.answers import EventStream, JsonAnswer
+from threadkeep.http.openai.creation import Run, Wanted, answer_events, loss_headers, refused, rendered_for
+from threadkeep.http.openai.responses import Found, find, stored_object
+from threadkeep.http.problems import Problem
+from threadkeep.http.rest.models import Asking
+from threadkeep.http.rest.objects import message_view
+from threadkeep.http.service import Call
+from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
+from threadkeep.store.aio import AsyncConversation, partial_response
+
+POLL_SECONDS: Final = 0.25  # between looks at what a recorder elsewhere has stored
+END: Final = "end"  # the number of the last event
+_IN_PROGRESS: Final = "in_progress"
+
+
+class Asked(NamedTuple):
+    """What a model is asked to answer.
+
+    Attributes:
+        conversation: the conversation, on the branch that goes on.
+        upstream: whom to ask.
+        body: how.
+        item: what the user has said with the request; None if nothing was said.
+        take_back: undoes what the request has done, when the model was not reached.
+    """
+
+    conversation: AsyncConversation
+    upstream: tuple[Upstream, str]
+    body: Asking
+    item: StoredItem | None
+    take_back: Callable[[], Awaitable[None]]
+
+
+def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tuple[Upstream, str]:
+    """Return who answers, and the model; Problem if no model is named, or nobody has it."""
+    model = body.model or conversation.model
+    if model is None:
+        raise Problem(400, "model is missing: the conversation has none.", param="model", code="invalid_value")
+    found = upstream_for(model, call.service.upstreams)
+    if found is None:
+        raise Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+    return found, model
+
+
+def stored_turn(
+    conversation: AsyncConversation, item: StoredItem | None, response: JsonObject | None = None
+) -> JsonObject:
+    """Return what was stored by a request."""
+    return {
+        "object": "turn",
+        "conversation_id": conversation.id,
+        "branch": conversation.branch,
+        "message": None if item is None else message_view(item),
+        "response": response,
+    }
+
+
+async def answer(call: Call, asked: Asked) -> Response:
+    """Have the model answer; return its response, a stream, or a response that is in progress."""
+    conversation, (upstream, model) = asked.conversation, asked.upstream
+    try:
+        if model != conversation.model:
+            await conversation.update(model=model)
+        rendered = await rendered_for(call, conversation, upstream)
+        wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
+        events = answer_events(Run(call, conversation, rendered, upstream, wanted))
+        with call.service.waiting():
+            first = await anext(events)
+    except UpstreamError as error:
+        await asked.take_back()
+        raise refused(error) from error
+    except Exception:
+        await asked.take_back()
+        raise
+    live: asyncio.Queue[JsonObject | None] = asyncio.Queue()
+    call.service.in_background(_pumped(events, live))
+    turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(rendered)
+    if asked.body.background and not asked.body.stream:
+        return JsonAnswer(turn, 202, headers)
+    if asked.body.stream:
+        return NumberedEvents(_live_events(turn, live), headers=headers)
+    last = first
+    while (event := await live.get()) is not None:
+        last = event
+    return JsonAnswer({**turn, "response": last["response"]}, 201, headers)
+
+
+async def _pumped(events: AsyncGenerator[JsonObject], live: asyncio.Queue[JsonObject | None]) -> None:
+    try:
+        async with aclosing(events) as rest:
+            async for event in rest:
+                live.put_nowait(event)
+    finally:
+        live.put_nowait(None)
+
+
+# Streams
+
+
+class NumberedEvents(EventStream):
+    """Server-sent events with ids."""
+
+    def encoded(self, event: JsonObject) -> bytes:
+        """Return an event as it is sent; its key `id` is that of the event."""
+        data = {key: value for key, value in event.items() if key != "id"}
+        number, kind = str(event["id"]).encode(), event["type"].encode()
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (number, kind, dumps(data))
+
+
+async def _live_events(turn: JsonObject, live: asyncio.Queue[JsonObject | None]) -> AsyncGenerator[JsonObject]:
+    """The events of an answer that is being given in this process."""
+    yield {"id": 0, "type": "created", **turn}
+    sent, last = 0, turn
+    while (event := await live.get()) is not None:
+        last = event
+        if event["type"] == "response.output_text.delta":
+            sent += len(event["delta"])
+            yield {"id": sent, "type": "delta", "delta": event["delta"]}
+    yield {"id": END, "type": "done", "response": last["response"]}
+
+
+async def events(call: Call) -> Response:
+    """Stream the events of a response, stored or in progress, after those that the client has."""
+    found = await find(call, call.request.path_params["response_id"])
+    given = call.request.headers.get("last-event-id") or call.request.query_params.get("after", "0")
+    if given == END:
+        return Response(status_code=204)  # what tells clients not to come again
+    if not (given.isascii() and given.isdecimal() and len(given) < 16):  # noqa: PLR2004 - digits of any text
+        raise Problem(400, "Last-Event-ID must be the id of an event.", param="Last-Event-ID", code="invalid_value")
+    return NumberedEvents(_stored_events(call, found, int(given)))
+
+
+async def _stored_events(call: Call, found: Found, sent: int) -> AsyncGenerator[JsonObject]:
+    """The events after so many characters, from what is stored."""
+    while True:
+        number = found.stored.number
+        partial = await partial_response(found.conversation, number)
+        found = found._replace(stored=await found.conversation.get_response(number))
+        response = None
+        if found.stored.status != _IN_PROGRESS:
+            response = await stored_object(call, found)
+            text = text_of(response["output"])
+        else:
+            text = "" if partial is None else text_of(item.to_object() for item in partial.output)
+        if len(text) > sent:
+            delta, sent = text[sent:], len(text)
+            yield {"id": sent, "type": "delta", "delta": delta}
+        if response is not None:
+            yield {"id": END, "type": "done", "response": response}
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def text_of(items: Iterable[Mapping[str, Any]]) -> str:
+    """Return what a model has said: the texts of its messages, as streams have them."""
+    texts: list[str] = []
+    for item in items:
+        content = item.get("content") if item.get("type") == "message" else None
+        if isinstance(content, str):
+            texts.append(content)
+        elif isinstance(content, list):
+            texts += [part["text"] for part in content if part.get("type") == "output_text"]
+    return "".join(texts)

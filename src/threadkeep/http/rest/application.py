@@ -1,0 +1,68 @@
+"""The ASGI application of the REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+import threadkeep
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import InvalidOption
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.openai.application import closing_at_end
+from threadkeep.http.problems import HANDLERS
+from threadkeep.http.rest.openapi import openapi_document
+from threadkeep.http.rest.operations import OPERATIONS
+from threadkeep.http.service import MAX_BODY_BYTES, Service, endpoint
+from threadkeep.http.upstreams import Upstream
+from threadkeep.store.aio import AsyncStore
+from threadkeep.web.owners import Authenticate
+from threadkeep.web.tracing import RequestIds
+
+
+def rest_app(
+    store: AsyncStore,
+    *,
+    auth: Authenticate | None = None,
+    prefix: str = "/api",
+    max_body_bytes: int = MAX_BODY_BYTES,
+    upstreams: Mapping[str, Upstream] | None = None,
+) -> Starlette:
+    """Return an ASGI application with the REST API, for web and mobile applications.
+
+    ``openapi.json`` under the prefix describes it. Other arguments, and how it is mounted, as for `app`.
+
+    Args:
+        store: the database; one with tenants if owners have tenants.
+        auth: returns the `Owner` of a request, or None for nobody; may be a coroutine function. Without it, only
+            programs on this machine are answered.
+        prefix: the beginning of the paths.
+        max_body_bytes: the largest body of a request, in bytes.
+        upstreams: who answers: from the name of a model, or a pattern such as ``claude-*``, to its upstream.
+
+    Raises:
+        InvalidOption: an argument cannot be used.
+    """
+    if not isinstance(store, AsyncStore):
+        raise mismatch(InvalidOption, "an AsyncStore", store, "store")
+    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
+    service = Service(store, auth, max_body_bytes, upstreams=dict(upstreams or {}))
+    document: dict[str, Any] = openapi_document(OPERATIONS, threadkeep.__version__)
+
+    async def describe(request: Request) -> Response:
+        """Answer with the OpenAPI document, which is no secret."""
+        base = request.scope.get("root_path", "") + prefix
+        return JsonAnswer({**document, "servers": [{"url": base or "/"}]})
+
+    routes = [Route(f"{prefix}/openapi.json", describe)]
+    routes += [Route(prefix + one.path, endpoint(one.scope, one.handler), methods=[one.method]) for one in OPERATIONS]
+    made = Starlette(routes=routes, exception_handlers=dict(HANDLERS), lifespan=lambda _: closing_at_end(service))
+    made.state.service, made.state.stop = service, service.close
+    made.add_middleware(RequestIds)
+    return made

@@ -1,0 +1,112 @@
+"""Conversations, and what is kept beside them: states, and how far they have been read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.openai.objects import conversation_object, list_object
+from threadkeep.http.problems import Problem
+from threadkeep.http.requests import PageQuery, idempotency_key, pairs
+from threadkeep.http.rest.bodies import read_body, seconds
+from threadkeep.http.rest.models import ConversationChange, NewConversation, SeenPosition, StateValue
+from threadkeep.http.rest.objects import conversation_view, plain_list
+from threadkeep.http.service import Call
+
+
+async def create(call: Call) -> Response:
+    """Create a conversation."""
+    body = await read_body(call, NewConversation)
+    given: dict[str, Any] = body.model_dump(exclude_none=True)
+    properties = given.pop("metadata", None)
+    key = idempotency_key(call.request)
+    made = await call.store.create_conversation(properties=properties, idempotency_key=key, **given)
+    return JsonAnswer(conversation_view(made), 201)
+
+
+async def list_all(call: Call) -> Response:
+    """List conversations, by their newest activity."""
+    page, query = PageQuery.of(call.request), call.request.query_params
+    status: Any = query.get("status", "active")  # checked by the store, as the rest
+    found = await call.store.list_summaries(
+        user_id=query.get("user_id"), labels=pairs(call.request, "labels") or None,
+        status=None if status == "any" else status, after=page.after, limit=page.limit, order=page.order,
+    )  # fmt: skip
+    data = [
+        {
+            **conversation_object(one), "last_activity_at": seconds(one.last_activity_at), "preview": one.preview,
+            "item_count": one.item_count,
+        }
+        for one in found
+    ]  # fmt: skip
+    answer = list_object(data, has_more=found.next is not None)
+    return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})
+
+
+async def retrieve(call: Call) -> Response:
+    """Retrieve a conversation."""
+    return JsonAnswer(conversation_view(await call.conversation()))
+
+
+async def update(call: Call) -> Response:
+    """Change a conversation."""
+    body = await read_body(call, ConversationChange)
+    conversation = await call.conversation()
+    given: dict[str, Any] = body.model_dump(exclude_unset=True)
+    status = given.pop("status", None)
+    if "metadata" in given:
+        given["properties"] = given.pop("metadata") or {}
+    if given.get("labels", "absent") is None:
+        given["labels"] = {}
+    if given:
+        await conversation.update(idempotency_key=idempotency_key(call.request), **given)
+    if status is not None:
+        await (conversation.archive() if status == "archived" else conversation.unarchive())
+    return JsonAnswer(conversation_view(await call.conversation()))
+
+
+async def delete(call: Call) -> Response:
+    """Delete a conversation with all its items."""
+    conversation = await call.conversation()
+    await call.store.delete_conversation(conversation.id)
+    return JsonAnswer({"id": conversation.id, "object": "conversation.deleted", "deleted": True})
+
+
+async def mark_seen(call: Call) -> Response:
+    """Note how far the user has read."""
+    body = await read_body(call, SeenPosition)
+    seen = await (await call.conversation()).mark_seen(position=body.position)
+    return JsonAnswer({"object": "seen", "user_id": seen.user_id, "position": seen.position})
+
+
+async def list_states(call: Call) -> Response:
+    """List the states of a conversation."""
+    states = await (await call.conversation()).states()
+    return JsonAnswer(plain_list([_state(state) for state in states]))
+
+
+async def set_state(call: Call) -> Response:
+    """Write a state."""
+    body = await read_body(call, StateValue)
+    state = await (await call.conversation()).set_state(
+        call.request.path_params["name"], body.value, expected_version=body.expected_version,
+        idempotency_key=idempotency_key(call.request),
+    )  # fmt: skip
+    return JsonAnswer(_state(state))
+
+
+async def delete_state(call: Call) -> Response:
+    """Delete a state."""
+    name = call.request.path_params["name"]
+    if not await (await call.conversation()).delete_state(name):
+        raise Problem(404, f"There is no state '{name}'.", code="not_found")
+    return JsonAnswer({"id": name, "object": "state.deleted", "deleted": True})
+
+
+def _state(state: Any) -> dict[str, Any]:
+    return {
+        "name": state.name, "object": "state", "value": state.value, "version": state.version,
+        "updated_at": seconds(state.updated_at),
+    }  # fmt: skip

@@ -1,0 +1,182 @@
+"""Messages: what is said, what others think of it, and other versions of it on branches."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.openai.objects import list_object
+from threadkeep.http.problems import Problem
+from threadkeep.http.requests import PageQuery, expected_head, flag, idempotency_key
+from threadkeep.http.rest.answering import Asked, answer, stored_turn, upstream_of
+from threadkeep.http.rest.bodies import read_body, seconds
+from threadkeep.http.rest.models import (
+    ActiveBranch,
+    EditedMessage,
+    FeedbackValue,
+    Labels,
+    NewBranch,
+    NewMessage,
+    Regeneration,
+)
+from threadkeep.http.rest.objects import conversation_view, message_view
+from threadkeep.http.service import Call
+from threadkeep.store.aio import AsyncConversation
+
+_BRANCH: Final = re.compile(r"[0-9]{1,9}")
+
+
+async def conversation_on_branch(call: Call) -> AsyncConversation:
+    """Open the conversation in the path, on the branch that the query names."""
+    conversation, branch = await call.conversation(), call.request.query_params.get("branch")
+    if branch is None:
+        return conversation
+    if not _BRANCH.fullmatch(branch):
+        raise Problem(400, "branch must be the number of a branch.", param="branch", code="invalid_value")
+    return await conversation.on_branch(int(branch))
+
+
+async def list_all(call: Call) -> Response:
+    """List the items of a branch, newest first unless asked otherwise."""
+    page = PageQuery.of(call.request)
+    conversation = await conversation_on_branch(call)
+    found = await conversation.items(
+        after=page.after, limit=page.limit, order=page.order, annotations=True, media="reference"
+    )
+    return JsonAnswer(list_object([message_view(item) for item in found], has_more=found.next is not None))
+
+
+async def retrieve(call: Call) -> Response:
+    """Retrieve an item."""
+    conversation = await conversation_on_branch(call)
+    item = await conversation.get_item(call.request.path_params["item_id"], annotations=True, media="reference")
+    return JsonAnswer(message_view(item))
+
+
+async def create(call: Call) -> Response:
+    """Append a message of the user and, unless told otherwise, have the model answer it."""
+    body = await read_body(call, NewMessage)
+    conversation = await conversation_on_branch(call)
+    upstream = upstream_of(call, conversation, body) if body.answer else None
+    key = idempotency_key(call.request)
+    options: dict[str, Any] = {"expected_head": expected_head(call.request), "on_conflict": "raise"}
+    item = await conversation.user(
+        body.content, idempotency_key=None if key is None else f"{key}:input", **options
+    )  # fmt: skip
+    if upstream is None:
+        return JsonAnswer(stored_turn(conversation, item), 201)
+
+    async def take_back() -> None:
+        if key is None:
+            await conversation.remove_item(item.position, purge=True)
+
+    return await answer(call, Asked(conversation, upstream, body, item, take_back))
+
+
+async def edit(call: Call) -> Response:
+    """Say something else in the place of a message, on a branch of its own, which becomes the active one."""
+    body = await read_body(call, EditedMessage)
+    conversation = await conversation_on_branch(call)
+    upstream = upstream_of(call, conversation, body) if body.answer else None
+    key = idempotency_key(call.request)
+    edited = await conversation.edit(
+        call.request.path_params["item_id"], body.content,
+        idempotency_key=None if key is None else f"{key}:input",
+    )  # fmt: skip
+    item = await edited.get_item(edited.head)
+    if upstream is None:
+        return JsonAnswer(stored_turn(edited, item), 201)
+    return await answer(call, Asked(edited, upstream, body, item, _back_to(conversation, key)))
+
+
+async def regenerate(call: Call) -> Response:
+    """Have the model answer again, on a branch of its own, which becomes the active one."""
+    body = await read_body(call, Regeneration)
+    conversation = await conversation_on_branch(call)
+    upstream = upstream_of(call, conversation, body)
+    key = idempotency_key(call.request)
+    again = await conversation.regenerate(
+        body.item_id, idempotency_key=None if key is None else f"{key}:input"
+    )  # fmt: skip
+    return await answer(call, Asked(again, upstream, body, None, _back_to(conversation, key)))
+
+
+def _back_to(conversation: AsyncConversation, key: str | None) -> Any:
+    """What goes on with the former branch, when the model was not reached."""
+
+    async def take_back() -> None:
+        if key is None:
+            await conversation.set_active_branch(conversation.branch)
+
+    return take_back
+
+
+async def delete(call: Call) -> Response:
+    """Remove an item from what the model sees; with ``purge=true``, for good."""
+    purge = flag(call.request, "purge")
+    conversation, id_ = await conversation_on_branch(call), call.request.path_params["item_id"]
+    await conversation.remove_item(id_, purge=purge, idempotency_key=idempotency_key(call.request))
+    return JsonAnswer({"id": id_, "object": "conversation.item.deleted", "deleted": True})
+
+
+async def set_feedback(call: Call) -> Response:
+    """Say what one thinks of an item."""
+    body = await read_body(call, FeedbackValue)
+    conversation, id_ = await conversation_on_branch(call), call.request.path_params["item_id"]
+    await conversation.set_feedback(
+        id_, rating=body.rating, comment=body.comment, idempotency_key=idempotency_key(call.request)
+    )  # fmt: skip
+    return JsonAnswer(message_view(await conversation.get_item(id_, annotations=True, media="reference")))
+
+
+async def set_labels(call: Call) -> Response:
+    """Replace the labels of an item."""
+    body = await read_body(call, Labels)
+    conversation, id_ = await conversation_on_branch(call), call.request.path_params["item_id"]
+    await conversation.label_item(id_, body.labels, idempotency_key=idempotency_key(call.request))
+    return JsonAnswer(message_view(await conversation.get_item(id_, annotations=True, media="reference")))
+
+
+# Branches
+
+
+async def siblings(call: Call) -> Response:
+    """Tell the variants at the place of an item."""
+    conversation = await conversation_on_branch(call)
+    found = await conversation.siblings(call.request.path_params["item_id"])
+    variants = [{"branch": one.branch, "position": one.position} for one in found.variants]
+    return JsonAnswer({"object": "siblings", "index": found.index, "count": found.count, "variants": variants})
+
+
+async def list_branches(call: Call) -> Response:
+    """List the branches of a conversation."""
+    conversation, page = await call.conversation(), PageQuery.of(call.request)
+    found = await conversation.branches(after=page.after, limit=page.limit)
+    data = [
+        {
+            "id": one.number, "object": "branch", "parent": one.parent, "fork_position": one.fork_position,
+            "head": one.head_position, "is_active": one.is_active, "created_at": seconds(one.created_at),
+        }
+        for one in found
+    ]  # fmt: skip
+    named = list_object(data, has_more=found.next is not None)
+    return JsonAnswer({**named, "first_id": str(named["first_id"]), "last_id": found.next or str(named["last_id"])})
+
+
+async def fork(call: Call) -> Response:
+    """Fork a branch, on which the conversation can go on differently."""
+    body = await read_body(call, NewBranch)
+    conversation = await conversation_on_branch(call)
+    made = await conversation.fork(body.at, idempotency_key=idempotency_key(call.request))
+    return JsonAnswer(conversation_view(made), 201)
+
+
+async def set_active_branch(call: Call) -> Response:
+    """Choose the branch on which the conversation goes on."""
+    body = await read_body(call, ActiveBranch)
+    conversation = await call.conversation()
+    await conversation.set_active_branch(body.branch, idempotency_key=idempotency_key(call.request))
+    return JsonAnswer(conversation_view(await call.conversation()))

@@ -1,0 +1,311 @@
+"""The bodies of requests and answers, from which the OpenAPI document has its schemas."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+Content = str | list[dict[str, Any]]
+
+
+class Body(BaseModel):
+    """What a request brings; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NewConversation(Body):
+    """A conversation to be created."""
+
+    title: str | None = None
+    labels: dict[str, str] | None = Field(None, description="Short texts by which conversations can be listed.")
+    metadata: dict[str, str] | None = Field(None, description="Up to 16 pairs of at most 64 and 512 characters.")
+    external_id: str | None = Field(None, description="The application's own id.")
+    model: str | None = Field(None, description="The model that answers.")
+    instructions: str | None = Field(None, description="What the model is told before the conversation.")
+
+
+class ConversationChange(Body):
+    """What changes of a conversation; keys that are absent stay as they are, null removes a value."""
+
+    title: str | None = None
+    labels: dict[str, str] | None = None
+    metadata: dict[str, str] | None = None
+    external_id: str | None = None
+    model: str | None = None
+    instructions: str | None = None
+    status: Literal["active", "archived"] = "active"
+
+
+class Asking(Body):
+    """How the model is asked for an answer."""
+
+    model: str | None = Field(None, description="The model that answers, from now on; default: the conversation's.")
+    stream: bool = Field(default=False, description="Answer with server-sent events while the model writes.")
+    background: bool = Field(default=False, description="Answer at once; the response is in progress.")
+
+
+class NewMessage(Asking):
+    """A message of the user, and whether the model answers it."""
+
+    content: Content = Field(description="Text, or content parts as in the Responses API.")
+    answer: bool = Field(default=True, description="Whether the model answers.")
+
+
+class EditedMessage(NewMessage):
+    """Another message in the place of one, on a branch of its own."""
+
+
+class Regeneration(Asking):
+    """Another answer in the place of one, on a branch of its own."""
+
+    item_id: str | None = Field(None, description="An item of the answer; default: the newest answer.")
+
+
+class NewBranch(Body):
+    """A branch to be forked."""
+
+    at: str | None = Field(None, description="The id of its last item; default: all items.")
+
+
+class ActiveBranch(Body):
+    """The branch on which a conversation goes on."""
+
+    branch: int = Field(ge=0, le=2**31 - 1)
+
+
+class FeedbackValue(Body):
+    """What a user thinks of an item; without both, that is removed."""
+
+    rating: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="In the application's own scale.")
+    comment: str | None = None
+
+
+class Labels(Body):
+    """The labels of an item; they replace those that it has."""
+
+    labels: dict[str, str]
+
+
+class SeenPosition(Body):
+    """Up to where a user has read."""
+
+    position: int | None = Field(None, ge=-1, le=2**53, description="Default: everything so far.")
+
+
+class StateValue(Body):
+    """The value of a state."""
+
+    value: Any
+    expected_version: int | None = Field(None, ge=0, le=2**31 - 1, description="Write only if it has this version.")
+
+
+# Answers
+
+
+class Conversation(BaseModel):
+    """A conversation."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int = Field(description="Seconds since 1970.")
+    metadata: dict[str, str]
+    title: str | None
+    labels: dict[str, str]
+    external_id: str | None
+    user_id: str | None
+    status: str
+    model: str | None = None
+    instructions: str | None = None
+    branch: int | None = None
+    head: int | None = Field(None, description="The position of its last item; -1 if it is empty.")
+
+
+class ConversationSummary(Conversation):
+    """A conversation in a list."""
+
+    last_activity_at: int
+    preview: str | None
+    item_count: int
+
+
+class Feedback(BaseModel):
+    """What a user thinks of an item."""
+
+    user_id: str | None
+    rating: int | None
+    comment: str | None
+    updated_at: int
+
+
+class Message(BaseModel):
+    """An item: a message, a call of a function, its output, reasoning …; `item` is as in the Responses API."""
+
+    id: str
+    object: Literal["conversation.item"]
+    position: int
+    branch: int
+    created_at: int | None
+    author_id: str | None
+    labels: dict[str, str]
+    feedback: list[Feedback]
+    item: dict[str, Any]
+
+
+class Response(BaseModel):
+    """An answer of a model, as in the Responses API."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"]
+    status: str
+    output: list[dict[str, Any]]
+
+
+class Answered(BaseModel):
+    """What was stored: the message, and the model's response to it."""
+
+    object: Literal["turn"]
+    conversation_id: str
+    branch: int
+    message: Message | None
+    response: Response | None
+
+
+class StreamEvent(BaseModel):
+    """An event of a stream.
+
+    `created` has what was stored, `delta` more of the text, and `done` the response. The id tells how far the text has
+    come; a client that lost the connection names the last one in `Last-Event-ID`.
+    """
+
+    id: str
+    event: Literal["created", "delta", "done"]
+    data: str = Field(description="JSON.")
+
+
+class Branch(BaseModel):
+    """A branch of a conversation."""
+
+    id: int
+    object: Literal["branch"]
+    parent: int | None
+    fork_position: int | None
+    head: int
+    is_active: bool
+    created_at: int
+
+
+class Variant(BaseModel):
+    """One of the items that follow the same item."""
+
+    branch: int
+    position: int
+
+
+class Siblings(BaseModel):
+    """The variants at the place of an item: this one is number `index` of `count`."""
+
+    object: Literal["siblings"]
+    index: int
+    count: int
+    variants: list[Variant]
+
+
+class SearchHit(BaseModel):
+    """A conversation that matches, with its best match."""
+
+    id: str
+    object: Literal["search.hit"]
+    conversation_id: str
+    title: str | None
+    hits: int
+    snippet: str
+    marks: list[tuple[int, int]] = Field(description="The matches in the snippet, in characters.")
+    position: int | None
+    type: str
+    role: str | None
+    created_at: int
+
+
+class UsageRow(BaseModel):
+    """Sums over calls of models, with the columns by which they are grouped."""
+
+    model_config = ConfigDict(extra="allow")
+
+    attempts: int
+    input_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    reasoning_tokens: int | None
+    total_tokens: int | None
+    cost_usd: str | None = Field(description="In decimal digits.")
+
+
+class Usage(BaseModel):
+    """A report."""
+
+    object: Literal["list"]
+    data: list[UsageRow]
+
+
+class State(BaseModel):
+    """A small named JSON value beside a conversation."""
+
+    name: str
+    object: Literal["state"]
+    value: Any
+    version: int
+    updated_at: int
+
+
+class States(BaseModel):
+    """All states of a conversation."""
+
+    object: Literal["list"]
+    data: list[State]
+
+
+class Seen(BaseModel):
+    """How far a user has read."""
+
+    object: Literal["seen"]
+    user_id: str
+    position: int
+
+
+class Deleted(BaseModel):
+    """What is gone."""
+
+    id: str
+    object: str
+    deleted: Literal[True]
+
+
+class Listed(BaseModel, Generic[T]):
+    """A page; the next one begins `after` its `last_id`."""
+
+    object: Literal["list"]
+    data: list[T]
+    first_id: str
+    last_id: str
+    has_more: bool
+
+
+class ErrorDetail(BaseModel):
+    """What is wrong with a request."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(BaseModel):
+    """An error."""
+
+    error: ErrorDetail

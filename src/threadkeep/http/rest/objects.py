@@ -1,0 +1,51 @@
+"""Conversations, items and what belongs to them, as answers have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from threadkeep.domain.annotations import Feedback
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import StoredItem
+from threadkeep.http.openai.objects import conversation_object, item_object
+from threadkeep.http.rest.bodies import seconds
+from threadkeep.store.aio import AsyncConversation
+
+
+def conversation_view(conversation: AsyncConversation) -> JsonObject:
+    """Return a conversation with what an application shows of it."""
+    return {
+        **conversation_object(conversation),
+        "model": conversation.model,
+        "instructions": conversation.instructions,
+        "branch": conversation.branch,
+        "head": conversation.head,
+    }
+
+
+def message_view(item: StoredItem) -> JsonObject:
+    """Return an item with what is kept beside it."""
+    return {
+        "id": item.id,
+        "object": "conversation.item",
+        "position": item.position,
+        "branch": item.branch,
+        "created_at": seconds(item.created_at),
+        "author_id": item.author_id,
+        "labels": dict(item.labels or {}),
+        "feedback": [feedback_view(one) for one in item.feedback or ()],
+        "item": item_object(item),
+    }
+
+
+def feedback_view(given: Feedback) -> JsonObject:
+    """Return what a user thinks of an item."""
+    return {
+        "user_id": given.user_id, "rating": given.rating, "comment": given.comment,
+        "updated_at": seconds(given.updated_at),
+    }  # fmt: skip
+
+
+def plain_list(data: list[Any]) -> JsonObject:
+    """Return a list that has no pages."""
+    return {"object": "list", "data": data}

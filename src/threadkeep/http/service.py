@@ -1,0 +1,142 @@
+"""What all endpoints share: the store, who may call, and the limits; and how a handler becomes an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from threadkeep.errors import NotFound
+from threadkeep.http.problems import Problem
+from threadkeep.http.upstreams import Upstream
+from threadkeep.store.aio import AsyncConversation, AsyncStore
+from threadkeep.web.owners import Authenticate, Scope, owner_of
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_ITEMS: Final = 20  # OpenAI's limit for one request
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The settings of the server.
+
+    Attributes:
+        store: the database.
+        authenticate: tells the owner of a request; None for everybody on this machine.
+        max_body_bytes: the largest body of a request, in bytes.
+        max_items: how many items a request may bring.
+        masked: the values of `include` without which items lack what these values stand for.
+        upstreams: who answers: model, or a pattern of models, to its upstream.
+    """
+
+    store: AsyncStore
+    authenticate: Authenticate | None = None
+    max_body_bytes: int = MAX_BODY_BYTES
+    max_items: int = MAX_ITEMS
+    masked: frozenset[str] = frozenset()
+    upstreams: Mapping[str, Upstream] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server ends."""
+        return self._closing.is_set()
+
+    def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let work go on after its request was answered."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the task of a request waits for a model: `close` interrupts it."""
+        task = asyncio.current_task()
+        if task is None or task in self._waiting:
+            yield
+            return
+        self._waiting.add(task)
+        try:
+            yield
+        finally:
+            self._waiting.discard(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("A response in the background failed.", exc_info=task.exception())
+
+    async def close(self) -> None:
+        """End all answers that models are giving; what has come of them is stored as incomplete."""
+        if self.is_closing:
+            return
+        self._closing.set()
+        for task in (*self._tasks, *self._waiting):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def disconnect(self) -> None:
+        """Close the connections to upstreams."""
+        for upstream in {id(one): one for one in self.upstreams.values()}.values():
+            await upstream.close()
+
+
+class Call(NamedTuple):
+    """A request of somebody who may make it.
+
+    Attributes:
+        request: the HTTP request.
+        store: the store, limited to what its owner has.
+        service: the settings.
+    """
+
+    request: Request
+    store: AsyncStore
+    service: Service
+
+    async def conversation(self, name: str = "conversation_id") -> AsyncConversation:
+        """Open the conversation in the path: by its id, or by the application's own."""
+        return await open_conversation(self.store, self.request.path_params[name])
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
+
+
+async def open_conversation(store: AsyncStore, id: str) -> AsyncConversation:
+    """Open a conversation by its id, or by the application's own (`external_id`)."""
+    try:
+        return await store.get_conversation(id)
+    except NotFound as error:
+        found = await store.find_conversation(external_id=id)
+        if found is None:
+            raise Problem(404, f"Conversation with id '{id}' not found.", code="not_found") from error
+        return found
+
+
+def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint that calls a handler for owners who have a scope."""
+
+    async def answer(request: Request) -> Response:
+        service: Service = request.app.state.service
+        owner = await owner_of(request, service.authenticate)
+        if owner is None:
+            raise Problem(401, "No valid key was given.", code="invalid_api_key")
+        if scope not in owner.scopes:
+            raise Problem(403, f"The key does not allow this: it lacks the scope {scope!r}.", code="missing_scope")
+        try:
+            store = await owner.store(service.store)
+        except NotFound as error:
+            raise Problem(401, "The key is for a tenant that does not exist.", code="invalid_api_key") from error
+        return await handler(Call(request, store, service))
+
+    return answer

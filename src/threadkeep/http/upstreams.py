@@ -1,0 +1,232 @@
+"""Providers behind the server: which format they speak, and how they are asked for a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote, urlsplit
+from weakref import WeakKeyDictionary
+
+import httpx2
+
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
+from threadkeep.errors import InvalidOption, MissingExtra
+from threadkeep.formats import FormatName
+
+CONNECT_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
+KEPT_CONNECTIONS: Final = 100  # to each provider, for further requests
+_NAMED: Final = re.compile(r"(?P<name>[\w-]{1,64})=(?P<format>\w+)@(?P<url>\S+)")
+
+# A request's payload and model -> the events of the provider's answer
+Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
+
+
+class UpstreamError(Exception):
+    """An upstream refused a request, or did not answer: with a status, and the body it gave."""
+
+    def __init__(self, status: int, body: Any, message: str) -> None:
+        super().__init__(message)
+        self.status, self.body, self.message = status, body, message
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A provider that answers requests of one format.
+
+    Attributes:
+        name: what the ledger calls the provider.
+        format: the format of its requests and events.
+        ask: takes a request's payload and model, and yields the events of the answer: dicts, JSON text, or lines of an
+            event stream. It raises `UpstreamError` if the provider refuses.
+        model: the model to ask for, whatever model the request names; None for that one.
+    """
+
+    name: str
+    format: FormatName
+    ask: Ask = field(repr=False)
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        get_format(self.format)
+
+    async def close(self) -> None:
+        """Close the connections that an upstream over HTTP keeps; the lifespan of the application does it, too."""
+        if isinstance(self.ask, _HttpAsk):
+            await self.ask.close()
+
+
+def http_upstream(
+    name: str, format: FormatName, url: str, *, key: str | None = None, model: str | None = None
+) -> Upstream:
+    """Return an upstream that is asked over HTTP, at a base URL such as ``https://api.anthropic.com/v1``.
+
+    Args:
+        name: what the ledger calls the provider.
+        format: the format it speaks.
+        url: what comes before the path of the format: ``/responses``, ``/chat/completions``, ``/messages``,
+            ``/models/…`` or ``/model/…``.
+        key: its API key; None for none.
+        model: the model to ask for, whatever model the request names.
+
+    Raises:
+        UnknownFormat, InvalidOption: an argument cannot be used.
+        MissingExtra: the streams of Converse need the extra ``bedrock``.
+    """
+    get_format(format)
+    base = checked_url(url)
+    if format == "converse":
+        _event_buffer()
+    return Upstream(name, format, _HttpAsk(name, format, base, key), model)
+
+
+class _HttpAsk:
+    """Asks a provider over HTTP, over connections that it keeps, in each event loop."""
+
+    def __init__(self, name: str, format: FormatName, base: str, key: str | None) -> None:
+        self._name, self._format, self._base, self._key = name, format, base, key
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
+
+    async def __call__(self, payload: JsonObject, wanted: str) -> AsyncGenerator[Any]:
+        """Yield the events of the answer of a model."""
+        path, changes = _PATHS[self._format](quote(wanted, safe=""))
+        content = dumps({**payload, **changes}, REQUEST_DEPTH)
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers |= _key_headers(self._format, self._key)
+        try:
+            async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
+                if not response.is_success:
+                    raise await _refusal(self._name, response)
+                events = _binary_events(response) if self._format == "converse" else text_events(response)
+                async for event in events:
+                    yield event
+        except httpx2.HTTPError as error:
+            raise UpstreamError(502, None, f"{self._name} did not answer: {type(error).__name__}.") from error
+
+    def _client(self) -> httpx2.AsyncClient:
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+            client = self._clients[loop] = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=_ssl_context())
+        return client
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()  # which takes long
+
+
+def named_upstream(text: str, environment: Mapping[str, str] = os.environ) -> Upstream:
+    """Return the upstream that ``NAME=FORMAT@URL`` describes; its key is in the variable ``NAME_API_KEY``.
+
+    Raises:
+        UnknownFormat, InvalidOption, MissingExtra: it cannot be used.
+    """
+    name, spoken, url = upstream_parts(text)
+    variable = f"{name.upper().replace('-', '_')}_API_KEY"
+    return http_upstream(name, spoken, url, key=environment.get(variable) or None)
+
+
+def upstream_parts(text: str) -> tuple[str, FormatName, str]:
+    """Return name, format and URL of ``NAME=FORMAT@URL``.
+
+    Raises:
+        UnknownFormat, InvalidOption: it cannot be used.
+    """
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        example = "anthropic=messages@https://api.anthropic.com/v1"
+        raise InvalidOption(f"must look like NAME=FORMAT@URL, such as {example}.", argument="upstream")
+    spoken: Any = found["format"]
+    get_format(spoken)
+    return found["name"], spoken, checked_url(found["url"])
+
+
+def checked_url(url: str) -> str:
+    """Return the base URL of a provider without a slash at its end; raise InvalidOption if it is none."""
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise InvalidOption(f"must be an http or https URL, not {url!r}.", argument="url")
+    return url.rstrip("/")
+
+
+def upstream_for(model: str, table: Mapping[str, Upstream]) -> Upstream | None:
+    """Return the upstream of a model: the one under its name, else under the first pattern that fits it."""
+    if model in table:
+        return table[model]
+    return next((upstream for pattern, upstream in table.items() if fnmatchcase(model, pattern)), None)
+
+
+# How each format is asked for a stream: the path for a model, and what is changed in the payload
+
+
+def _chat(_model: str) -> tuple[str, JsonObject]:
+    return "/chat/completions", {"stream": True, "stream_options": {"include_usage": True}}
+
+
+_PATHS: Final[Mapping[str, Callable[[str], tuple[str, JsonObject]]]] = {
+    "open_responses": lambda _: ("/responses", {"stream": True}),
+    "chat_completion": _chat,
+    "messages": lambda _: ("/messages", {"stream": True}),
+    "gemini": lambda model: (f"/models/{model}:streamGenerateContent?alt=sse", {}),
+    "converse": lambda model: (f"/model/{model}/converse-stream", {}),
+}
+
+
+def _key_headers(format: FormatName, key: str | None) -> dict[str, str]:
+    headers = {"anthropic-version": "2023-06-01"} if format == "messages" else {}
+    if key is None:
+        return headers
+    names = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
+    return headers | ({names[format]: key} if format in names else {"authorization": f"Bearer {key}"})
+
+
+async def _refusal(name: str, response: httpx2.Response) -> UpstreamError:
+    text = await response.aread()
+    try:
+        body = loads(text)
+    except ValueError:
+        body = None
+    return UpstreamError(response.status_code, body, f"{name} answered with status {response.status_code}.")
+
+
+async def text_events(response: httpx2.Response) -> AsyncGenerator[str]:
+    """Yield the data of the server-sent events of a response, of any size, up to ``[DONE]``."""
+    async for event in httpx2.EventSource(response, max_event_size=None):
+        if event.data and event.data != "[DONE]":
+            yield event.data
+
+
+async def _binary_events(response: httpx2.Response) -> AsyncGenerator[Any]:
+    """The messages of Amazon's event streams, as objects with one key: the type of the event."""
+    buffer = _event_buffer()()
+    async for chunk in response.aiter_bytes():
+        buffer.add_data(chunk)
+        for message in buffer:
+            if message.headers.get(":message-type") != "event":
+                raise UpstreamError(502, None, f"The stream failed: {message.headers.get(':exception-type')}.")
+            yield {message.headers[":event-type"]: loads(message.payload)}
+
+
+@cache
+def _event_buffer() -> Any:
+    try:
+        from botocore.eventstream import EventStreamBuffer  # noqa: PLC0415 - of an extra
+    except ImportError as error:
+        raise MissingExtra("bedrock", "The streams of Converse") from error
+    return EventStreamBuffer

@@ -1,0 +1,79 @@
+"""Authentication by the keys that the database has: `Store.keys`."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from datetime import UTC, datetime
+from hashlib import sha256
+from time import monotonic
+from typing import Final, NamedTuple
+
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import HTTPConnection
+
+from threadkeep.domain.api_keys import ApiKey
+from threadkeep.store.aio import AsyncStore
+from threadkeep.web.owners import Owner
+
+logger = logging.getLogger(__name__)
+
+HEADER: Final = "x-threadkeep-key"  # where Authorization is a provider's
+CACHE_SECONDS: Final = 5.0  # for which a key is not asked for again
+MAX_CACHED: Final = 10_000  # keys
+
+
+class _Known(NamedTuple):
+    key: ApiKey
+    until: float
+
+
+class KeyAuthentication:
+    """Finds the owner of requests by their keys: an `Authenticate`.
+
+    A key is read again after some seconds, so that one that was revoked is refused from then on, in every process. Of
+    unknown keys nothing is remembered.
+    """
+
+    def __init__(self, store: AsyncStore, *, tenant: str | None = None, seconds: float = CACHE_SECONDS) -> None:
+        """Take the keys of the store that is served: all of them, or those of a tenant, each known for `seconds`."""
+        self._store, self._only, self._seconds = store, tenant, seconds
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+
+    async def __call__(self, connection: HTTPConnection) -> Owner | None:
+        """Return the owner of a request by the key in its headers; None if it has none, or none that is valid."""
+        secret = secret_of(connection)
+        return None if secret is None else await self.owner(secret)
+
+    async def owner(self, secret: str) -> Owner | None:
+        """Return the owner of a key by its secret; None for one that is not valid (any more)."""
+        name = sha256(secret.encode("utf-8", "surrogateescape")).digest()
+        known = self._known.get(name)
+        if known is None or known.until <= monotonic() or not known.key.is_valid(datetime.now(UTC)):
+            found = await self._store.keys.find(secret)
+            if found is None or self._only not in (None, found.tenant):
+                self._known.pop(name, None)
+                return None
+            await self._note_use(found)
+            known = self._known[name] = _Known(found, monotonic() + self._seconds)
+            self._known.move_to_end(name)
+            if len(self._known) > MAX_CACHED:
+                self._known.popitem(last=False)
+        return Owner(known.key.user_id, self._tenant(known.key), known.key.scopes, known.key.id)
+
+    async def _note_use(self, key: ApiKey) -> None:
+        try:
+            await self._store.keys.note_use(key.id)
+        except SQLAlchemyError:  # a database that can only be read is served nevertheless
+            logger.warning("It could not be noted that the key %s is used.", key.id, exc_info=True)
+
+    def _tenant(self, key: ApiKey) -> str | None:
+        return key.tenant if self._store.keys.all_tenants else None
+
+
+def secret_of(connection: HTTPConnection) -> str | None:
+    """Return the key that a request brings: in ``x-threadkeep-key`` or as its bearer token; None without one."""
+    if own := connection.headers.get(HEADER):
+        return own
+    scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" and secret.strip() else None

@@ -1,0 +1,147 @@
+"""Limits of a server: bodies, requests at a time, time, and how often each key may ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+from inspect import isawaitable
+from math import ceil
+from time import monotonic
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from threadkeep.errors import InvalidOption
+from threadkeep.web.owners import Authenticate, Owner
+from threadkeep.web.refusals import refusal
+
+MAX_BUCKETS: Final = 10_000  # keys whose rates are counted
+_PER_MINUTE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server does at most, in each of its processes.
+
+    Attributes:
+        max_body_bytes: the largest body of a request, in bytes; larger ones are answered with 413. Faces may have
+            lower limits.
+        max_requests: how many requests are in flight at once; others are answered with 503.
+        max_seconds: how long a request may take, with its whole answer; then it is ended, with 504 if nothing was sent.
+    """
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    max_requests: int = 1_000
+    max_seconds: float = 1_800.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "max_requests", "max_seconds"):
+            if not getattr(self, name) > 0:
+                raise InvalidOption("must be positive.", argument=name)
+
+
+class Limited:
+    """Middleware that refuses what exceeds the limits."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, exempt: Collection[str] = ()) -> None:
+        """`exempt` are paths that are always answered."""
+        self._app, self._limits, self._exempt, self._in_flight = app, limits, frozenset(exempt), 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http" or scope["path"] in self._exempt:
+            await self._app(scope, receive, send)
+            return
+        length = HTTPConnection(scope).headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._limits.max_body_bytes:
+            await self._too_large()(scope, receive, send)
+        elif self._in_flight >= self._limits.max_requests:
+            busy = refusal(503, "The server has too many requests in flight.", "overloaded", retry_after=1)
+            await busy(scope, receive, send)
+        else:
+            self._in_flight += 1
+            try:
+                await self._timed(scope, _Bounded(receive, self._limits.max_body_bytes), send)
+            finally:
+                self._in_flight -= 1
+
+    async def _timed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        deadline = asyncio.timeout(self._limits.max_seconds)
+        try:
+            async with deadline:
+                await self._app(scope, receive, noting)
+        except TimeoutError:
+            if not deadline.expired() or has_begun:  # the end of a stream that was cut off must not look like one
+                raise
+            text = f"The request took more than {self._limits.max_seconds:g} seconds."
+            await refusal(504, text, "timeout")(scope, receive, send)
+
+    def _too_large(self) -> Any:
+        text = f"The body exceeds {self._limits.max_body_bytes:,} bytes."
+        return refusal(413, text, "request_too_large")
+
+
+class _Bounded:
+    """Receives a body up to a limit."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most, self._received = receive, most, 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > self._most:
+                raise HTTPException(413, f"The body exceeds {self._most:,} bytes")
+        return message
+
+
+class Rates:
+    """How often each key may ask: a bucket of tokens, which fills again with time.
+
+    Each process counts by itself: with several, a key may ask as many times as often.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        """A bucket has the requests of a minute, so that a client that was idle may send them at once."""
+        if not per_minute >= 1:
+            raise InvalidOption("must be at least 1.", argument="per_minute")
+        self._capacity, self._per_second = per_minute, per_minute / _PER_MINUTE
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and when there were so many
+
+    def take(self, name: Hashable) -> float:
+        """Take a token of a bucket; return 0, or in how many seconds there will be one."""
+        now = monotonic()
+        tokens, then = self._buckets.get(name, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - then) * self._per_second)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
+        self._buckets[name] = (tokens if wait else tokens - 1, now)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait
+
+
+def rated(authenticate: Authenticate, rates: Rates) -> Authenticate:
+    """Return an authentication that refuses owners who ask too often: by their key, or else by tenant and user."""
+
+    async def limited(connection: HTTPConnection) -> Owner | None:
+        found: Any = authenticate(connection)
+        owner: Owner | None = await found if isawaitable(found) else found
+        if owner is not None and (wait := rates.take(owner.key or (owner.tenant, owner.user_id))):
+            headers = {"retry-after": str(ceil(wait))}
+            raise HTTPException(429, "There were too many requests with this key", headers=headers)
+        return owner
+
+    return limited

@@ -1,0 +1,102 @@
+"""Who calls: the owner of what a request may see, and the authentication that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from inspect import isawaitable
+from ipaddress import ip_address
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from threadkeep.domain.api_keys import SCOPES, ApiScope
+from threadkeep.errors import InvalidOption
+from threadkeep.store.aio import AsyncStore
+
+Scope: TypeAlias = ApiScope
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose conversations a request may see, and what it may do with them.
+
+    Attributes:
+        user_id: the user; None for all users.
+        tenant: the name of the tenant; None in a database without tenants.
+        scopes: any of "read", "write" and "usage".
+        key: the id of the key that was used, for logs and limits; None without keys.
+    """
+
+    user_id: str | None = None
+    tenant: str | None = None
+    scopes: frozenset[Scope] = SCOPES
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if unknown := self.scopes - SCOPES:
+            known = ", ".join(sorted(SCOPES))
+            raise InvalidOption(f"cannot have {', '.join(sorted(unknown))}; known are {known}.", argument="scopes")
+
+    async def store(self, store: AsyncStore) -> AsyncStore:
+        """Return the store, limited to what this owner has: everything else does not exist in it.
+
+        Raises:
+            NotFound: there is no such tenant.
+        """
+        if self.tenant is not None:
+            store = await store.for_tenant(self.tenant)
+        return store if self.user_id is None else store.for_user(self.user_id)
+
+
+Authenticate: TypeAlias = Callable[[HTTPConnection], Owner | Awaitable[Owner | None] | None]
+
+
+async def owner_of(connection: HTTPConnection, authenticate: Authenticate | None) -> Owner | None:
+    """Return the owner that the application names; None for nobody.
+
+    Without authentication, everything belongs to whoever calls from this machine, by a name of this machine: pages of
+    other sites, whose host names may point here, are nobody.
+    """
+    if authenticate is None:
+        return Owner() if is_local(connection) else None
+    found: Any = authenticate(connection)
+    owner: Owner | None = await found if isawaitable(found) else found
+    if owner is not None and owner.key is not None:
+        connection.scope.setdefault("state", {})["key"] = owner.key
+    return owner
+
+
+def local_owner(owner: Owner) -> Authenticate:
+    """Return the authentication by which everything belongs to whoever calls from this machine: to this owner."""
+    return lambda connection: owner if is_local(connection) else None
+
+
+def is_local(connection: HTTPConnection) -> bool:
+    """Return whether a request comes from this machine, and calls it by a name that can mean no other.
+
+    What pages of other sites have a browser send, also those of other ports of this machine, does not.
+    """
+    client, headers = connection.client, connection.headers
+    host = headers.get("host", "")
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        return False
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
+        return False
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return (
+        (client is None or is_loopback(client.host)) and not any(sign in host for sign in "@/\\") and is_loopback(name)
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address means this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,201 @@
+"""Which conversation a call belongs to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.http.recorder.conftest import Recorded, said
+from tests.http.recorder.provider import stream, whole
+
+SESSION = "0f8fad5b-d9cb-469f-a165-70867728950e"
+OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+
+
+def ask(recorded: Recorded, *texts: str, headers: dict[str, str] | None = None, **more: Any) -> None:
+    """A call of Messages with a history: texts of the user and the assistant by turns; the provider says "Fine."."""
+    recorded.provider.says(whole("messages", "Fine."))
+    roles = ("user", "assistant")
+    history = [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts)]
+    body = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": history, **more}
+    assert httpx2.post(f"{recorded.url}/v1/messages", json=body, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Claude-Code-Session-Id": "{}"},
+        {"session-id": "{}"},
+        {"session_id": "{}"},
+        {"X-Session-Id": "{}"},
+        {"X-Session-Affinity": "{}"},
+        {"Helicone-Session-Id": "{}"},
+        {"x-threadkeep-conversation": "{}"},
+    ],
+    ids=str,
+)
+def test_headers_name_the_session(recorded: Recorded, headers: dict[str, str]) -> None:
+    for session in (SESSION, OTHER):
+        named = {name: value.format(session) for name, value in headers.items()}
+        ask(recorded, "Hi", headers=named)
+        ask(recorded, "Hi", "Fine.", "And now?", headers=named)
+    recorded.wait_for(4)
+    assert [said(one) for one in recorded.conversations()] == [
+        ["user: Hi", "assistant: Fine.", "user: And now?", "assistant: Fine."]
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"metadata": {"user_id": "user_1_account__session_{}"}},
+        {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id": "{}"})}},
+        {"prompt_cache_key": "{}"},
+        {"conversation": "{}"},
+        {"conversation": {"id": "{}"}},
+        {"conversation_id": "{}"},
+    ],
+    ids=str,
+)
+def test_bodies_name_the_session(recorded: Recorded, body: dict[str, Any]) -> None:
+    for session in (SESSION, OTHER):
+        named = json.loads(json.dumps(body).replace("{}", session))
+        ask(recorded, "Hi", **named)
+        ask(recorded, "Hi", "Fine.", "And now?", **named)
+    recorded.wait_for(4)
+    assert [len(one.transcript()) for one in recorded.conversations()] == [4, 4]
+
+
+def test_a_header_of_ours_counts_first(recorded: Recorded) -> None:
+    conversation = recorded.store.create_conversation(external_id="mine")
+    others = {"X-Claude-Code-Session-Id": SESSION}
+    ask(recorded, "Hi", headers={"x-threadkeep-conversation": "mine", **others})
+    ask(recorded, "Hi", "Fine.", "Go on", headers={"x-threadkeep-conversation": conversation.id, **others})
+    recorded.wait_for(2)
+    [found] = recorded.conversations()
+    assert (found.id, len(found.transcript())) == (conversation.id, 4)
+
+
+def test_a_shared_cache_key_is_no_session(recorded: Recorded) -> None:
+    ask(recorded, "Hi", prompt_cache_key="support")
+    ask(recorded, "Bye", prompt_cache_key="support")
+    recorded.wait_for(2)
+    assert len(recorded.conversations()) == 2
+
+
+def test_histories_that_are_interleaved_are_told_apart(recorded: Recorded) -> None:
+    first, second = ["Hi"], ["Hi"]
+    ask(recorded, *first)
+    recorded.provider.says(whole("messages", "Hello to you."))
+    body = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    httpx2.post(f"{recorded.url}/v1/messages", json=body)
+    first += ["Fine.", "One"]
+    second += ["Hello to you.", "Two"]
+    ask(recorded, *first)
+    ask(recorded, *second)
+    ask(recorded, *first, "Fine.", "Three")
+    recorded.wait_for(5)
+    ones, twos = recorded.conversations()
+    assert said(ones)[2:] == ["user: One", "assistant: Fine.", "user: Three", "assistant: Fine."]
+    assert said(twos)[1:] == ["assistant: Hello to you.", "user: Two", "assistant: Fine."]
+
+
+def test_an_edited_history_is_a_branch_of_its_conversation(recorded: Recorded) -> None:
+    ask(recorded, "Hi", "Fine.", "Go left")
+    ask(recorded, "Hi", "Fine.", "Go right")
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    assert said(conversation)[2:] == ["user: Go right", "assistant: Fine."]
+    assert said(conversation.on_branch(0))[2:] == ["user: Go left", "assistant: Fine."]
+
+
+def test_histories_that_nothing_tells_apart_begin_a_conversation(recorded: Recorded) -> None:
+    ask(recorded, "Hi")
+    ask(recorded, "Hi")
+    ask(recorded, "Hi", "Fine.", "Which one?")
+    recorded.wait_for(3)
+    assert [len(one.transcript()) for one in recorded.conversations()] == [2, 2, 4]
+
+
+def test_a_tool_loop_is_one_conversation(recorded: Recorded) -> None:
+    recorded.provider.says(whole("messages", "Let me see.", calls=True), whole("messages", "Sunny."))
+    call = {"type": "tool_use", "id": "call_1", "name": "look", "input": {"city": "Paris"}}
+    result = {"type": "tool_result", "tool_use_id": "call_1", "content": "12 degrees"}
+    history: list[Any] = [{"role": "user", "content": "Weather?"}]
+    body = {"model": "claude-sonnet-5", "max_tokens": 9}
+    httpx2.post(f"{recorded.url}/v1/messages", json={**body, "messages": history})
+    history.append({"role": "assistant", "content": [{"type": "text", "text": "Let me see."}, call]})
+    history.append({"role": "user", "content": [result]})
+    httpx2.post(f"{recorded.url}/v1/messages", json={**body, "messages": history})
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    assert said(conversation)[2:] == ['look({"city":"Paris"})', "= 12 degrees", "assistant: Sunny."]
+    assert conversation.usage().attempts == 2
+
+
+def test_previous_responses_lead_to_their_conversation(recorded: Recorded) -> None:
+    recorded.provider.says(whole("open_responses", "Fine."), whole("open_responses", "Good."))
+    url = f"{recorded.url}/v1/responses"
+    previous = httpx2.post(url, json={"model": "gpt-5.4", "input": "Hi"}).json()["id"]
+    httpx2.post(url, json={"model": "gpt-5.4", "input": "And now?", "previous_response_id": previous})
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    assert said(conversation) == ["user: Hi", "assistant: Fine.", "user: And now?", "assistant: Good."]
+
+
+def test_agents_have_conversations_of_their_own(recorded: Recorded) -> None:
+    session = {"X-Claude-Code-Session-Id": SESSION}
+    ask(recorded, "Build it", headers={**session, "x-claude-code-request-class": "main"})
+    ask(recorded, "Look around", headers={**session, "x-claude-code-agent-id": "a1"})
+    nested = {**session, "x-claude-code-agent-id": "a2", "x-claude-code-parent-agent-id": "a1"}
+    ask(recorded, "Look closer", headers=nested)
+    ask(recorded, "Name this", headers={**session, "x-claude-code-request-class": "auxiliary"})
+    recorded.wait_for(4)
+    main, first, second = reversed(list(recorded.store.list_conversations()))
+    assert (main.external_id, main.labels) == (f"claude-code:{SESSION}", {"recorded": "provider"})
+    assert first.labels == {"recorded": "provider", "agent": "a1", "parent": main.external_id}
+    assert second.labels == {"recorded": "provider", "agent": "a2", "parent": first.external_id}
+    [aside] = recorded.store.list_conversations(status="archived")
+    assert (said(aside)[0], aside.labels["request-class"]) == ("user: Name this", "auxiliary")
+
+
+def test_labels_and_users_come_in_headers(recorded: Recorded) -> None:
+    ask(recorded, "Hi", headers={"x-threadkeep-label-team": "red", "x-threadkeep-user": "ann"})
+    recorded.wait_for(1)
+    [conversation] = recorded.conversations()
+    assert (conversation.labels["team"], conversation.user_id) == ("red", "ann")
+    [call] = recorded.provider.calls
+    assert not [name for name, _ in call.headers if name.startswith("x-threadkeep")]
+
+
+def test_settings_are_those_of_the_latest_request(recorded: Recorded) -> None:
+    tool = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}}
+    ask(recorded, "Hi", system="Be brief.", tools=[tool], temperature=0.5)
+    ask(recorded, "Hi", "Fine.", "Go on", system="Be long.")
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    payload = conversation.request_payload("messages")
+    assert (payload["system"], "tools" in payload, "temperature" in payload) == ("Be long.", False, False)
+
+
+def test_calls_at_the_same_time_in_one_session_are_all_stored(recorded: Recorded) -> None:
+    slow = stream("messages", ["Slowly."], hold_after=2)
+    recorded.provider.says(slow)
+    headers = {"X-Claude-Code-Session-Id": SESSION}
+    body = {"model": "claude-sonnet-5", "max_tokens": 9, "stream": True}
+    url = f"{recorded.url}/v1/messages"
+    first = {**body, "messages": [{"role": "user", "content": "One"}]}
+    with httpx2.stream("POST", url, json=first, headers=headers) as answer:
+        chunks = answer.iter_raw()
+        next(chunks)
+        ask(recorded, "Two", headers=headers)
+        recorded.wait_for(1)
+        recorded.provider.release.set()
+        list(chunks)
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    branches = [said(conversation.on_branch(branch.number)) for branch in conversation.branches()]
+    assert sorted(branches) == [["user: One", "assistant: Slowly."], ["user: Two", "assistant: Fine."]]

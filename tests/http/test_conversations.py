@@ -1,0 +1,218 @@
+"""Conversations and their items, through OpenAI's client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+HELLO = {"type": "message", "role": "user", "content": "Hello"}
+
+
+def said(items: Any) -> list[str]:
+    return [part.text for item in items for part in item.content]
+
+
+def words(count: int) -> list[Any]:
+    return [{"role": "user", "content": str(number)} for number in range(count)]
+
+
+def test_a_conversation_lives(client: Any) -> None:
+    made = client.conversations.create(metadata={"topic": "demo"}, items=[HELLO])
+    assert made.object == "conversation"
+    assert client.conversations.retrieve(made.id).metadata == {"topic": "demo"}
+    assert said(client.conversations.items.list(made.id)) == ["Hello"]
+    assert client.conversations.update(made.id, metadata={"topic": "other"}).metadata == {"topic": "other"}
+    assert client.conversations.update(made.id, metadata=None).metadata == {}
+    gone = client.conversations.delete(made.id)
+    assert (gone.id, gone.object, gone.deleted) == (made.id, "conversation.deleted", True)
+    with pytest.raises(openai.NotFoundError):
+        client.conversations.retrieve(made.id)
+
+
+def test_an_empty_body_is_enough(client: Any) -> None:
+    made = client.conversations.create()
+    assert made.metadata == {}
+    page = client.conversations.items.list(made.id)
+    assert (page.data, page.has_more, page.last_id) == ([], False, "")
+
+
+def test_items_come_as_clients_validate_them(client: Any) -> None:
+    made = client.conversations.create()
+    stored = client.conversations.items.create(
+        made.id,
+        items=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "What is this?"},
+                    {"type": "input_image", "image_url": PICTURE},
+                ],
+            },
+            {"type": "reasoning", "summary": [], "encrypted_content": "opaque"},
+            {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "call_1", "output": "A cat"},
+            {"role": "assistant", "content": "A cat."},
+        ],
+    )
+    prefixes = ["msg", "rs", "fc", "fco", "msg"]
+    assert [item.id.split("_")[0] for item in stored.data] == prefixes
+    assert (stored.first_id, stored.last_id) == (stored.data[0].id, stored.data[-1].id)
+    for item in stored.data:
+        assert client.conversations.items.retrieve(item.id, conversation_id=made.id) == item
+    sent_back = client.conversations.items.create(made.id, items=[item.to_dict() for item in stored.data])
+    assert [item.id for item in sent_back.data] == [item.id for item in stored.data]
+
+
+def test_all_items_are_paged_once_in_either_order(client: Any) -> None:
+    made = client.conversations.create(items=words(20))
+    client.conversations.items.create(made.id, items=words(20))
+    expected = [str(number) for number in [*range(20), *range(20)]]
+    for order in ("asc", "desc"):
+        found = said(client.conversations.items.list(made.id, order=order, limit=7))
+        assert found == (expected if order == "asc" else expected[::-1])
+    assert len(client.conversations.items.list(made.id).data) == 20
+
+
+def test_a_removed_item_is_not_found(client: Any) -> None:
+    made = client.conversations.create(items=words(3))
+    first, second, third = (item.id for item in client.conversations.items.list(made.id, order="asc"))
+    assert client.conversations.items.delete(second, conversation_id=made.id).id == made.id
+    client.conversations.items.delete(third, conversation_id=made.id, extra_query={"purge": "true"})
+    assert [item.id for item in client.conversations.items.list(made.id)] == [first]
+    with pytest.raises(openai.NotFoundError):
+        client.conversations.items.retrieve(second, conversation_id=made.id)
+
+
+def test_references_stand_for_items_of_the_same_owner(client: Any, served: Any) -> None:
+    made = client.conversations.create(items=[{**HELLO, "id": "msg_hello"}])
+    other = client.conversations.create(items=[{"type": "item_reference", "id": "msg_hello"}])
+    assert said(client.conversations.items.list(other.id)) == ["Hello"]
+    stranger = served.client("ben")
+    with pytest.raises(openai.NotFoundError):
+        stranger.conversations.create(items=[{"type": "item_reference", "id": "msg_hello"}])
+    assert stranger.get("/conversations", cast_to=object)["data"] == []
+    assert made.id != other.id
+
+
+def test_a_repeated_request_writes_nothing(client: Any) -> None:
+    once = {"Idempotency-Key": "one"}
+    made = [client.conversations.create(items=[HELLO], extra_headers=once) for _ in range(2)]
+    assert made[0].id == made[1].id
+    again = {"Idempotency-Key": "two"}
+    added = [client.conversations.items.create(made[0].id, items=[HELLO], extra_headers=again) for _ in range(2)]
+    assert added[0] == added[1]
+    assert said(client.conversations.items.list(made[0].id)) == ["Hello", "Hello"]
+    with pytest.raises(openai.ConflictError) as refusal:
+        client.conversations.items.create(made[0].id, items=words(1), extra_headers=again)
+    assert refusal.value.response.headers["x-should-retry"] == "false"
+
+
+def test_an_append_can_expect_an_end(client: Any) -> None:
+    made = client.conversations.with_raw_response.create(items=[HELLO])
+    id_, etag = made.parse().id, made.headers["etag"]
+    assert etag == '"0"'
+    client.conversations.items.create(id_, items=[HELLO], extra_headers={"If-Match": etag})
+    with pytest.raises(openai.ConflictError) as refusal:
+        client.conversations.items.create(id_, items=[HELLO], extra_headers={"If-Match": etag})
+    assert refusal.value.code == "head_conflict"
+    assert len(client.conversations.items.list(id_).data) == 2
+
+
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [
+        (None, "items"),
+        ("text", "items"),
+        (["text"], "items[0]"),
+        ([HELLO, {"type": 1}], "items[1].type"),
+        (words(21), "items"),
+        ([{"type": "item_reference", "id": 7}], "items[0].id"),
+    ],
+)
+def test_bad_items_are_refused_as_a_whole(client: Any, items: Any, param: str) -> None:
+    made = client.conversations.create()
+    with pytest.raises(openai.BadRequestError) as refusal:
+        client.post(f"/conversations/{made.id}/items", cast_to=object, body={"items": items})
+    assert refusal.value.type == "invalid_request_error"
+    assert refusal.value.param == param
+    assert client.conversations.items.list(made.id).data == []
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"k" * 65: "v"}, {"k": "v" * 513}, {str(number): "v" for number in range(17)}, {"k": 1}, "text"]
+)
+def test_metadata_has_its_limits(client: Any, metadata: Any) -> None:
+    with pytest.raises(openai.BadRequestError) as refusal:
+        client.conversations.create(metadata=metadata)
+    assert str(refusal.value.param).startswith("metadata")
+    client.conversations.create(metadata={"k" * 64: "v" * 512})
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "param"),
+    [
+        ({"limit": "0"}, 400, "limit"),
+        ({"limit": "101"}, 400, "limit"),
+        ({"limit": "9" * 5000}, 400, "limit"),
+        ({"limit": "0" * 8 + "9" * 5000}, 400, "limit"),
+        ({"limit": "000000001000"}, 400, "limit"),
+        ({"limit": "²"}, 400, "limit"),
+        ({"order": "up"}, 400, "order"),
+        ({"after": "msg_unknown"}, 404, None),
+    ],
+)
+def test_pages_are_checked(client: Any, http: Any, query: dict[str, str], status: int, param: str | None) -> None:
+    made = client.conversations.create(items=[HELLO])
+    answer = http.get(f"/conversations/{made.id}/items", params=query)
+    assert answer.status_code == status
+    assert answer.json()["error"]["param"] == param
+
+
+def test_masked_parts_come_when_they_are_asked_for(served: Any) -> None:
+    client = served.client(masked=["reasoning.encrypted_content"])
+    thought: Any = {"type": "reasoning", "summary": [], "encrypted_content": "opaque"}
+    made = client.conversations.create(items=[thought])
+    [plain] = client.conversations.items.list(made.id)
+    assert plain.encrypted_content is None
+    [whole] = client.conversations.items.list(made.id, include=["reasoning.encrypted_content"])
+    assert whole.encrypted_content == "opaque"
+
+
+def test_conversations_are_listed_page_by_page(client: Any, served: Any) -> None:
+    made = [client.conversations.create(items=[HELLO]).id for _ in range(5)]
+    found: list[str] = []
+    after: dict[str, Any] = {}
+    while True:
+        page = client.get("/conversations", cast_to=object, options={"params": {"limit": 2, **after}})
+        found += [one["id"] for one in page["data"]]
+        if not page["has_more"]:
+            break
+        after = {"after": page["last_id"]}
+    assert found == made[::-1]
+    labelled = served.call(served.store.create_conversation, user_id="ann", labels={"kind": "demo"}, title="Demo")
+    [one] = client.get("/conversations", cast_to=object, options={"params": {"labels[kind]": "demo"}})["data"]
+    assert (one["id"], one["title"], one["labels"]) == (labelled.id, "Demo", {"kind": "demo"})
+
+
+def test_an_application_finds_conversations_by_its_own_ids(client: Any, served: Any) -> None:
+    served.call(served.store.create_conversation, user_id="ann", external_id="ticket 7", input="Hello")
+    found = client.conversations.retrieve("ticket 7")
+    assert found.id.startswith("conv_")
+    assert said(client.conversations.items.list("ticket 7")) == ["Hello"]
+
+
+def test_errors_are_objects(http: Any) -> None:
+    for answer, status in (
+        (http.get("/unknown"), 404),
+        (http.put("/conversations"), 405),
+        (http.post("/conversations", content=b"{"), 400),
+        (http.post("/conversations", content=b"[]"), 400),
+        (http.post("/conversations", content=b"x" * 20_000_000), 413),
+        (http.post("/conversations/conv_unknown", json={}), 400),
+    ):
+        assert answer.status_code == status
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+        assert answer.headers["x-request-id"].startswith("req_")

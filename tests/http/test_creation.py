@@ -1,0 +1,311 @@
+"""Responses of models behind the server: any format upstream, OpenAI's client in front."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from openai import OpenAI
+from openai.types.responses import ResponseCompletedEvent
+
+from tests.http.scripts import FORMATS, Scripted
+from threadkeep import InvalidOption
+from threadkeep.http import Upstream, UpstreamError, http_upstream, named_upstream
+
+TOOL: Any = {
+    "type": "function", "name": "look", "description": "Look out of the window.", "strict": False,
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}  # fmt: skip
+
+
+@pytest.fixture(params=FORMATS)
+def scripted(request: pytest.FixtureRequest) -> Scripted:
+    return Scripted(request.param)
+
+
+@pytest.fixture
+def one() -> Scripted:
+    """An upstream of the format that most hosts speak."""
+    return Scripted("chat_completion")
+
+
+def in_front_of(served: Any, *upstreams: Scripted, user: str = "ann") -> OpenAI:
+    """A client of a server whose models are named after the formats of its upstreams."""
+    client: OpenAI = served.client(user, upstreams={one.format: one.upstream for one in upstreams})
+    return client
+
+
+def texts_of(client: OpenAI, conversation: str) -> list[str]:
+    items: Any = client.conversations.items.list(conversation, order="asc")
+    return [part.text for item in items if item.type == "message" for part in item.content]
+
+
+def test_a_model_of_any_format_answers(served: Any, scripted: Scripted) -> None:
+    client = in_front_of(served, scripted)
+    scripted.will_say("Let me ", "see.", calls=True)
+    found = client.responses.create(model=scripted.format, input="Weather?", instructions="Be brief.", tools=[TOOL])
+    assert (found.status, found.output_text) == ("completed", "Let me see.")
+    assert found.usage is not None
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (11, 7)
+    call: Any = found.output[-1]
+    assert (call.type, call.name, call.call_id) == ("function_call", "look", "call_1")
+    assert found.instructions == "Be brief."
+    later = client.responses.retrieve(found.id)
+    assert (later.id, later.output, later.usage) == (found.id, found.output, found.usage)
+    assert found.conversation is not None
+    assert texts_of(client, found.conversation.id) == ["Weather?", "Let me see."]
+    [row] = served.call(served.store.usage, by=("provider",))
+    assert (row.provider, row.attempts, row.total_tokens) == (scripted.upstream.name, 1, 18)
+
+
+def test_a_stream_of_any_format_is_one_of_openai(served: Any, scripted: Scripted) -> None:
+    client = in_front_of(served, scripted)
+    scripted.will_say("Let ", "me ", "see.", calls=True)
+    events: Any = list(client.responses.create(model=scripted.format, input="Weather?", tools=[TOOL], stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert isinstance(events[-1], ResponseCompletedEvent)
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert deltas == ["Let ", "me ", "see."]
+    arguments = "".join(event.delta for event in events if event.type == "response.function_call_arguments.delta")
+    assert arguments.replace(" ", "") == '{"city":"Paris"}'
+    response = events[-1].response
+    assert {event.response.id for event in events if hasattr(event, "response")} == {response.id}
+    added = [event.item.id for event in events if event.type == "response.output_item.added"]
+    assert added == [item.id for item in response.output]
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [(item.id, item.type) for item in done] == [(item.id, item.type) for item in response.output]
+    balance = [event.type.rpartition(".")[2] for event in events if event.type.startswith("response.output_item")]
+    assert balance == ["added", "done"] * len(response.output)
+    assert client.responses.retrieve(response.id).output == response.output
+
+
+def test_a_conversation_switches_upstreams_between_turns(served: Any) -> None:
+    upstreams = [Scripted(name) for name in FORMATS]
+    client = in_front_of(served, *upstreams)
+    conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ann."}]).id
+    for number, upstream in enumerate(upstreams):
+        upstream.will_say(f"Answer {number}.")
+        client.responses.create(model=upstream.format, input=f"Question {number}?", conversation=conversation)
+        sent = str(upstream.payloads[0])
+        assert all(text in sent for text in ["My name is Ann.", *(f"Answer {one}." for one in range(number))])
+    assert len(texts_of(client, conversation)) == 11
+
+
+def test_a_loop_with_tools(served: Any, scripted: Scripted) -> None:
+    client = in_front_of(served, scripted)
+    scripted.will_say("Let me see.", calls=True)
+    first = client.responses.create(model=scripted.format, input="Weather?", tools=[TOOL])
+    scripted.will_say("It is sunny.")
+    output: Any = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
+    second = client.responses.create(model=scripted.format, input=[output], previous_response_id=first.id, tools=[TOOL])
+    assert second.output_text == "It is sunny."
+    assert second.previous_response_id == first.id
+    assert "sunny" in str(scripted.payloads[1])
+    assert "Weather?" in str(scripted.payloads[1])
+
+
+def test_instructions_are_not_carried_over(served: Any, one: Scripted) -> None:
+    client = in_front_of(served, one)
+    one.will_say("Yes.")
+    first = client.responses.create(
+        model=one.format, input="One?", instructions="Be brief.", temperature=0.5, tools=[TOOL]
+    )
+    one.will_say("No.")
+    client.responses.create(model=one.format, input="Two?", previous_response_id=first.id)
+    assert "Be brief." in str(one.payloads[0])
+    assert "Be brief." not in str(one.payloads[1])
+    assert not one.payloads[1].keys() & {"temperature", "tools"}
+
+
+def test_going_on_after_an_earlier_response_makes_a_branch(served: Any, one: Scripted) -> None:
+    client = in_front_of(served, one)
+    said: dict[str, Any] = {}
+    for name, previous in (("first", None), ("second", "first"), ("other", "first")):
+        one.will_say(f"After {name}.")
+        asked = said[previous].id if previous else None
+        said[name] = client.responses.create(model=one.format, input=f"{name}?", previous_response_id=asked)
+    sent = [part["text"] for message in one.payloads[2]["messages"] for part in message["content"]]
+    assert sent == ["first?", "After first.", "other?"]
+    assert texts_of(client, said["second"].conversation.id) == ["first?", "After first.", "second?", "After second."]
+    assert client.responses.retrieve(said["other"].id).output == said["other"].output
+    asked_for: Any = client.responses.input_items.list(said["other"].id, order="asc")
+    assert [item.content[0].text for item in asked_for] == ["first?", "After first.", "other?"]
+
+
+def test_a_repeated_request_asks_nobody_again(served: Any, scripted: Scripted) -> None:
+    client = in_front_of(served, scripted)
+    scripted.will_say("Once.")
+    once = {"Idempotency-Key": "one"}
+    first: Any = client.responses.create(model=scripted.format, input="How often?", extra_headers=once)
+    again = client.responses.create(model=scripted.format, input="How often?", extra_headers=once)
+    events: Any = list(
+        client.responses.create(model=scripted.format, input="How often?", stream=True, extra_headers=once)
+    )
+    assert (again.id, again.output) == (first.id, first.output)
+    assert events[-1].response.id == first.id
+    assert len(scripted.payloads) == 1
+    assert len(texts_of(client, first.conversation.id)) == 2
+
+
+def test_an_answer_in_the_background(served: Any, one: Scripted) -> None:
+    one.will_say("Later.")
+    http = served.http(upstreams={one.format: one.upstream})
+    client = served.client(upstreams={one.format: one.upstream})
+    begun = http.post("/responses", json={"model": one.format, "input": "When?", "background": True}).json()
+    assert (begun["status"], begun["output"], begun["background"]) == ("in_progress", [], True)
+    events = list(client.responses.retrieve(begun["id"], stream=True))
+    assert events[-1].response.output_text == "Later."
+    one.will_say("And later.")
+    body = {"model": one.format, "input": "When?", "background": True, "stream": True}
+    assert "And later." in http.post("/responses", json=body).text
+
+
+@pytest.mark.parametrize(("status", "expected"), [(400, 400), (429, 429), (500, 500), (401, 502), (302, 502)])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_what_an_upstream_refuses(served: Any, one: Scripted, status: int, expected: int, *, is_stream: bool) -> None:
+    body = {"error": {"message": "Not like this."}}
+    one.scripts = [[UpstreamError(status, body, "It refused.")]]
+    client = in_front_of(served, one)
+    with pytest.raises(openai.APIStatusError) as refusal:
+        client.responses.create(model=one.format, input="Hello", stream=is_stream)
+    assert refusal.value.status_code == expected
+    assert ("Not like this." in str(refusal.value)) == (status != 401)  # which is about the server's key
+
+
+def test_a_key_in_what_an_upstream_says_is_not_told(served: Any, one: Scripted) -> None:
+    said = "You sent Authorization: Bearer secret-of-the-server, which sk-proj-0123456789abcdef is not."
+    one.scripts = [[UpstreamError(400, {"error": {"message": said}}, "It refused.")]]
+    with pytest.raises(openai.BadRequestError) as refusal:
+        in_front_of(served, one).responses.create(model=one.format, input="Hello")
+    assert "It refused. You sent Authorization: ***" in str(refusal.value)
+    assert "secret-of-the-server" not in str(refusal.value)
+    assert "0123456789abcdef" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "one"}], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_retry_after_a_refusal_stores_its_input_once(
+    served: Any, one: Scripted, headers: dict[str, str], *, is_new: bool
+) -> None:
+    """OpenAI's clients repeat requests that were answered with 429, without telling that they do."""
+    one.scripts = [[UpstreamError(429, None, "Not now.")]]
+    one.will_say("Now.")
+    client = in_front_of(served, one)
+    place: Any = (
+        {} if is_new else {"conversation": client.conversations.create(items=[{"role": "user", "content": "Hi"}]).id}
+    )
+    asked: dict[str, Any] = {"model": one.format, "input": "When?", "extra_headers": headers, **place}
+    with pytest.raises(openai.RateLimitError):
+        client.responses.create(**asked)
+    found = client.responses.create(**asked)
+    assert found.output_text == "Now."
+    assert texts_of(client, found.conversation.id) == [*([] if is_new else ["Hi"]), "When?", "Now."]
+    assert len(served.http().get("/conversations").json()["data"]) == 1
+    [row] = served.call(served.store.usage, by=("provider",))
+    assert row.attempts == 2
+
+
+def test_an_upstream_that_breaks_off(served: Any, one: Scripted) -> None:
+    one.will_say("Half an ", "answer")
+    one.scripts[0][2:] = [UpstreamError(502, None, "It is gone.")]
+    client = in_front_of(served, one)
+    events: Any = list(client.responses.create(model=one.format, input="Hello", stream=True))
+    assert events[-1].response.status in {"incomplete", "failed"}
+    assert events[-1].response.output_text == "Half an "
+    one.will_say("Again.")
+    again = client.responses.create(model=one.format, input="And?", previous_response_id=events[-1].response.id)
+    assert again.output_text == "Again."
+
+
+def test_losses_are_told_or_refused(served: Any, one: Scripted) -> None:
+    client = in_front_of(served, one)
+    one.will_say("Yes.")
+    asked: dict[str, Any] = {"model": one.format, "input": "Hello", "truncation": "auto"}
+    answer = client.responses.with_raw_response.create(**asked)
+    assert "truncation" in answer.headers["x-threadkeep-losses"]
+    with pytest.raises(openai.BadRequestError) as refusal:
+        client.responses.create(**asked, extra_headers={"x-threadkeep-strict": "true"})
+    assert refusal.value.param == "truncation"
+    assert len(one.payloads) == 1
+
+
+def test_the_header_of_losses_is_one_line(served: Any, one: Scripted) -> None:
+    one.will_say("Yes.")
+    asked = {"model": one.format, "input": "Hello", "text": {"odd\r\nset-cookie: b=1\x00\x7fü": 1}}
+    answer = served.http(upstreams={one.format: one.upstream}).post("/responses", json=asked)
+    assert answer.headers["x-threadkeep-losses"].endswith(r"=text.odd\x0d\x0aset-cookie: b=1\x00\x7f\xfc")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"input": "Hi"}, 400, "model"),
+        ({"model": "unknown", "input": "Hi"}, 404, "model"),
+        ({"model": 7, "input": "Hi"}, 400, "model"),
+        ({"model": "chat_completion", "input": 7}, 400, "input"),
+        ({"model": "chat_completion", "input": [7]}, 400, "input[0]"),
+        ({"model": "chat_completion", "input": "Hi", "store": False}, 400, "store"),
+        ({"model": "chat_completion", "input": "Hi", "conversation": 7}, 400, "conversation"),
+        ({"model": "chat_completion", "input": "Hi", "conversation": "conv_unknown"}, 404, None),
+        ({"model": "chat_completion", "input": "Hi", "previous_response_id": "resp_unknown"}, 404, None),
+        (
+            {"model": "chat_completion", "input": "Hi", "conversation": "a", "previous_response_id": "b"},
+            400,
+            "previous_response_id",
+        ),
+    ],
+)
+def test_bad_requests_ask_nobody(served: Any, one: Scripted, body: Any, status: int, param: str | None) -> None:
+    http = served.http(upstreams={one.format: one.upstream})
+    answer = http.post("/responses", json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["param"] == param
+    assert one.payloads == []
+    assert http.get("/conversations").json()["data"] == []
+
+
+def test_nobody_goes_on_with_what_belongs_to_others(served: Any, one: Scripted) -> None:
+    ann, ben = (in_front_of(served, one, user=user) for user in ("ann", "ben"))
+    one.will_say("Yes.")
+    mine: Any = ann.responses.create(model=one.format, input="Mine?")
+    for place in ({"previous_response_id": mine.id}, {"conversation": mine.conversation.id}):
+        with pytest.raises(openai.NotFoundError):
+            ben.responses.create(model=one.format, input="Yours?", **place)
+    assert len(one.payloads) == 1
+
+
+def test_models_find_their_upstreams(served: Any) -> None:
+    plain, claude, rest = Scripted("chat_completion"), Scripted("messages"), Scripted("gemini")
+    table = {
+        "claude-best": plain.upstream,
+        "claude-*": Upstream("other", "messages", claude.ask, model="claude-sonnet-5"),
+        "*": rest.upstream,
+    }
+    client = served.client(upstreams=table)
+    for model, upstream, asked in (
+        ("claude-best", plain, "claude-best"), ("claude-x", claude, "claude-sonnet-5"), ("any", rest, "any"),
+    ):  # fmt: skip
+        upstream.will_say("Yes.")
+        assert client.responses.create(model=model, input="Hello").model == model
+        assert upstream.models == [asked]
+
+
+def test_upstreams_are_named_in_one_text() -> None:
+    found = named_upstream("anthropic=messages@https://api.anthropic.com/v1", {"ANTHROPIC_API_KEY": "secret"})
+    assert (found.name, found.format) == ("anthropic", "messages")
+    assert "secret" not in repr(found)
+    for text in ("anthropic", "a=messages@ftp://x", "a=messages@", "=messages@https://x"):
+        with pytest.raises(InvalidOption):
+            named_upstream(text, {})
+    with pytest.raises(Exception, match="Known formats"):
+        named_upstream("a=smoke@https://x", {})
+
+
+def test_an_upstream_that_does_not_answer(served: Any) -> None:
+    upstream = http_upstream("gone", "chat_completion", "http://127.0.0.1:9/v1")
+    http: httpx2.Client = served.http(upstreams={"m": upstream})
+    answer = http.post("/responses", json={"model": "m", "input": "Hello"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")

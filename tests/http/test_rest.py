@@ -1,0 +1,409 @@
+"""The REST API: conversations, messages, branches, and answers that go on after a lost connection."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.routing import Route
+
+from tests.factories import noise
+from tests.http.conftest import Bridge
+from tests.http.servers import running
+from threadkeep import AsyncStore, InvalidOption, Store
+from threadkeep.http import Owner, Upstream, UpstreamError, rest_app
+from threadkeep.http.rest import answering
+from threadkeep.http.rest.operations import OPERATIONS
+
+WORDS = ["At ", "ten ", "o'clock."]
+
+
+def chunk(model: str, text: str | None = None) -> dict[str, Any]:
+    delta = {} if text is None else {"role": "assistant", "content": text}
+    choice = {"index": 0, "delta": delta, "finish_reason": "stop" if text is None else None}
+    return {"id": "chatcmpl-1", "model": model, "choices": [choice]}
+
+
+async def ask(_payload: Any, model: str) -> Any:
+    for word in WORDS:
+        yield chunk(model, word)
+    yield chunk(model)
+
+
+async def refuse(_payload: Any, _model: str) -> Any:
+    raise UpstreamError(429, None, "Too many.")
+    yield
+
+
+UPSTREAMS = {"m": Upstream("any", "chat_completion", ask), "busy": Upstream("busy", "chat_completion", refuse)}
+
+
+class Rest:
+    """Clients of the REST API over the store of a test."""
+
+    def __init__(self, served: Any, **options: Any) -> None:
+        made = rest_app(served._store, auth=served.authenticate, upstreams=UPSTREAMS, **options)
+        self._transport = Bridge(served.runner, made)
+
+    def of(self, user: str) -> httpx2.Client:
+        headers = {"Authorization": f"Bearer {user}"}
+        return httpx2.Client(transport=self._transport, base_url="http://localhost/api", headers=headers)
+
+
+@pytest.fixture
+def rest(served: Any) -> Rest:
+    return Rest(served)
+
+
+@pytest.fixture
+def api(rest: Rest) -> httpx2.Client:
+    return rest.of("ann")
+
+
+@pytest.fixture
+def chat(api: httpx2.Client) -> str:
+    """The path of a conversation with one answered message."""
+    path = f"/conversations/{post(api, '/conversations', model='m', instructions='Be brief.')['id']}"
+    post(api, f"{path}/messages", content="When?")
+    return path
+
+
+def post(api: httpx2.Client, path: str, status: int = 201, **body: Any) -> Any:
+    answer = api.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def texts(api: httpx2.Client, chat: str, **params: Any) -> list[str]:
+    found = api.get(f"{chat}/messages", params={"order": "asc", **params}).json()["data"]
+    return [one["item"]["content"][0]["text"] for one in found]
+
+
+def refusal(answer: httpx2.Response) -> tuple[int, str, str | None]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error["param"]
+
+
+def test_a_conversation_is_made_changed_listed_and_deleted(api: httpx2.Client) -> None:
+    made = post(api, "/conversations", title="Trains", labels={"app": "web"}, metadata={"k": "v"}, external_id="x1")
+    assert (made["title"], made["labels"], made["metadata"], made["user_id"]) == (
+        "Trains", {"app": "web"}, {"k": "v"}, "ann",
+    )  # fmt: skip
+    path = f"/conversations/{made['id']}"
+    changed = api.patch(path, json={"title": None, "labels": None, "model": "m", "metadata": {"k": "w"}}).json()
+    assert (changed["title"], changed["labels"], changed["model"], changed["metadata"]) == (None, {}, "m", {"k": "w"})
+    assert api.get("/conversations/x1").json() == changed
+    assert [one["id"] for one in api.get("/conversations").json()["data"]] == [made["id"]]
+    assert api.patch(path, json={"status": "archived"}).json()["status"] == "archived"
+    assert api.get("/conversations").json()["data"] == []
+    assert len(api.get("/conversations", params={"status": "any"}).json()["data"]) == 1
+    assert api.delete(path).json() == {"id": made["id"], "object": "conversation.deleted", "deleted": True}
+    assert refusal(api.get(path))[0] == 404
+
+
+def test_lists_come_in_pages(api: httpx2.Client) -> None:
+    ids = [post(api, "/conversations")["id"] for _ in range(5)]
+    found, after = [], None
+    while True:
+        page = api.get("/conversations", params={"limit": 2, "order": "asc", **({"after": after} if after else {})})
+        found += [one["id"] for one in page.json()["data"]]
+        after = page.json()["last_id"]
+        if not page.json()["has_more"]:
+            break
+    assert found == ids
+
+
+def test_a_message_is_answered(api: httpx2.Client) -> None:
+    path = f"/conversations/{post(api, '/conversations', model='m', instructions='Be brief.')['id']}"
+    turn = post(api, f"{path}/messages", content="When?")
+    assert turn["message"]["item"]["content"][0]["text"] == "When?"
+    assert turn["response"]["status"] == "completed"
+    assert texts(api, path) == ["When?", "".join(WORDS)]
+    assert api.get(path).json()["instructions"] == "Be brief."  # which stay
+    response = turn["response"]["id"]
+    assert api.get(f"/responses/{response}").json()["output"] == turn["response"]["output"]
+
+
+def test_a_message_can_be_stored_alone(api: httpx2.Client) -> None:
+    path = f"/conversations/{post(api, '/conversations')['id']}"
+    turn = post(api, f"{path}/messages", content=[{"type": "input_text", "text": "Note"}], answer=False)
+    assert turn["response"] is None
+    assert texts(api, path) == ["Note"]
+
+
+def test_a_repeated_message_is_stored_and_answered_once(api: httpx2.Client) -> None:
+    path = f"/conversations/{post(api, '/conversations', model='m')['id']}"
+    answers = [
+        api.post(f"{path}/messages", json={"content": "When?"}, headers={"Idempotency-Key": "k1"}) for _ in range(2)
+    ]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].json()["response"]["output"] == answers[1].json()["response"]["output"]
+    assert len(texts(api, path)) == 2
+    other = api.post(f"{path}/messages", json={"content": "Where?"}, headers={"Idempotency-Key": "k1"})
+    assert refusal(other)[:2] == (409, "idempotency_conflict")
+
+
+def test_what_a_provider_refuses_leaves_nothing(api: httpx2.Client, chat: str) -> None:
+    before = texts(api, chat)
+    refused = api.post(f"{chat}/messages", json={"content": "More", "model": "busy"})
+    assert refusal(refused) == (429, "upstream_error", None)
+    assert texts(api, chat) == before
+    missing = api.post(f"{chat}/messages", json={"content": "More", "model": "other"})
+    assert refusal(missing) == (404, "model_not_found", "model")
+    item = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"][0]["id"]
+    assert api.post(f"{chat}/messages/{item}/edit", json={"content": "No", "model": "busy"}).status_code == 429
+    assert texts(api, chat) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "content"),
+        ({"content": 7}, "content"),
+        ({"content": "x", "answer": "yes"}, "answer"),
+        ({"content": "x", "contents": "y"}, "contents"),
+        ({"content": [{"type": "input_text"}], "answer": False}, None),
+    ],
+)
+def test_what_is_no_message_is_refused(api: httpx2.Client, chat: str, body: Any, param: str | None) -> None:
+    before = texts(api, chat)
+    answer = api.post(f"{chat}/messages", json=body)
+    assert answer.status_code == 400
+    assert param is None or answer.json()["error"]["param"] == param
+    assert texts(api, chat) == before
+
+
+def test_other_versions_are_on_branches(api: httpx2.Client, chat: str) -> None:
+    first, answer = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"]
+    edited = post(api, f"{chat}/messages/{first['id']}/edit", content="Where?")
+    assert texts(api, chat) == ["Where?", "".join(WORDS)]
+    found = api.get(f"{chat}/messages/{edited['message']['id']}/siblings").json()
+    assert (found["index"], found["count"]) == (1, 2)
+    again = post(api, f"{chat}/regenerate")
+    assert again["branch"] == 2
+    assert texts(api, chat) == ["Where?", "".join(WORDS)]
+    branches = api.get(f"{chat}/branches").json()["data"]
+    assert [(one["id"], one["is_active"]) for one in branches] == [(0, False), (1, False), (2, True)]
+    assert api.put(f"{chat}/active_branch", json={"branch": 0}).json()["branch"] == 0
+    assert texts(api, chat) == ["When?", "".join(WORDS)]
+    assert texts(api, chat, branch=1)[0] == "Where?"
+    fork = post(api, f"{chat}/branches", at=first["id"])
+    assert (fork["branch"], fork["head"]) == (3, 0)
+    assert texts(api, chat, branch=3) == ["When?"]
+    assert answer["branch"] == 0
+    for branch in ("x", "-1", "9" * 5000):
+        assert refusal(api.get(f"{chat}/messages", params={"branch": branch})) == (400, "invalid_value", "branch")
+
+
+def test_feedback_labels_states_and_marks(api: httpx2.Client, chat: str) -> None:
+    item = api.get(f"{chat}/messages").json()["data"][0]["id"]
+    rated = api.put(f"{chat}/messages/{item}/feedback", json={"rating": 1, "comment": "Good"}).json()
+    assert [(one["user_id"], one["rating"], one["comment"]) for one in rated["feedback"]] == [("ann", 1, "Good")]
+    assert api.put(f"{chat}/messages/{item}/labels", json={"labels": {"a": "b"}}).json()["labels"] == {"a": "b"}
+    assert api.get(f"{chat}/messages/{item}").json()["labels"] == {"a": "b"}
+    state = api.put(f"{chat}/states/draft", json={"value": {"text": "Hel"}}).json()
+    assert (state["value"], state["version"]) == ({"text": "Hel"}, 1)
+    late = api.put(f"{chat}/states/draft", json={"value": 1, "expected_version": 0})
+    assert refusal(late)[:2] == (409, "state_conflict")
+    assert [one["name"] for one in api.get(f"{chat}/states").json()["data"]] == ["draft"]
+    assert api.delete(f"{chat}/states/draft").status_code == 200
+    assert api.delete(f"{chat}/states/draft").status_code == 404
+    assert api.put(f"{chat}/seen", json={"position": 0}).json() == {"object": "seen", "user_id": "ann", "position": 0}
+    assert api.delete(f"{chat}/messages/{item}", params={"purge": "true"}).json()["deleted"]
+    assert len(texts(api, chat)) == 1
+
+
+def test_search_and_usage(api: httpx2.Client, chat: str) -> None:
+    [hit] = api.get("/search", params={"q": "clock"}).json()["data"]
+    assert chat.endswith(hit["conversation_id"])
+    assert [hit["snippet"][slice(*mark)] for mark in hit["marks"]] == ["clock"]
+    assert refusal(api.get("/search"))[0] == 400
+    [row] = api.get("/usage", params={"by": "model,day", "since": "2020-01-01"}).json()["data"]
+    assert (row["model"], row["attempts"]) == ("m", 1)
+    assert refusal(api.get("/usage", params={"since": "soon"})) == (400, "invalid_value", "since")
+    assert refusal(api.get("/usage", params={"by": "colour"}))[0] == 400
+
+
+def test_media_are_downloaded_by_their_reference(api: httpx2.Client) -> None:
+    path, content = f"/conversations/{post(api, '/conversations')['id']}", b"\x89PNG\r\n\x1a\n" + noise(20_000, seed=3)
+    url = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    post(api, f"{path}/messages", content=[{"type": "input_image", "image_url": url}], answer=False)
+    [item] = api.get(f"{path}/messages").json()["data"]
+    reference = item["item"]["content"][0]["image_url"]
+    assert len(reference) < 120
+    found = api.get(f"/media/{reference}")
+    assert (found.content, found.headers["content-type"]) == (content, "image/png")
+    assert found.headers["x-content-type-options"] == "nosniff"
+    assert refusal(api.get("/media/unknown"))[0] == 400
+    assert refusal(api.get(f"/media/{'0' * 64}"))[0] == 404
+
+
+# Streams
+
+
+def events_in(text: str) -> list[tuple[str, str, Any]]:
+    """The id, type and data of each event."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
+        found.append((fields["id"], fields["event"], json.loads(fields["data"])))
+    return found
+
+
+def said(events: list[tuple[str, str, Any]]) -> str:
+    return "".join(data["delta"] for _, kind, data in events if kind == "delta")
+
+
+def test_a_stream_has_the_text_and_ends_with_what_was_stored(api: httpx2.Client, chat: str) -> None:
+    answer = api.post(f"{chat}/messages", json={"content": "And then?", "stream": True})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = events_in(answer.text)
+    assert [kind for _, kind, _ in events] == ["created", *["delta"] * len(WORDS), "done"]
+    assert said(events) == "".join(WORDS)
+    created, done = events[0][2], events[-1][2]["response"]
+    assert done["id"] == created["response"]["id"]
+    assert done["output"][0]["content"][0]["text"] == "".join(WORDS)
+
+
+def test_a_stored_response_is_streamed_from_where_a_client_was(api: httpx2.Client, chat: str) -> None:
+    events = events_in(api.post(f"{chat}/messages", json={"content": "And?", "stream": True}).text)
+    path = f"/responses/{events[0][2]['response']['id']}/events"
+    whole = "".join(WORDS)
+    for count in range(1, len(events)):
+        number = events[count - 1][0]
+        rest = events_in(api.get(path, headers={"Last-Event-ID": number}).text)
+        assert said(events[:count]) + said(rest) == whole
+        assert rest[-1] == events[-1] or rest[-1][2]["response"]["output"] == events[-1][2]["response"]["output"]
+    assert said(events_in(api.get(path).text)) == whole
+    assert said(events_in(api.get(path, params={"after": "3"}).text)) == whole[3:]
+    assert api.get(path, headers={"Last-Event-ID": "end"}).status_code == 204
+    assert refusal(api.get(path, headers={"Last-Event-ID": "x"})) == (400, "invalid_value", "Last-Event-ID")
+
+
+class Slow:
+    """An upstream that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.allowed = 1
+
+    async def ask(self, _payload: Any, model: str) -> Any:
+        self.asked += 1
+        for number, word in enumerate(WORDS * 20):
+            while number >= self.allowed:  # noqa: ASYNC110 - the test is in another thread
+                await asyncio.sleep(0.01)
+            yield chunk(model, word)
+        yield chunk(model)
+
+
+@pytest.fixture
+def two(database: Any) -> Iterator[tuple[httpx2.Client, httpx2.Client, Slow]]:
+    """Two servers of the same database, and the model behind them."""
+    slow = Slow()
+    with Store(database.url, tenants=True) as store:
+        name = f"two {id(slow)}"
+        store.create_tenant(name)
+
+    def application(store: AsyncStore) -> Any:
+        table = {"m": Upstream("slow", "chat_completion", slow.ask)}
+        return rest_app(store, auth=lambda _: Owner(user_id="ann", tenant=name), upstreams=table)
+
+    stores = [AsyncStore(database.url, tenants=True) for _ in range(2)]
+    with (
+        running(application(stores[0]), stores[0]) as first,
+        running(application(stores[1]), stores[1]) as second,
+        httpx2.Client(base_url=f"{first}/api", timeout=30) as one,
+        httpx2.Client(base_url=f"{second}/api", timeout=30) as other,
+    ):
+        yield one, other, slow
+
+
+def begin(api: httpx2.Client, path: str) -> tuple[str, list[tuple[str, str, Any]]]:
+    """Ask with a stream, and leave after the first piece of text; return the response's id, and the events."""
+    events: list[tuple[str, str, Any]] = []
+    with api.stream("POST", path, json={"content": "When?", "stream": True}) as stream:
+        block = ""
+        for line in stream.iter_lines():
+            block += f"{line}\n"
+            if not line:
+                events += events_in(block)
+                block = ""
+            if len(events) == 2:
+                break
+    return events[0][2]["response"]["id"], events
+
+
+def test_a_lost_connection_ends_no_answer(two: Any) -> None:
+    """It goes on, and another process streams what is missing while it does; nothing is asked or said twice."""
+    one, other, slow = two
+    path = f"/conversations/{post(one, '/conversations', model='m')['id']}/messages"
+    response, events = begin(one, path)
+    assert said(events) == WORDS[0]
+    slow.allowed = 30
+    with other.stream("GET", f"/responses/{response}/events", headers={"Last-Event-ID": events[-1][0]}) as stream:
+        block = ""
+        for line in stream.iter_lines():
+            block += f"{line}\n"
+            if "delta" in block:
+                slow.allowed = len(WORDS) * 20  # the rest, once something has come over
+        rest = events_in(block)
+    assert said(events) + said(rest) == "".join(WORDS * 20)
+    assert len([kind for _, kind, _ in rest if kind == "delta"]) > 1
+    assert rest[-1][2]["response"]["status"] == "completed"
+    assert slow.asked == 1
+    assert len(other.get(path).json()["data"]) == 2
+
+
+def test_an_answer_in_the_background_is_cancelled_from_another_process(two: Any) -> None:
+    one, other, slow = two
+    path = f"/conversations/{post(one, '/conversations', model='m')['id']}/messages"
+    turn = post(one, path, 202, content="When?", background=True)
+    assert turn["response"]["status"] == "in_progress"
+    response = turn["response"]["id"]
+    assert other.post(f"/responses/{response}/cancel").status_code == 200
+    slow.allowed = len(WORDS) * 20 - 1
+    rest = events_in(other.get(f"/responses/{response}/events").text)
+    assert rest[-1][2]["response"]["status"] == "cancelled"
+    assert said(rest).startswith(WORDS[0])
+
+
+# The document
+
+
+def test_every_route_is_in_the_document(api: httpx2.Client, served: Any) -> None:
+    document = api.get("/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    routes = {
+        (method, route.path.removeprefix("/api"))
+        for route in rest_app(served._store).routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert routes - described == {("GET", "/openapi.json")}
+    assert described <= routes
+    names = [item["operationId"] for path in document["paths"].values() for item in path.values()]
+    assert len(set(names)) == len(names) == len(OPERATIONS)
+    assert all(item["summary"] for path in document["paths"].values() for item in path.values())
+
+
+@pytest.mark.parametrize("prefix", ["api", "/api/"])
+def test_settings_are_checked(served: Any, prefix: str) -> None:
+    with pytest.raises(InvalidOption, match="prefix"):
+        rest_app(served._store, prefix=prefix)
+    with Store("sqlite://") as store, pytest.raises(InvalidOption, match="AsyncStore"):
+        rest_app(store)  # type: ignore[arg-type]
+
+
+def test_texts_are_those_of_streams() -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "summary": []},
+        {"type": "message", "content": "a"},
+        {"type": "message", "content": [{"type": "output_text", "text": "b"}, {"type": "refusal", "refusal": "c"}]},
+    ]
+    assert answering.text_of(items) == "ab"

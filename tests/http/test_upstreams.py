@@ -1,0 +1,166 @@
+"""Upstreams over HTTP, and clients that leave: real servers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import time
+from binascii import crc32
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager
+from threading import Event
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.databases import Database
+from tests.http.scripts import FORMATS, script
+from tests.http.servers import running
+from threadkeep import AsyncStore, Store
+from threadkeep.http import Owner, Upstream, app, http_upstream
+
+PATHS = {
+    "open_responses": "/v1/responses",
+    "chat_completion": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "gemini": "/v1/models/the%20model:streamGenerateContent?alt=sse",
+    "converse": "/v1/model/the%20model/converse-stream",
+}
+KEYS = {"messages": ("x-api-key", "secret"), "gemini": ("x-goog-api-key", "secret")}
+
+
+def amazon_message(event: dict[str, Any]) -> bytes:
+    """An event in the framing of Amazon's event streams."""
+    [(kind, value)] = event.items()
+    headers = b""
+    for name, text in ((":event-type", kind), (":message-type", "event"), (":content-type", "application/json")):
+        headers += bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(text)) + text.encode()
+    payload = json.dumps(value).encode()
+    prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
+    message = prelude + struct.pack(">I", crc32(prelude)) + headers + payload
+    return message + struct.pack(">I", crc32(message))
+
+
+class Provider:
+    """A provider that answers each request with a script of its format, or refuses it."""
+
+    def __init__(self, format_: str) -> None:
+        self.format = format_
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+        self.status = 200
+        self.application = Starlette(routes=[Route("/{path:path}", self.answer, methods=["POST"])])
+
+    async def answer(self, request: Request) -> Response:
+        path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
+        self.requests.append((path, dict(request.headers), await request.json()))
+        if self.status != 200:
+            return JSONResponse({"error": {"message": "Not like this."}}, self.status)
+        events = script(self.format, ["Let me ", "see."], calls=True)
+        if self.format == "converse":
+            body = b"".join(map(amazon_message, events))
+        else:
+            body = b": a comment\n\n" + b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+            body += b"data: [DONE]\n\n" if self.format == "chat_completion" else b""
+        return Response(body, media_type="text/event-stream")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_each_format_is_asked_over_http(served: Any, format_: Any) -> None:
+    provider = Provider(format_)
+    with running(provider.application) as url:
+        upstream = http_upstream("provider", format_, f"{url}/v1/", key="secret")
+        client = served.client(upstreams={"*": upstream})
+        found = client.responses.create(model="the model", input="Weather?")
+        assert found.output_text == "Let me see."
+        assert found.output[-1].name == "look"
+        provider.status = 429
+        answer = served.http(upstreams={"*": upstream}).post("/responses", json={"model": "the model", "input": "Hi"})
+        assert (answer.status_code, "Not like this." in answer.text) == (429, True)
+        served.call(upstream.close)
+    [(path, headers, payload), _] = provider.requests
+    name, value = KEYS.get(format_, ("authorization", "Bearer secret"))
+    assert (path, headers[name]) == (PATHS[format_], value)
+    assert "Weather?" in json.dumps(payload)
+
+
+class Slow:
+    """An upstream that writes until it is left."""
+
+    def __init__(self) -> None:
+        self.was_left = Event()
+        self.upstream = Upstream("slow", "chat_completion", self.ask)
+
+    async def ask(self, _payload: Any, _model: str) -> AsyncGenerator[Any]:
+        try:
+            for _ in range(600):
+                yield {"id": "c", "choices": [{"index": 0, "delta": {"content": "la "}, "finish_reason": None}]}
+                await asyncio.sleep(0.05)
+        finally:
+            self.was_left.set()
+
+
+@pytest.fixture
+def tenant(database: Database) -> Iterator[tuple[str, Any]]:
+    with Store(database.url, tenants=True) as store:
+        name = f"tenant {time.time_ns()}"
+        yield name, store.create_tenant(name)
+
+
+def served_to(database: Database, name: str, slow: Slow) -> AbstractContextManager[str]:
+    store = AsyncStore(database.url, tenants=True)
+    return running(app(store, auth=lambda _: Owner(tenant=name), upstreams={"*": slow.upstream}), store)
+
+
+def ended(store: Any) -> Any:
+    """The only response, once it has ended."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        [conversation] = store.list_conversations()
+        [response] = conversation.responses()
+        if response.status != "in_progress":
+            return conversation, response
+        time.sleep(0.05)
+    raise AssertionError(response.status)
+
+
+def test_what_came_before_the_client_left_is_stored(database: Database, tenant: tuple[str, Any]) -> None:
+    slow, (name, store) = Slow(), tenant
+    with served_to(database, name, slow) as url, httpx2.Client(base_url=url) as http:
+        body = {"model": "m", "input": "Sing.", "stream": True}
+        with http.stream("POST", "/v1/responses", json=body) as stream:
+            for line in stream.iter_lines():
+                if "output_text.delta" in line:
+                    break
+        assert slow.was_left.wait(20)
+        conversation, response = ended(store)
+        assert response.status == "cancelled"
+        assert [item.item.type for item in conversation.transcript()] == ["message", "message"]
+        [row] = conversation.usage(by="status")
+        assert (row.status, row.attempts) == ("cancelled", 1)
+
+
+def test_a_server_that_stops_ends_what_it_streams(database: Database, tenant: tuple[str, Any]) -> None:
+    slow, (name, store) = Slow(), tenant
+    with served_to(database, name, slow) as url:
+        body = {"model": "m", "input": "Sing.", "background": True}
+        assert httpx2.post(f"{url}/v1/responses", json=body).json()["status"] == "in_progress"
+    assert slow.was_left.wait(20)
+    _, response = ended(store)
+    assert response.status == "incomplete"
+
+
+def test_another_process_cancels_an_answer_in_the_background(database: Database, tenant: tuple[str, Any]) -> None:
+    slow, (name, store) = Slow(), tenant
+    with served_to(database, name, slow) as url, served_to(database, name, slow) as other:
+        body = {"model": "m", "input": "Sing.", "background": True}
+        id_ = httpx2.post(f"{url}/v1/responses", json=body).json()["id"]
+        assert httpx2.post(f"{other}/v1/responses/{id_}/cancel").status_code == 200
+        assert slow.was_left.wait(20)
+        assert ended(store)[1].status == "cancelled"
