@@ -1,0 +1,276 @@
+"""The dashboard: what was used by day, model, user and conversation; each figure leads to what it counts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from threadkeep.domain.reports import ROW_FIGURES, UsageRow
+from threadkeep.errors import InvalidOption
+from threadkeep.store import overviews
+from threadkeep.store.overviews import Top
+from threadkeep.store.store import Store
+from threadkeep.store.validation import time_zone
+from threadkeep.viewer import charts
+from threadkeep.viewer.charts import Chart, Day, percentile
+from threadkeep.viewer.listing import day_of
+from threadkeep.viewer.pages import View
+from threadkeep.viewer.texts import count, duration, money, percent, short_count
+
+DAYS: Final = 30
+MAX_DAYS: Final = 366
+FIRST_DAY: Final = date(1970, 1, 1)
+LAST_DAY: Final = date(9998, 12, 31)  # days around it have to exist, too, in any time zone
+TOP: Final = 10
+MAX_TOOLS: Final = 200
+SAMPLE: Final = 2_000  # the newest calls, of which latencies are compared
+FAILED: Final = "failed"
+KINDS: Final = ("input", "input from the cache", "output", "reasoning")
+CSV_KEYS: Final = ("day", "week", "month", "model", "provider", "format", "user_id", "conversation_id", "status")
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets would run
+
+
+class Period(NamedTuple):
+    """The days that are shown, both included, and whose days they are."""
+
+    first: date
+    last: date
+    zone: str
+
+    def bounds(self) -> dict[str, Any]:
+        """The period as arguments of `Store.usage`."""
+        return {"since": self.first, "until": self.last + timedelta(1), "tz": self.zone}
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums of some calls."""
+
+    calls: int = 0
+    failed: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cost_nano: int | None = None
+    cache_known: int = 0
+
+    def add(self, row: UsageRow) -> None:
+        """Count the calls of a row."""
+        self.calls += row.attempts
+        self.failed += row.attempts if row.status == FAILED else 0
+        self.input += row.input_tokens or 0
+        self.cached += row.cached_tokens or 0
+        self.output += row.output_tokens or 0
+        self.reasoning += row.reasoning_tokens or 0
+        self.cache_known += row.cache_known_tokens or 0
+        if row.cost_nano is not None:
+            self.cost_nano = (self.cost_nano or 0) + row.cost_nano
+
+    @property
+    def tokens(self) -> int:
+        """All tokens."""
+        return self.input + self.output
+
+    @property
+    def kinds(self) -> tuple[int, int, int, int]:
+        """The tokens by kind, in the order of KINDS."""
+        plain, said = max(0, self.input - self.cached), max(0, self.output - self.reasoning)
+        return plain, self.cached, said, self.reasoning
+
+    @property
+    def cache_share(self) -> float | None:
+        """The share of the input that came from caches; None if no provider reports it."""
+        return min(1.0, self.cached / self.cache_known) if self.cache_known else None
+
+
+@dataclass(slots=True)
+class Usage:
+    """What the dashboard is made of."""
+
+    period: Period
+    rows: Sequence[UsageRow]
+    users: Sequence[Top]
+    conversations: Sequence[Top]
+    latencies: Sequence[tuple[date, str | None, int | None, int | None]]
+    total: Sums = field(default_factory=Sums)
+    days: dict[date, Sums] = field(default_factory=dict)
+    models: dict[str | None, Sums] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        length = (self.period.last - self.period.first).days + 1
+        self.days = {self.period.first + timedelta(number): Sums() for number in range(length)}
+        for row in self.rows:
+            for sums in (
+                self.total,
+                self.days.setdefault(row.day, Sums()),
+                self.models.setdefault(row.model, Sums()),
+            ):
+                sums.add(row)
+
+
+def read_usage(store: Store, period: Period, filters: Mapping[str, Any]) -> Usage:
+    """Return what was used in a period, in a few statements."""
+    bounds: dict[str, Any] = {**period.bounds(), **filters}
+    rows = store.usage(by=("day", "model", "status"), **bounds)
+    users = overviews.top_users(store, period.first, period.last, filters, TOP)
+    conversations = overviews.top_conversations(store, period.first, period.last, filters, TOP)
+    sample = overviews.latencies(store, period.first, period.last, SAMPLE)
+    return Usage(period, rows, users, conversations, sample)
+
+
+def period_of(view: View) -> Period:
+    """Return the period in the address; by default, the last days.
+
+    Raises:
+        InvalidOption: it cannot be shown.
+    """
+    zone = view.query("tz") or "UTC"
+    last = day_of(view, "until") or datetime.now(UTC if zone == "UTC" else time_zone(zone)).date()
+    length = view.number("days", DAYS, 1) or DAYS
+    first = day_of(view, "since")
+    for name, day in (("until", last), ("since", first)):
+        if day is not None and not FIRST_DAY <= day <= LAST_DAY:
+            raise InvalidOption(f"must be a day from {FIRST_DAY} to {LAST_DAY}, not {day}.", argument=name)
+    first = first or last - timedelta(min(length, MAX_DAYS) - 1)
+    if not 0 <= (last - first).days < MAX_DAYS:
+        raise InvalidOption(f"must be at most {MAX_DAYS} days before the last one, {last}.", argument="since")
+    return Period(first, last, zone)
+
+
+def filters_of(view: View) -> dict[str, Any]:
+    """Return the filters in the address as those of a report."""
+    named = {"model": view.query("model"), "user_id": view.query("user"), "provider": view.query("provider")}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+async def usage_page(view: View) -> Response:
+    """Show what was used in some days."""
+    period, filters = period_of(view), filters_of(view)
+    usage = await view.read(read_usage, period, filters)
+    base = view.request.scope.get("root_path", "").rstrip("/") if "read" in view.scopes else None
+    days = [(day, sums, _link(base, on=day, status="any")) for day, sums in usage.days.items()]
+    models = [(name, sums, _link(base, model=name, status="any")) for name, sums in _ranked(usage.models)]
+    latencies = _latencies(usage)
+    return view.page(
+        "usage.html", usage=usage, days=days, models=models, kinds=KINDS, period=period, filters=filters,
+        tokens=_token_chart(days), calls=_call_chart(days, base), cache=_cache_chart(days),
+        latency=_latency_chart(latencies), latencies=latencies, model_latencies=_by_model(usage), sample=SAMPLE,
+        most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0), last=len(days) > 0,
+    )  # fmt: skip
+
+
+def _ranked(models: Mapping[str | None, Sums]) -> list[tuple[str | None, Sums]]:
+    return sorted(models.items(), key=lambda pair: (-(pair[1].cost_nano or 0), -pair[1].tokens, str(pair[0])))
+
+
+def _link(base: str | None, **query: Any) -> str | None:
+    """The conversations that a figure counts; None for those who may not see them."""
+    known = {name: value for name, value in query.items() if value is not None}
+    return None if base is None else f"{base}/?{urlencode(known)}"
+
+
+def _short(day: date) -> str:
+    return f"{day:%b} {day.day}"
+
+
+# Charts
+
+DayRow = tuple[date, Sums, str | None]
+
+
+def _token_chart(days: Iterable[DayRow]) -> Chart:
+    drawn = [
+        Day(_short(day), sums.kinds, f"{day}: {count(sums.tokens)} tokens, {money(sums.cost_nano)}", link)
+        for day, sums, link in days
+    ]
+    return charts.columns(drawn, lambda value: short_count(int(value)))
+
+
+def _call_chart(days: Iterable[DayRow], base: str | None) -> Chart:
+    drawn = []
+    for day, sums, link in days:
+        words = f"{day}: {count(sums.calls)} calls, {count(sums.failed)} failed"
+        href = _link(base, on=day, errors=1, status="any") if sums.failed else link
+        drawn.append(Day(_short(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
+    return charts.columns(drawn, lambda value: short_count(int(value)))
+
+
+def _cache_chart(days: Sequence[DayRow]) -> Chart:
+    shares = [sums.cache_share for _, sums, _ in days]
+    return charts.lines([_short(day) for day, _, _ in days], [shares], percent)
+
+
+class Latency(NamedTuple):
+    """Percentiles of some calls, in milliseconds: the median, the 95th, and the median time to the first token."""
+
+    calls: int
+    median: float | None
+    high: float | None
+    first_token: float | None
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[date, str | None, int | None, int | None]]) -> Latency:
+        """Return those of rows of the sample."""
+        known = [row[2] for row in rows if row[2] is not None]
+        first = [row[3] for row in rows if row[3] is not None]
+        return cls(len(known), percentile(known, 0.5), percentile(known, 0.95), percentile(first, 0.5))
+
+
+def _latencies(usage: Usage) -> list[tuple[date, Latency]]:
+    grouped: dict[date, list[Any]] = {day: [] for day in usage.days}
+    for row in usage.latencies:
+        grouped.setdefault(row[0], []).append(row)
+    return [(day, Latency.of(rows)) for day, rows in sorted(grouped.items())]
+
+
+def _by_model(usage: Usage) -> list[tuple[str | None, Latency]]:
+    grouped: dict[str | None, list[Any]] = {}
+    for row in usage.latencies:
+        grouped.setdefault(row[1], []).append(row)
+    found = [(name, Latency.of(rows)) for name, rows in grouped.items()]
+    return sorted(found, key=lambda pair: -pair[1].calls)[:TOP]
+
+
+def _latency_chart(days: Sequence[tuple[date, Latency]]) -> Chart:
+    series = [[latency.median for _, latency in days], [latency.high for _, latency in days]]
+    return charts.lines([_short(day) for day, _ in days], series, duration)
+
+
+async def tools_page(view: View) -> Response:
+    """Show how often functions were called in some days."""
+    period = period_of(view)
+    tools = await view.store.tool_usage(**period.bounds(), user_id=view.query("user"), limit=MAX_TOOLS)
+    return view.page("tools.html", tools=tools, period=period, most=max((one.calls for one in tools), default=0))
+
+
+# CSV
+
+
+async def usage_csv(view: View) -> Response:
+    """Answer with the sums of a period as CSV, by the columns in the address."""
+    by = tuple((view.query("by") or "day,model").split(","))
+    if unknown := [name for name in by if name not in CSV_KEYS]:
+        raise InvalidOption(f"must be some of {', '.join(CSV_KEYS)}, not {unknown[0][:40]!r}.", argument="by")
+    options: dict[str, Any] = {**period_of(view).bounds(), **filters_of(view)}
+    rows = await view.store.usage(by=by, **options)  # type: ignore[arg-type]  # checked just now
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*by, *ROW_FIGURES])
+    for row in rows:
+        values = row.to_dict()
+        writer.writerow([_cell(values[name]) for name in (*by, *ROW_FIGURES)])
+    headers = {"content-disposition": "attachment; filename=usage.csv"}
+    return Response(text.getvalue(), media_type="text/csv", headers=headers)
+
+
+def _cell(value: Any) -> Any:
+    """A value that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

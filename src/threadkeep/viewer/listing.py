@@ -1,0 +1,104 @@
+"""The list of conversations: filters, what they cost, and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from threadkeep.domain.pages import Page
+from threadkeep.domain.stored import ConversationSummary
+from threadkeep.errors import InvalidOption
+from threadkeep.store.overviews import CallSums, call_sums, list_matching
+from threadkeep.store.store import Store
+from threadkeep.viewer.pages import View
+
+PAGE: Final = 50
+FILTERS: Final = ("user", "label", "model", "status", "since", "until", "on", "errors")
+STATUSES: Final = {"active": "active", "archived": "archived", "any": None}
+_NEW: Final = CallSums()
+
+
+class Listing(NamedTuple):
+    """A page of conversations, with what the ledger says of each."""
+
+    page: Page[ConversationSummary]
+    sums: Mapping[str, CallSums]
+
+
+def read_list(store: Store, wanted: Mapping[str, Any]) -> Listing:
+    """Return a page of conversations, and their sums."""
+    page = list_matching(store, wanted)
+    return Listing(page, call_sums(store, [summary.id for summary in page]))
+
+
+async def list_page(view: View) -> Response:
+    """Show conversations, those with the newest activity first."""
+    wanted = wanted_of(view)
+    listing = await view.read(read_list, {**wanted, "after": view.query("after"), "limit": PAGE})
+    rows = [(summary, listing.sums.get(summary.id, _NEW)) for summary in listing.page]
+    filters = {name: value for name in FILTERS if (value := view.query(name)) is not None}
+    return view.page(
+        "list.html",
+        rows=rows,
+        next=listing.page.next,
+        filters=filters,
+        is_first="after" not in view.request.query_params,
+    )
+
+
+def wanted_of(view: View) -> dict[str, Any]:
+    """Return the filters in the address as arguments of the list.
+
+    Raises:
+        InvalidOption: one of them cannot be used.
+    """
+    status = view.query("status") or "active"
+    if status not in STATUSES:
+        raise InvalidOption(f"must be one of {', '.join(STATUSES)}, not {status[:40]!r}.", argument="status")
+    wanted: dict[str, Any] = {"status": STATUSES[status], "user_id": view.query("user"), "labels": _labels(view)}
+    wanted["since"] = start_of(day_of(view, "since"))
+    until = day_of(view, "until")
+    wanted["until"] = None if until is None else start_of(min(until, date.max - timedelta(1)) + timedelta(1))
+    calls: dict[str, Any] = {}
+    if (model := view.query("model")) is not None:
+        calls["model"] = model
+    if view.query("errors") is not None:
+        calls["status"] = "failed"
+    if (day := day_of(view, "on")) is not None:
+        calls["day"] = (day, day)
+    return {**wanted, "calls": calls}
+
+
+def _labels(view: View) -> dict[str, str]:
+    labels = {}
+    for text in view.request.query_params.getlist("label"):
+        if not text.strip():
+            continue
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidOption("must look like name=value.", argument="label")
+        labels[name.strip()] = value.strip()
+    return labels
+
+
+def day_of(view: View, name: str) -> date | None:
+    """Return a day in the address.
+
+    Raises:
+        InvalidOption: it is none.
+    """
+    text = view.query(name)
+    if text is None:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidOption(f"must be a day such as 2026-11-22, not {text[:40]!r}.", argument=name) from error
+
+
+def start_of(day: date | None) -> datetime | None:
+    """Return when a day begins, in UTC."""
+    return None if day is None else datetime.combine(day, time(), UTC)

@@ -1,0 +1,236 @@
+"""What all pages share: who looks, templates, headers, and how errors become pages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from sqlalchemy.exc import DBAPIError
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as ASGIScope
+
+from threadkeep.errors import InvalidOption, NotFound, PoolExhausted, SchemaError, ThreadkeepError, UnknownFormat
+from threadkeep.store.aio import AsyncStore, on_store
+from threadkeep.store.store import Store
+from threadkeep.viewer import texts
+from threadkeep.viewer.access import Access, offer_form, present_key
+from threadkeep.web.owners import Scope
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+STATIC: Final = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
+UNAUTHORIZED: Final = 401
+# kind of error -> status; the first that fits applies
+_STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (NotFound, 404), (InvalidOption, 400), (UnknownFormat, 400), (PoolExhausted, 503), (SchemaError, 503),
+    (DBAPIError, 503),
+)  # fmt: skip
+_HEADINGS: Final = {
+    400: "This cannot be shown",
+    401: "Who are you?",
+    403: "Not for you",
+    404: "Not found",
+    405: "This is for reading only",
+    408: "Too slow",
+    413: "Too large",
+    503: "The database does not answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """The settings of the viewer: the database, and who may see it."""
+
+    store: AsyncStore
+    access: Access
+
+
+class View(NamedTuple):
+    """A page that somebody may see: the request, the store limited to what they have, and what they may do."""
+
+    request: Request
+    store: AsyncStore
+    scopes: frozenset[Scope]
+
+    async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function makes of the store, without blocking."""
+        return await on_store(self.store, function, *args, **kwargs)
+
+    def query(self, name: str) -> str | None:
+        """Return a parameter of the address; None if it is absent or empty."""
+        return self.request.query_params.get(name, "").strip() or None
+
+    def number(self, name: str, default: int | None = None, least: int = 0) -> int | None:
+        """Return a parameter that is a whole number.
+
+        Raises:
+            InvalidOption: it is none.
+        """
+        text = self.query(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 19) or int(text) < least:  # noqa: PLR2004 - 64 bits
+            raise InvalidOption(f"must be a whole number from {least} on, not {text[:40]!r}.", argument=name)
+        return int(text)
+
+    def page(self, template: str, /, **values: Any) -> Response:
+        """Return the page of a template."""
+        return render_page(self.request, template, 200, scopes=self.scopes, **values)
+
+
+Handler: TypeAlias = Callable[[View], Awaitable[Response]]
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates; whatever they show is escaped, and its invisible characters are written out."""
+    made = Environment(
+        loader=PackageLoader("threadkeep.viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=texts.visible,
+    )
+    for name in (
+        "count", "short_count", "money", "duration", "percent", "size", "moment", "short_moment", "first_line",
+        "plain_line", "labels_text",
+    ):  # fmt: skip
+        made.filters[name] = getattr(texts, name)
+    made.globals["asset"] = lambda name: f"{name}?{asset(name)[1]}"
+    return made
+
+
+@cache
+def asset(name: str) -> tuple[bytes, str]:
+    """Return a file that pages use, and the beginning of its hash."""
+    content = files("threadkeep.viewer").joinpath("static", name).read_bytes()
+    return content, sha256(content).hexdigest()[:12]
+
+
+def render_page(request: Request, template: str, status: int, /, **values: Any) -> HTMLResponse:
+    """Return a page. Links are written behind the path under which the viewer is mounted."""
+    base = request.scope.get("root_path", "").rstrip("/")
+    values = {"scopes": frozenset(), "base": base, "path": request.url.path, "query": request.query_params, **values}
+    values["with_query"] = lambda **changes: _with_query(request, changes)
+    return HTMLResponse(environment().get_template(template).render(values), status)
+
+
+def _with_query(request: Request, changes: dict[str, Any]) -> str:
+    """The address of the page with some parameters changed; None removes one."""
+    pairs = [pair for pair in request.query_params.multi_items() if pair[0] not in changes and pair[1]]
+    pairs += [(name, str(value)) for name, value in changes.items() if value is not None]
+    return f"?{urlencode(pairs)}"
+
+
+def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of a page for those who have a scope; errors are pages, too."""
+
+    async def answer(request: Request) -> Response:
+        viewer: Viewer = request.app.state.viewer
+        try:
+            return viewer.access.exchange(request) or await _answer(request, viewer, scope, handler)
+        except Exception as error:  # noqa: BLE001 - logged, and shown without details
+            return error_page(request, error)
+
+    return answer
+
+
+async def _answer(request: Request, viewer: Viewer, scope: Scope, handler: Handler) -> Response:
+    if viewer.access.has_form:
+        present_key(request)
+    owner = await viewer.access.owner_of(request)
+    if owner is None:
+        return nobody(request, viewer.access)
+    if scope not in owner.scopes:
+        raise HTTPException(403, f"This needs the scope {scope!r}")
+    try:
+        store = await owner.store(viewer.store)
+    except NotFound:
+        return nobody(request, viewer.access)
+    return await handler(View(request, store, owner.scopes))
+
+
+def nobody(request: Request, access: Access, problem: str | None = None) -> Response:
+    """Return the page for those who are not known: with a form for a key, or how to get in."""
+    if not access.has_form:
+        detail = "Open the address that was printed when the viewer started: it ends with a token."
+        if access.token is None:
+            detail = "These pages are only for those whom the application knows."
+        return _problem(request, UNAUTHORIZED, detail)
+    response = Response(status_code=UNAUTHORIZED, media_type="text/html")
+    secret = offer_form(request, response)
+    page = render_page(request, "login.html", UNAUTHORIZED, secret=secret, problem=problem)
+    page.raw_headers += [(name, value) for name, value in response.raw_headers if name == b"set-cookie"]
+    return page
+
+
+def error_page(request: Request, error: Exception) -> Response:
+    """Return the page of an error; of the server's own, nothing but that there was one."""
+    if isinstance(error, HTTPException):
+        return _problem(request, error.status_code, f"{error.detail}.", error.headers)
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    if not isinstance(error, ThreadkeepError) or status >= 500:  # noqa: PLR2004 - the server's own
+        logger.error("A page failed.", exc_info=error)
+        return _problem(request, status, "Try again in a moment." if status != 500 else "The log has more.")  # noqa: PLR2004
+    words = " ".join(part for part in (error.argument, error.message) if part)
+    return _problem(request, status, words)
+
+
+def _problem(request: Request, status: int, detail: str, headers: Any = None) -> Response:
+    heading = _HEADINGS.get(status, "Something went wrong")
+    page = render_page(request, "problem.html", status, heading=heading, detail=detail, status=status)
+    page.headers.update(headers or {})
+    return page
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answer a request with the page of an error, where no endpoint does."""
+    return error_page(request, error)
+
+
+class SecureHeaders:
+    """Middleware that gives every answer the headers that keep what it shows harmless."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -1,0 +1,57 @@
+"""Following a conversation: an event whenever something was appended, or an answer begins or ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Final
+
+from starlette.responses import Response, StreamingResponse
+
+from threadkeep.store.overviews import is_answering
+from threadkeep.store.store import Store
+from threadkeep.viewer.pages import View
+from threadkeep.viewer.thread import number_of_branch
+
+SECONDS: Final = 1.0  # between two looks
+LOOKS: Final = 600  # after so many, the browser asks again
+MAX_FOLLOWED: Final = 100  # at once, in a process
+RETRY_MS: Final = 3_000
+NO_CONTENT: Final = 204  # tells browsers to stop asking
+
+_followed: set[object] = set()
+
+
+async def tail(view: View) -> Response:
+    """Answer with events about a branch: its last position, and whether an answer is in progress."""
+    if len(_followed) >= MAX_FOLLOWED:
+        return Response(status_code=NO_CONTENT)
+    name, branch = view.request.path_params["id"], number_of_branch(view)
+    first = await view.read(look, name, branch)  # an error is answered as such
+    return StreamingResponse(_events(view, name, branch, first), media_type="text/event-stream")
+
+
+def look(store: Store, id: str, branch: int | None) -> dict[str, int | bool]:
+    """Return the last position of a branch, and whether an answer is in progress."""
+    conversation = store.get_conversation(id, branch=branch)
+    return {"head": conversation.head, "open": is_answering(conversation)}
+
+
+async def _events(view: View, id: str, branch: int | None, state: dict[str, int | bool]) -> AsyncIterator[str]:
+    follower = object()
+    _followed.add(follower)
+    try:
+        yield f"retry: {RETRY_MS}\n\n"
+        told: dict[str, int | bool] = {}
+        for number in count():
+            if state != told:
+                yield f"event: state\ndata: {json.dumps(state)}\n\n"
+                told = state
+            if number == LOOKS:
+                return
+            await asyncio.sleep(SECONDS)
+            state = await view.read(look, id, branch)
+    finally:
+        _followed.discard(follower)

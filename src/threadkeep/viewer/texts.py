@@ -1,0 +1,232 @@
+"""Texts as pages show them: escaped or as harmless Markdown, numbers, times and JSON.
+
+Whatever a model, a tool or a user wrote may be an attack on whoever reads it: no HTML of it is kept, nothing it names
+is loaded, and characters that nobody sees, or that turn the order of others around, are written out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import nh3
+import orjson
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, table
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+
+from threadkeep.domain.printing import printable
+
+MAX_MARKDOWN: Final = 20_000  # characters of a text that are read as Markdown
+MAX_TEXT: Final = 100_000  # characters of a text on a page
+MAX_COLUMNS: Final = 20  # of a table
+SCHEMES: Final = frozenset({"http", "https", "mailto"})
+LINK_REL: Final = "noopener noreferrer nofollow"
+UNKNOWN: Final = "\N{EN DASH}"  # for figures that nobody reported
+_TAGS: Final = {
+    "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "table", "thead",
+    "tbody", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6",
+}  # fmt: skip
+_ATTRIBUTES: Final = {"a": {"href"}, "ol": {"start"}}
+_MARKS: Final = re.compile(
+    r"\*\*|__|`+|^#{1,6} +|^> +|(?<=\s)#{2,6} |(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)", re.MULTILINE
+)
+_NANO: Final = 10**9
+_CENT: Final = 10**7  # nano-USD
+_SECOND: Final = 1_000  # milliseconds
+_MINUTE: Final = 60 * _SECOND
+_UNITS: Final = ("bytes", "KB", "MB", "GB")
+_KILO: Final = 1024
+
+
+# Markdown
+
+
+@dataclass(slots=True)
+class Budget:
+    """How much Markdown a page may still have; what exceeds it is shown as plain text.
+
+    Attributes:
+        characters: of all texts.
+        cells: of all tables.
+    """
+
+    characters: int = 200_000
+    cells: int = 5_000
+
+
+@cache
+def _reader() -> MarkdownIt:
+    reader = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+    reader.validateLink = is_safe_link  # type: ignore[method-assign]  # how its users set the policy
+    reader.add_render_rule("image", _image_as_link)
+    reader.block.ruler.at("table", _table_within_budget, {"alt": ["paragraph", "reference"]})
+    reader.render("a", {"budget": Budget()})  # compiles the rules, which threads must not do at once
+    return reader
+
+
+def _table_within_budget(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read a table, unless it is too large: short rows are filled up, so that a few characters can be many cells."""
+    budget: Budget = state.env["budget"]
+    if start + 1 >= end or budget.cells <= 0:
+        return False
+    columns = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]].strip("> |\t").count("|") + 1
+    if columns > MAX_COLUMNS or not table(state, start, end, True):  # noqa: FBT003 - its signature
+        return False
+    if silent:
+        return True
+    last = min(end, start + 2 + budget.cells // columns)
+    rows = next((line for line in range(start, last) if state.isEmpty(line)), last) - start
+    budget.cells -= rows * columns
+    return budget.cells > 0 and table(state, start, end, silent)
+
+
+def is_safe_link(url: str) -> bool:
+    """Return whether a link of a text may be one: to the web, or to write mail."""
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        return False
+    return parts.scheme.lower() in SCHEMES
+
+
+def _image_as_link(_self: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    """A picture is a link to it: loading it would tell its server what was read, and what the address contains."""
+    token = tokens[index]
+    url = str(token.attrGet("src") or "")
+    words = token.content or url
+    text = escape(f"picture: {words}")
+    return str(Markup('<a href="{}">{}</a>').format(url, text)) if is_safe_link(url) else str(text)
+
+
+def markdown(text: str, budget: Budget) -> Markup:
+    """Return a text as HTML that cannot do anything: no HTML of its own, no pictures, only links to the web.
+
+    What is too long, or exceeds what is left of `budget`, is plain text.
+    """
+    shown = printable(text)
+    budget.characters -= len(shown)
+    if len(shown) > MAX_MARKDOWN or budget.characters < 0:
+        return Markup('<div class="plain">{}</div>').format(cut(shown))
+    html = nh3.clean(
+        _reader().render(shown, {"budget": budget}),
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        url_schemes=set(SCHEMES),
+        link_rel=LINK_REL,
+    )
+    return Markup(html)  # noqa: S704 - cleaned just now
+
+
+def cut(text: str) -> str:
+    """Return a text, or its beginning if it is too long for a page."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… ({len(text):,} characters)"
+
+
+def first_line(text: str, length: int = 140) -> str:
+    """Return the beginning of a text on one line."""
+    line = " ".join(text[: 4 * length].split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def plain_line(text: str, length: int = 140) -> str:
+    """Return the beginning of a text on one line, without the marks of Markdown."""
+    return first_line(_MARKS.sub("", text[: 4 * length]), length)
+
+
+def json_text(value: Any) -> str:
+    """Return JSON on several lines; a text that is JSON itself is read first."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return str(value)
+        if isinstance(value, str):
+            return value
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except TypeError:  # numbers beyond 64 bits, lone surrogates, and what is nested deeply
+        pass
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    except RecursionError:
+        return str(value)
+
+
+# Figures
+
+
+def count(value: int | None) -> str:
+    """Return a number, with commas."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def short_count(value: int | None) -> str:
+    """Return a number in few characters: 950, 12.4k, 3.1M."""
+    if value is None:
+        return UNKNOWN
+    for limit, unit in ((10**9, "B"), (10**6, "M"), (10**4, "k")):
+        if value >= limit:
+            scaled = value / (10**3 if unit == "k" else limit)
+            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"  # noqa: PLR2004 - three digits
+    return f"{value:,}"
+
+
+def money(nano: int | None) -> str:
+    """Return nano-USD as dollars: small amounts with more digits."""
+    if nano is None:
+        return UNKNOWN
+    dollars = nano / _NANO
+    if nano == 0 or nano >= _NANO:
+        return f"${dollars:,.2f}"
+    return f"${dollars:.3f}" if nano >= _CENT else f"${dollars:.5f}"
+
+
+def duration(ms: float | None) -> str:
+    """Return milliseconds as people say them."""
+    if ms is None:
+        return UNKNOWN
+    if ms < _SECOND:
+        return f"{ms:.0f} ms"
+    return f"{ms / _SECOND:.1f} s" if ms < _MINUTE else f"{int(ms // _MINUTE)} min {int(ms % _MINUTE / _SECOND)} s"
+
+
+def percent(share: float | None) -> str:
+    """Return a share of 0 to 1 as percents."""
+    return UNKNOWN if share is None else f"{100 * share:.1f} %" if 0 < share < 1 else f"{100 * share:.0f} %"
+
+
+def size(number: float) -> str:
+    """Return a number of bytes."""
+    for unit in _UNITS[:-1]:
+        if number < _KILO:
+            return f"{number:.0f} {unit}" if unit == _UNITS[0] else f"{number:.1f} {unit}"
+        number /= _KILO
+    return f"{number:.1f} {_UNITS[-1]}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time in UTC, to the second."""
+    return UNKNOWN if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def short_moment(at: datetime | None) -> str:
+    """Return a time in UTC, to the minute."""
+    return UNKNOWN if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def labels_text(labels: Mapping[str, str]) -> list[str]:
+    """Return labels as ``name=value``."""
+    return [f"{name}={value}" for name, value in sorted(labels.items())]
+
+
+def visible(value: Any) -> Any:
+    """Return a value for a template: texts with invisible characters written out. Markup stays as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

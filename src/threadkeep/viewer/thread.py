@@ -1,0 +1,198 @@
+"""The page of a conversation: its items, the answers they came in with what these cost, and its other branches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from threadkeep.domain.stored import Branch
+from threadkeep.store import overviews
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.overviews import Call, ResponseFacts, ThreadPage
+from threadkeep.store.store import Store
+from threadkeep.viewer.blocks import Block, blocks_of
+from threadkeep.viewer.pages import View
+from threadkeep.viewer.texts import Budget, json_text
+
+PAGE: Final = 50  # items
+ROOT: Final = -1  # the position before the first item
+
+
+@dataclass(slots=True)
+class Variants:
+    """The branches that go on differently after the same item: their numbers, and which of them is shown."""
+
+    branches: Sequence[int]
+    index: int
+
+
+@dataclass(slots=True)
+class Group:
+    """What stands together on the page: a response, an item of its own, or a call without any.
+
+    Attributes:
+        blocks: the items.
+        response: the response they came in.
+        calls: its calls of the provider; mostly one.
+        variants: the other branches that begin here.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    response: ResponseFacts | None = None
+    calls: list[Call] = field(default_factory=list)
+    variants: Variants | None = None
+
+    @property
+    def error(self) -> str | None:
+        """The error of the response or its calls, as text."""
+        errors = [one.error for one in (self.response, *self.calls) if one is not None and one.error is not None]
+        return json_text(errors[0]) if errors else None
+
+
+class Thread(NamedTuple):
+    """A conversation, and a page of it."""
+
+    conversation: Conversation
+    page: ThreadPage
+
+
+def read_thread(store: Store, id: str, branch: int | None, start: int, limit: int = PAGE) -> Thread:
+    """Return a page of a branch: the items from a position on, and the calls behind them."""
+    conversation = store.get_conversation(id, branch=0)
+    return Thread(conversation, overviews.read_thread(conversation, branch, start, limit))
+
+
+def number_of_branch(view: View) -> int | None:
+    """Return the branch in the address; None for the active one."""
+    return view.number("branch")
+
+
+async def thread_page(view: View) -> Response:
+    """Show a conversation, from a position on."""
+    start = view.number("from", 0) or 0
+    thread = await view.read(read_thread, view.request.path_params["id"], number_of_branch(view), start)
+    return await asyncio.to_thread(_rendered, view, "thread.html", thread, start)
+
+
+async def fragment(view: View) -> Response:
+    """Show only the items from a position on, for pages that follow a conversation."""
+    start = view.number("from", 0) or 0
+    thread = await view.read(read_thread, view.request.path_params["id"], number_of_branch(view), start)
+    return await asyncio.to_thread(_rendered, view, "fragment.html", thread, start)
+
+
+def _rendered(view: View, template: str, thread: Thread, start: int) -> Response:
+    """The page of a template: made in a thread of its own, because long texts take a while."""
+    return view.page(template, **values_of(thread, start))
+
+
+def values_of(thread: Thread, start: int) -> dict[str, Any]:
+    """Return what the template of a conversation shows."""
+    page, head = thread.page, thread.page.head
+    return {
+        "conversation": thread.conversation, "branch": page.branch, "groups": groups_of(thread, start),
+        "totals": page.totals, "branches": page.branches, "start": start, "next": page.next, "head": head,
+        "previous": max(0, start - PAGE), "newest": max(0, head - PAGE + 1), "size": PAGE,
+        "last": thread.page.items[-1].position if thread.page.items else start - 1,
+        "is_open": any(response.is_open for response in thread.page.responses),
+    }  # fmt: skip
+
+
+def groups_of(thread: Thread, start: int, budget: Budget | None = None) -> list[Group]:
+    """Return what is on the page, in order; `start` is its first position, `budget` limits its Markdown."""
+    places = [item.position for item in thread.page.items]
+    before = dict(zip(places, [start - 1, *places], strict=False))
+    branches = {branch.number: branch for branch in thread.page.branches}
+    answers = {answer.from_position: answer for answer in thread.page.responses}
+    calls: dict[int | None, list[Call]] = {}
+    for call in thread.page.calls:
+        calls.setdefault(call.response, []).append(call)
+    groups: list[Group] = []
+    shown: set[int] = set()
+    for block in blocks_of(thread.page.items, budget):
+        answer = _answer_of(block, thread.page.responses, answers)
+        if answer is not None and groups and groups[-1].response is answer:
+            groups[-1].blocks.append(block)
+            continue
+        variants = variants_at(block, before[block.position], branches)
+        groups.append(Group([block], answer, [] if answer is None else calls.get(answer.number, []), variants))
+        if answer is not None:
+            shown.add(answer.number)
+    lineage = _lineage(thread.page.branch, branches)
+    empty = [one for one in thread.page.responses if one.number not in shown and _is_on(one, lineage)]
+    for answer in empty:
+        _insert(groups, Group([], answer, calls.get(answer.number, [])), answer.created_at)
+    for call in calls.get(None, ()):
+        _insert(groups, Group([], None, [call]), call.occurred_at)
+    return groups
+
+
+def _answer_of(
+    block: Block, answers: Sequence[ResponseFacts], by_start: Mapping[int, ResponseFacts]
+) -> ResponseFacts | None:
+    """The response that an item came in, which may have begun on the page before."""
+    turn = block.stored.turn
+    if turn is None:
+        return None
+    found = by_start.get(turn)
+    if found is None:
+        found = next((one for one in answers if one.from_position <= block.position <= one.to_position), None)
+    return found if found is not None and found.to_position >= block.position else None
+
+
+def _insert(groups: list[Group], group: Group, at: Any) -> None:
+    """Put what has no items behind what was stored before it."""
+    index = len(groups)
+    while index and (time := _time_of(groups[index - 1])) is not None and time > at:
+        index -= 1
+    groups.insert(index, group)
+
+
+def _time_of(group: Group) -> Any:
+    if group.blocks:
+        return group.blocks[0].created_at
+    return group.response.created_at if group.response is not None else group.calls[0].occurred_at
+
+
+# Branches
+
+
+def _owner(position: int, number: int, branches: Mapping[int, Branch]) -> int:
+    """The branch on which a position of a branch is stored."""
+    while (branch := branches.get(number)) is not None and branch.parent is not None:
+        if branch.fork_position is None or position > branch.fork_position:
+            break
+        number = branch.parent
+    return number
+
+
+def _lineage(number: int, branches: Mapping[int, Branch]) -> dict[int, int]:
+    """The branches that a branch consists of, and up to which position."""
+    parts, limit = {number: 2**62}, 2**62
+    while (branch := branches.get(number)) is not None and branch.parent is not None:
+        limit = min(limit, ROOT if branch.fork_position is None else branch.fork_position)
+        number = branch.parent
+        parts[number] = limit
+    return parts
+
+
+def _is_on(answer: ResponseFacts, lineage: Mapping[int, int]) -> bool:
+    """Whether a response without items was asked for on a branch."""
+    return answer.to_position < answer.from_position and answer.input_to < lineage.get(answer.branch, -2)
+
+
+def variants_at(block: Block, before: int, branches: Mapping[int, Branch]) -> Variants | None:
+    """Return the branches that go on differently after a position; None if there is only one."""
+    forks = [number for number, one in branches.items() if one.parent is not None and one.fork_position == before]
+    if not forks:
+        return None
+    trunk = _owner(before, branches[forks[0]].parent or 0, branches) if before > ROOT else 0
+    goes_on = trunk in branches and branches[trunk].head_position > before
+    numbers = sorted({*forks, *([trunk] if goes_on else [])})
+    if block.stored.branch not in numbers or len(numbers) == 1:
+        return None
+    return Variants(numbers, numbers.index(block.stored.branch))

@@ -1,0 +1,202 @@
+"""Every page and flow in a real browser: wide, narrow and dark, by mouse and keys, with and without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.viewer.browser.conftest import Watched, serving, watching
+from threadkeep import Store
+
+WIDE = {"width": 1280, "height": 860}
+HUGE = {"width": 2200, "height": 1200}
+PHONE = {"width": 360, "height": 740}
+# Rules of axe that are about more than our own pages
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture(scope="session")
+def paths(month: str) -> dict[str, str]:
+    """The pages, by name."""
+    with Store(month) as store:
+        [hit] = store.search_conversations("12a", status=None, role="user", limit=1)
+        thread = f"/c/{hit.conversation_id}"
+        branched = next(
+            one.id for one in store.list_summaries(limit=100) if one.branch_count > 1 and one.item_count > 3
+        )
+    return {
+        "list": "/", "errors": "/?errors=1&status=any", "thread": thread, "branches": f"/c/{branched}",
+        "request": f"{thread}/responses/1?format=gemini", "changes": f"{thread}/responses/1?show=changes",
+        "body": f"{thread}/responses/1?show=body", "search": "/search?q=order", "usage": "/usage",
+        "tools": "/usage/tools",
+    }  # fmt: skip
+
+
+NAMES = ("list", "errors", "thread", "branches", "request", "changes", "body", "search", "usage", "tools")
+LOOKS: list[Any] = [
+    pytest.param(WIDE, "light", id="wide"), pytest.param(WIDE, "dark", id="dark"),
+    pytest.param(PHONE, "light", id="phone"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), LOOKS)
+def test_everybody_can_use_pages(
+    chromium: Browser, site: str, paths: dict[str, str], axe: str, viewport: Any, scheme: Any
+) -> None:
+    with watching(chromium, site, viewport=viewport, color_scheme=scheme, bypass_csp=True) as watched:
+        for name in NAMES:
+            page = watched.open(paths[name])
+            page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            page.evaluate(axe)
+            found = page.evaluate("axe.run({resultTypes: ['violations']})")
+            serious = [(one["id"], one["nodes"][0]["html"]) for one in found["violations"] if one["impact"] in SERIOUS]
+            assert serious == [], name
+
+
+@pytest.mark.parametrize("viewport", [PHONE, HUGE], ids=["phone", "huge"])
+def test_pages_are_as_wide_as_the_window(chromium: Browser, site: str, paths: dict[str, str], viewport: Any) -> None:
+    with watching(chromium, site, viewport=viewport, color_scheme="dark") as watched:
+        for name in NAMES:
+            page = watched.open(paths[name])
+            page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"], name
+
+
+def test_colors_follow_the_system(chromium: Browser, site: str) -> None:
+    def background(scheme: Any) -> tuple[int, ...]:
+        with watching(chromium, site, color_scheme=scheme) as watched:
+            page = watched.open("/")
+            color: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            return tuple(map(int, re.findall(r"\d+", color)[:3]))
+
+    assert min(background("light")) > 200
+    assert max(background("dark")) < 60
+
+
+def test_from_the_list_to_what_the_model_saw_and_back(view: Watched) -> None:
+    page = view.open("/")
+    page.get_by_role("link", name="Where is order 48213?").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Where is order 48213?")
+    call = page.locator("article.call").first
+    expect(call.locator("pre").first).to_be_hidden()
+    call.locator("summary").click()
+    expect(call.get_by_role("heading", name="Output")).to_be_visible()
+    page.get_by_role("link", name="What the model saw").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("What the model saw")
+    page.get_by_role("link", name="converse").click()
+    expect(page.locator("pre.payload")).to_contain_text("toolSpec")
+    page.get_by_role("link", name="Answer as received").click()
+    expect(page.locator("pre.payload")).to_contain_text("usage", ignore_case=True)
+    page.get_by_role("link", name="its items").click()
+    expect(page.locator(":target")).to_be_visible()
+
+
+def test_filters_and_pages_of_the_list(view: Watched) -> None:
+    page = view.open("/")
+    page.get_by_label("User").fill("ann")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody tr")).not_to_have_count(0)
+    assert set(page.locator("tbody tr td:nth-child(2)").all_inner_texts()) == {"ann"}
+    page.get_by_role("link", name="Clear").click()
+    first = page.locator("a.title").first.get_attribute("href")
+    page.get_by_role("link", name="Older").click()
+    assert page.locator("a.title").first.get_attribute("href") != first
+    page.get_by_role("link", name="Newest").click()
+    assert page.locator("a.title").first.get_attribute("href") == first
+
+
+def test_variants(view: Watched, paths: dict[str, str]) -> None:
+    page = view.open(paths["branches"])
+    expect(page.get_by_text("2 of 2")).to_be_visible()
+    said = page.locator("article.assistant").last.inner_text()
+    page.get_by_role("link", name="Previous variant").click()
+    expect(page.get_by_text("1 of 2")).to_be_visible()
+    assert page.locator("article.assistant").last.inner_text() != said
+    page.get_by_role("link", name="Next variant").click()
+    expect(page.get_by_text("2 of 2")).to_be_visible()
+
+
+def test_search_leads_to_the_place(view: Watched) -> None:
+    page = view.open("/")
+    page.get_by_role("searchbox").fill("semaphore")
+    page.keyboard.press("Enter")
+    expect(page.locator("mark").first).to_have_text("semaphore", ignore_case=True)
+    page.locator("a.title").first.click()
+    expect(page.locator(":target")).to_contain_text("semaphore")
+
+
+def test_figures_of_the_dashboard_lead_to_what_they_count(view: Watched) -> None:
+    page = view.open("/usage")
+    page.locator("svg a").first.click()
+    expect(page).to_have_url(re.compile(r"on=\d{4}-\d\d-\d\d"))
+    expect(page.locator("tbody tr")).not_to_have_count(0)
+    page.go_back()
+    page.get_by_role("link", name="gpt-5.4").first.click()
+    expect(page.locator("tbody tr")).not_to_have_count(0)
+    page.go_back()
+    section = page.locator("section", has=page.get_by_role("heading", name="Tokens by day"))
+    section.locator("summary").click()
+    expect(section.get_by_role("columnheader", name="Output")).to_be_visible()
+
+
+def test_keys(view: Watched) -> None:
+    page = view.open("/")
+    for key in ("j", "j", "k"):
+        page.keyboard.press(key)
+    expect(page.locator("tr.here a.title")).to_have_attribute(
+        "href", str(page.locator("a.title").first.get_attribute("href"))
+    )
+    page.keyboard.press("o")
+    expect(page).to_have_url(re.compile("/c/conv_"))
+    page.keyboard.press("j")
+    expect(page.locator("article.here")).to_have_count(1)
+    page.keyboard.press("u")
+    expect(page.locator("table.list")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("jk")
+    expect(page.get_by_role("searchbox")).to_have_value("jk")
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    expect(page).to_have_url(re.compile("after="))
+    page.goto(view.address)
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+
+
+def content(page: Page) -> str:
+    return re.sub(r"\s+", " ", page.locator("body").inner_text())
+
+
+def test_without_javascript_the_content_is_the_same(chromium: Browser, site: str, paths: dict[str, str]) -> None:
+    with (
+        watching(chromium, site, viewport=WIDE) as scripted,
+        watching(chromium, site, viewport=WIDE, java_script_enabled=False) as plain,
+    ):
+        for name in NAMES:
+            assert content(scripted.open(paths[name])) == content(plain.open(paths[name])), name
+        page = plain.open(paths["list"])
+        page.get_by_role("searchbox").fill("order")
+        page.get_by_role("searchbox").press("Enter")
+        expect(page.locator("mark").first).to_be_visible()
+
+
+def test_new_items_appear_while_it_is_open(chromium: Browser, tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/live.db"
+    with Store(url) as store, serving(url) as address:
+        conversation = store.create_conversation(model="m")
+        conversation.user("First")
+        with watching(chromium, address) as view:
+            page = view.open(f"/c/{conversation.id}")
+            conversation.assistant("Second <b>now</b>")
+            expect(page.get_by_text("Second <b>now</b>")).to_be_visible()
+            with conversation.stream_response("chat_completion") as recorder:
+                expect(page.get_by_text("An answer is in progress")).to_be_visible()
+                delta = {"content": "Third"}
+                recorder.feed({"id": "a", "choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]})
+            expect(page.get_by_text("Third")).to_be_visible()
+            expect(page.get_by_text("An answer is in progress")).to_be_hidden()
+            assert page.locator("article").count() == 3

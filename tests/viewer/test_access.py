@@ -1,0 +1,167 @@
+"""Who may see pages: tokens, keys, owners and scopes; and the headers that every answer has."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from tests.viewer.conftest import Pages
+from tests.viewer.samples import with_tools
+from threadkeep import InvalidOption
+from threadkeep.viewer import Owner, access, app
+
+ORIGIN = {"Origin": "http://localhost"}
+
+
+def local(pages: Pages, **options: Any) -> Any:
+    return pages.client("", auth=None, owner=Owner(tenant=pages.tenant), **options)
+
+
+def test_without_authentication_only_this_machine_is_answered(pages: Pages) -> None:
+    client = local(pages)
+    assert client.get("/").status_code == 200
+    for host in ("example.com", "localhost.example.com", "127.0.0.1.nip.io", "[::1", ""):
+        assert client.get("/", headers={"Host": host}).status_code == 401
+
+
+def test_a_token_becomes_a_cookie_and_leaves_the_address(pages: Pages) -> None:
+    client = local(pages, token="secret")
+    assert client.get("/").status_code == 401
+    assert client.get("/?token=wrong").status_code == 401
+    assert client.get("/?token=secret", headers={"Host": "evil.example"}).status_code == 401
+    response = client.get("/?user=ann&token=secret")
+    assert (response.status_code, response.headers["location"]) == (303, "/?user=ann")
+    cookie = response.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert client.get("/").status_code == 200
+
+
+def test_a_key_is_kept_in_a_cookie(pages: Pages) -> None:
+    with_tools(pages.store)
+    client = pages.client("", sign_in=True)
+    form = client.get("/")
+    assert form.status_code == 401
+    secret = re.search(r'name="form" value="([^"]+)"', form.text)
+    assert secret
+    fields = {"form": secret[1], "key": "ann"}
+    for headers in ({}, {"Origin": "https://evil.example"}):
+        assert client.post("/sign-in", data=fields, headers=headers).status_code == 403
+    assert client.post("/sign-in", data={**fields, "form": "other"}, headers=ORIGIN).status_code == 403
+    assert client.post("/sign-in", data={**fields, "more": "x" * 20_000}, headers=ORIGIN).status_code == 413
+    assert client.get("/").status_code == 401
+    response = client.post("/sign-in", data=fields, headers=ORIGIN)
+    assert (response.status_code, response.headers["location"]) == (303, "/")
+    assert all(word in response.headers["set-cookie"] for word in ("HttpOnly", "SameSite=strict"))
+    assert "Trains" in client.get("/").text
+    assert client.post("/sign-out").status_code == 403
+    assert client.post("/sign-out", headers=ORIGIN).status_code == 303
+    assert client.get("/").status_code == 401
+
+
+def sent_slowly(pages: Pages, **headers: str) -> tuple[int, int]:
+    """The status of a form whose body does not come, and how often it was asked for."""
+
+    async def call() -> tuple[int, int]:
+        asked, statuses = 0, []
+
+        async def receive() -> Any:
+            nonlocal asked
+            asked += 1
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            statuses.append(message.get("status"))
+
+        given = {"host": "localhost", **headers}
+        scope = {
+            "type": "http", "method": "POST", "path": "/sign-in", "root_path": "", "scheme": "http",
+            "query_string": b"", "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        }  # fmt: skip
+        await asyncio.wait_for(pages.application(sign_in=True)(scope, receive, send), 5)
+        return statuses[0], asked
+
+    return pages.runner.run(call())
+
+
+def test_a_form_that_does_not_arrive_is_not_waited_for(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FORM_SECONDS", 0.05)
+    origin = "http://localhost"
+    assert sent_slowly(pages) == (403, 0)
+    assert sent_slowly(pages, origin=origin) == (403, 0)
+    assert sent_slowly(pages, origin=origin, cookie="threadkeep_form=x") == (408, 1)
+
+
+@pytest.mark.parametrize("key", ["\N{SNOWMAN}", "ann\u00e9", "a\nb"])
+def test_a_key_that_no_header_could_have_is_asked_for_again(pages: Pages, key: str) -> None:
+    client = pages.client("", sign_in=True)
+    secret = re.search(r'name="form" value="([^"]+)"', client.get("/").text)
+    assert secret
+    response = client.post("/sign-in", data={"form": secret[1], "key": key}, headers=ORIGIN)
+    assert response.status_code == 401
+    assert "A key has only" in response.text
+    assert "threadkeep_key" not in str(response.headers)
+
+
+def test_a_scope_is_needed(pages: Pages) -> None:
+    def only(*scopes: Any) -> Any:
+        owner = Owner(tenant=pages.tenant, scopes=frozenset(scopes))
+        return pages.client("", auth=lambda _: owner)
+
+    assert only("usage").get("/").status_code == 403
+    assert ">Usage<" not in only("read").get("/").text
+
+
+def test_an_owner_of_no_tenant_is_nobody(pages: Pages) -> None:
+    assert pages.client("", auth=lambda _: Owner(tenant="gone")).get("/").status_code == 401
+
+
+def test_only_reading_is_possible(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        for path in ("/", f"/c/{conversation.id}"):
+            assert pages.client().request(method, path).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/static/viewer.css", "/static/other", "/media/x", "/c/x"])
+def test_every_answer_has_the_headers(pages: Pages, path: str) -> None:
+    headers = pages.client().get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_an_error_of_the_server_shows_no_details(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Any) -> Owner:
+        raise RuntimeError("secret detail")
+
+    response = pages.client("", auth=fail).get("/")
+    assert response.status_code == 500
+    assert "secret detail" not in response.text
+    assert "content-security-policy" in response.headers
+    assert "secret detail" in caplog.text
+
+
+def test_it_can_be_mounted_under_a_path(pages: Pages) -> None:
+    from starlette.applications import Starlette  # noqa: PLC0415 - only here
+    from starlette.routing import Mount  # noqa: PLC0415
+
+    conversation = with_tools(pages.store)
+    client = pages.client()
+    client._transport._transport.app = Starlette(routes=[Mount("/history", pages.application())])  # type: ignore[attr-defined]
+    html = client.get("/history/").text
+    assert f'href="/history/c/{conversation.id}"' in html
+    assert client.get(f"/history/c/{conversation.id}").status_code == 200
+    style = re.search(r'rel="stylesheet" href="([^"]+)"', html)
+    assert style
+    assert client.get(style[1]).status_code == 200
+
+
+def test_arguments_that_contradict_each_other_are_refused(pages: Pages) -> None:
+    with pytest.raises(InvalidOption, match="auth cannot be combined"):
+        app(pages.shared, auth=pages.authenticate, token="secret")
+    with pytest.raises(InvalidOption, match="sign_in needs `auth`"):
+        app(pages.shared, sign_in=True)

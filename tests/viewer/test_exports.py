@@ -1,0 +1,127 @@
+"""Conversations as files, and following them while they are written."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from tests.cli.runs import Cli
+from tests.viewer.conftest import Pages
+from tests.viewer.samples import PNG, with_tools
+from threadkeep import Conversation, Store
+from threadkeep.viewer import html_of
+from threadkeep.viewer.tailing import look
+
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+
+
+def long_conversation(pages: Pages) -> Conversation:
+    conversation = with_tools(pages.store)
+    url = f"data:image/png;base64,{base64.b64encode(PNG + bytes(9_000)).decode()}"
+    conversation.user([{"type": "input_image", "image_url": url}])
+    conversation.add_items([{"role": "user", "content": f"number {number}"} for number in range(600)])
+    return conversation
+
+
+def test_one_file_has_everything(pages: Pages) -> None:
+    conversation = long_conversation(pages)
+    html = html_of(pages.store, conversation.id)
+    for text in ("Trains", "<strong>10:02</strong>", "timetable", "100 in", "Overloaded", "number 0", "number 599"):
+        assert text in html
+    assert html.count('<article class="item') == conversation.head  # an output is within its call
+    assert 'src="data:image/png;base64,' in html
+
+
+def test_one_file_needs_no_other_and_can_run_nothing(pages: Pages) -> None:
+    conversation = long_conversation(pages)
+    conversation.user("<script>alert(1)</script>")
+    html = html_of(pages.store, conversation.id)
+    assert "<script" not in html
+    assert "<link" not in html
+    assert not re.search(r'(src|href|action)="(?!data:|#)', html)
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    policy = POLICY.search(html)
+    assert style
+    assert policy
+    digest = base64.b64encode(sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy[1].replace("&#39;", "'")
+    assert "default-src 'none'" in policy[1].replace("&#39;", "'")
+
+
+def test_files_can_be_downloaded(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    for kind, beginning in (("html", "<!doctype html>"), ("markdown", "# Trains"), ("jsonl", "{")):
+        response = pages.client().get(f"/c/{conversation.id}/export/{kind}")
+        assert response.text.startswith(beginning)
+        assert response.headers["content-disposition"].startswith("attachment")
+        assert pages.client("ben").get(f"/c/{conversation.id}/export/{kind}").status_code == 404
+    assert "Not found" in pages.get(f"/c/{conversation.id}/export/other", status=404)
+    assert "Not found" in pages.get(f"/c/{conversation.id}/export/html?branch=9", status=404)
+
+
+def test_a_state_changes_with_an_answer(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    assert look(pages.store, conversation.id, None) == {"head": 3, "open": False}
+    conversation.user("And then?")
+    with conversation.stream_response("chat_completion") as recorder:
+        assert look(pages.store, conversation.id, None) == {"head": 4, "open": True}
+        recorder.feed({"id": "a", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]})
+    assert look(pages.store, conversation.id, None) == {"head": 5, "open": False}
+
+
+def test_whoever_follows_is_told(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    application = pages.application()
+    events: list[Any] = []
+
+    async def follow() -> None:
+        scope = {
+            "type": "http", "method": "GET", "path": f"/c/{conversation.id}/tail", "root_path": "", "headers":
+            [(b"authorization", b"Bearer ann")], "query_string": b"", "scheme": "http", "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0", "spec_version": "2.3"},
+        }  # fmt: skip
+
+        async def receive() -> dict[str, Any]:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        async def send(message: dict[str, Any]) -> None:
+            for line in message.get("body", b"").decode().splitlines():
+                if line.startswith("data: "):
+                    events.append(json.loads(line[6:]))
+                    if len(events) == 2:
+                        group.cancel_scope.cancel()
+                    await anyio.to_thread.run_sync(conversation.user, "More")
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(application, scope, receive, send)
+
+    pages.runner.run(follow())
+    assert [event["head"] for event in events] == [3, 4]
+
+
+def test_new_items_come_as_a_fragment(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    conversation.user("<i>More</i>")
+    html = pages.get(f"/c/{conversation.id}/items?from=4")
+    assert 'data-last="4"' in html
+    assert "&lt;i&gt;More&lt;/i&gt;" in html
+    assert "<html" not in html
+
+
+def test_the_command_line_writes_the_file(tmp_path: Path) -> None:
+    cli = Cli(f"sqlite:///{tmp_path}/chat.db")
+    with Store(cli.url) as store:
+        conversation = with_tools(store)
+    file = tmp_path / "trains.html"
+    cli("export", conversation.id, "--html", "--output", str(file))
+    assert "<strong>10:02</strong>" in file.read_text()
+    assert "takes one conversation" in cli("export", "--html", code=2).err
+    assert "takes one conversation" in cli("export", conversation.id, "--html", "--markdown", code=2).err

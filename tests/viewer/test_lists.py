@@ -1,0 +1,88 @@
+"""The list of conversations: what a row shows, filters, pages, and what belongs to others."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.viewer.conftest import MAX_STATEMENTS, Pages
+from tests.viewer.samples import with_tools
+
+TITLE = re.compile(r'class="title" href="/c/(conv_\w+)">([^<]*)<')
+
+
+def titles(html: str) -> list[str]:
+    return [found[2] for found in TITLE.finditer(html)]
+
+
+def test_a_row_says_what_a_conversation_is_and_what_it_cost(pages: Pages) -> None:
+    with_tools(pages.store)
+    html = pages.get("/")
+    for text in ("Trains", ">ann<", "team=travel", "gpt-5.4", "At 10:02.", "1 failed", ">240<"):
+        assert text in html
+
+
+def test_an_empty_database_says_so(pages: Pages) -> None:
+    assert "Nothing is stored yet" in pages.get("/")
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("user=ann", ["Trains"]),
+        ("user=ben", ["Other"]),
+        ("label=team%3Dtravel", ["Trains"]),
+        ("label=team%3Dsales", []),
+        ("model=gpt-5.4", ["Trains"]),
+        ("model=other", []),
+        ("errors=1", ["Trains"]),
+        ("errors=1&user=ben", []),
+        ("status=archived", ["Old"]),
+        ("status=any", ["Old", "Other", "Trains"]),
+        ("since=2020-01-01", ["Other", "Trains"]),
+        ("until=2020-01-01", []),
+    ],
+)
+def test_filters(pages: Pages, query: str, shown: list[str]) -> None:
+    with_tools(pages.store)
+    pages.store.create_conversation(title="Other", user_id="ben").user("Hello")
+    pages.store.create_conversation(title="Old", user_id="ben").archive()
+    assert titles(pages.get(f"/?{query}")) == shown
+
+
+def test_conversations_with_calls_on_a_day(pages: Pages) -> None:
+    with_tools(pages.store)
+    today = datetime.now(UTC).date()
+    assert titles(pages.get(f"/?on={today}")) == ["Trains"]
+    assert titles(pages.get(f"/?on={today - timedelta(days=3)}")) == []
+
+
+@pytest.mark.parametrize("query", ["since=yesterday", "label=team", "status=gone", "after=nothing"])
+def test_a_filter_that_cannot_be_used_is_refused(pages: Pages, query: str) -> None:
+    assert "This cannot be shown" in pages.get(f"/?{query}", status=400)
+
+
+def test_pages_follow_each_other(pages: Pages) -> None:
+    made = [pages.store.create_conversation(title=f"number {number}").title for number in range(55)]
+    first = pages.get("/")
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following
+    second = pages.get("/" + following[1].replace("&amp;", "&"))
+    assert titles(first) + titles(second) == made[::-1]
+    assert 'rel="next"' not in second
+
+
+def test_others_have_their_own(pages: Pages) -> None:
+    with_tools(pages.store)
+    assert titles(pages.get("/", user="ann")) == ["Trains"]
+    assert titles(pages.get("/", user="ben")) == []
+    assert titles(pages.get("/?user=ann&errors=1", user="ben")) == []
+
+
+def test_a_list_takes_a_few_statements(pages: Pages) -> None:
+    for _ in range(60):
+        with_tools(pages.store)
+    assert pages.statements("/") <= MAX_STATEMENTS
+    assert pages.statements("/?user=ann&label=team%3Dtravel&model=gpt-5.4&errors=1") <= MAX_STATEMENTS

@@ -1,0 +1,175 @@
+"""The page of a conversation: items, answers with what they cost, branches, pages by position, media."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import pytest
+
+from tests.viewer.conftest import MAX_STATEMENTS, Pages
+from tests.viewer.samples import PNG, answer, ask, with_tools
+from threadkeep.viewer import html_of
+
+ITEM = re.compile(r'<article class="item ([\w-]+)" id="p(\d+)"')
+MAX_CELLS = 5_000
+MAX_PAGE = 400_000  # characters
+HASH = "a" * 64
+LARGE = PNG + bytes(10_000)
+
+
+def items(html: str) -> list[tuple[str, int]]:
+    return [(found[1], int(found[2])) for found in ITEM.finditer(html)]
+
+
+def test_a_call_is_shown_with_its_output_and_an_answer_with_its_cost(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    html = pages.get(f"/c/{conversation.id}")
+    assert items(html) == [("user", 0), ("call", 1), ("assistant", 3)]
+    for text in (
+        "<strong>10:02</strong>", 'id="p2"', "timetable", "&#34;Bern&#34;", "100 in (60.0 % cached)", "20 out",
+        "1.5 s", "900 ms", "stop", "Overloaded", "failed", "team=travel", conversation.id,
+    ):  # fmt: skip
+        assert text in html, text
+
+
+def test_markup_is_text(pages: Pages) -> None:
+    conversation = pages.store.create_conversation(title="<b>", model="<i>", user_id="<u>")
+    conversation.user("<script>alert(1)</script> [link](javascript:alert(1)) ![x](https://evil.example/a?b) \u202e")
+    html = pages.get(f"/c/{conversation.id}")
+    for found in ("<script>alert", "<b>", "<i>", "<u>", 'href="javascript', "<img", "\u202e"):
+        assert found not in html, found
+    assert r"\u202e" in html
+    assert '<a href="https://evil.example/a?b" rel="noopener noreferrer nofollow">picture: x</a>' in html
+
+
+def test_long_conversations_have_pages_by_position(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    conversation.add_items([{"role": "user", "content": f"number {number}"} for number in range(120)])
+    address: str | None = f"/c/{conversation.id}"
+    seen: list[int] = []
+    while address is not None:
+        html = pages.get(address)
+        seen += [position for _, position in items(html)]
+        following = re.search(r'rel="next" href="([^"]+)"', html)
+        address = None if following is None else f"/c/{conversation.id}{following[1]}".replace("&amp;", "&")
+    assert seen == list(range(120))
+    assert items(pages.get(f"/c/{conversation.id}?from=117")) == [("user", 117), ("user", 118), ("user", 119)]
+
+
+def test_each_call_is_on_one_page(pages: Pages) -> None:
+    conversation = pages.store.create_conversation(model="gpt-5.4")
+    for number in range(30):
+        conversation.user("Again?")
+        ask(conversation, answer("Yes.", number=number))
+    counts = [pages.get(f"/c/{conversation.id}?from={start}").count("100 in") for start in (0, 50)]
+    assert counts == [25, 5]
+
+
+def test_variants_lead_to_each_other(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    edited = conversation.edit(0, "And to Rome?")
+    html = pages.get(f"/c/{conversation.id}")
+    assert "And to Rome?" in html
+    assert "2 of 2" in html
+    assert 'href="?branch=0&amp;from=0"' in html
+    other = pages.get(f"/c/{conversation.id}?branch=0")
+    assert "When does the next train go?" in other
+    assert "1 of 2" in other
+    assert f'href="?branch={edited.branch}&amp;from=0"' in other
+
+
+def test_media_are_shown_by_their_hash(pages: Pages) -> None:
+    conversation = pages.store.create_conversation(user_id="ann")
+    url = f"data:image/png;base64,{base64.b64encode(LARGE).decode()}"
+    conversation.user([{"type": "input_image", "image_url": url}])
+    address = re.search(r'src="(/media/\w+)"', pages.get(f"/c/{conversation.id}"))
+    assert address
+    response = pages.client("ann").get(address[1])
+    assert (response.content, response.headers["content-type"]) == (LARGE, "image/png")
+    assert "sandbox" in response.headers["content-security-policy"]
+    assert pages.client("ben").get(address[1]).status_code == 404
+
+
+@pytest.mark.parametrize("media_type", ["text/html", "image/svg+xml", "application/javascript"])
+def test_other_media_are_downloads(pages: Pages, media_type: str) -> None:
+    conversation = pages.store.create_conversation()
+    text = base64.b64encode(b"<script>alert(1)</script>" * 1_000).decode()
+    part = {"type": "input_file", "filename": "a.html", "file_data": f"data:{media_type};base64,{text}"}
+    conversation.user([part])
+    html = pages.get(f"/c/{conversation.id}")
+    address = re.search(r'href="(/media/\w+)" download', html)
+    assert address
+    response = pages.client().get(address[1])
+    assert response.headers["content-type"] == "application/octet-stream"
+    assert response.headers["content-disposition"].startswith("attachment")
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_tables_of_few_characters_and_many_cells_are_text(pages: Pages) -> None:
+    wide = f"{'|a' * 250}|\n{'|-' * 250}|\n" + "|x\n" * 300
+    narrow = f"{'|a' * 20}|\n{'|-' * 20}|\n" + "|x\n" * 3_000
+    for table in (wide, narrow):
+        conversation = pages.store.create_conversation()
+        conversation.user([{"type": "input_text", "text": table}] * 10)
+        for html in (pages.get(f"/c/{conversation.id}"), pages.get(f"/c/{conversation.id}/items")):
+            assert html.count("<td") <= MAX_CELLS
+            assert len(html) < MAX_PAGE
+        assert html_of(pages.store, conversation.id).count("<td") <= 10 * MAX_CELLS
+
+
+def test_tables_of_usual_size_are_tables(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    conversation.user("Some text, and\n\n> " + f"{'|a' * 20}|\n> {'|-' * 20}|\n" + f"> {'|x' * 20}|\n" * 50)
+    conversation.user(("|a|b|\n|-|-|\n" + "|x|y|\n" * 50 + "\n") * 10)
+    html = pages.get(f"/c/{conversation.id}")
+    assert html.count("<td>") == 20 * 50 + 2 * 50 * 10
+
+
+def test_markdown_beyond_a_limit_is_text(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    conversation.user([{"type": "input_text", "text": "**word** " * 2_000}] * 15)
+    html = pages.get(f"/c/{conversation.id}")
+    assert html.count("<strong>word</strong>") == 2_000 * 11
+    assert html.count("**word**") >= 2_000 * 4
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../record/llama/steal?x=1", "", "A" * 64, f"{'a' * 64}/x", f"{'a' * 64}\n", f"threadkeep-media:{'a' * 64}"],
+)
+def test_only_hashes_are_addresses_of_media(pages: Pages, name: str) -> None:
+    conversation = pages.store.create_conversation()
+    conversation.user([
+        {"type": "input_image", "image_url": f"threadkeep-media:{name}"},
+        {"type": "input_file", "filename": "a.txt", "file_url": f"threadkeep-media:{name}"},
+    ])  # fmt: skip
+    html = pages.get(f"/c/{conversation.id}")
+    assert "/media/" not in html
+    assert "image (threadkeep-media:" in html
+    assert "a.txt (threadkeep-media:" in html
+
+
+def test_what_is_not_there_is_not_found(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    for path in (f"/c/{conversation.id}?branch=7", "/c/conv_1", "/nothing", "/media/nothing", f"/media/{'0' * 64}"):
+        assert "Not found" in pages.get(path, status=404)
+    assert "Not found" in pages.get(f"/c/{conversation.id}", user="ben", status=404)
+    assert "whole number" in pages.get(f"/c/{conversation.id}?from=x", status=400)
+
+
+def test_a_page_takes_a_few_statements(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    assert pages.statements(f"/c/{conversation.id}") <= MAX_STATEMENTS
+    original = conversation
+    for _ in range(3):
+        conversation = original.edit(0, "And to Rome?")
+    url = f"data:image/png;base64,{base64.b64encode(LARGE).decode()}"
+    stored: Any = conversation.user([{"type": "input_image", "image_url": url}])
+    conversation.label_item(stored.position, {"kind": "picture"})
+    conversation.set_feedback(stored.position, rating=1, comment="Good")
+    html = pages.get(f"/c/{conversation.id}")
+    assert "kind=picture" in html
+    assert "rated 1: Good" in html
+    assert pages.statements(f"/c/{conversation.id}") <= MAX_STATEMENTS

@@ -1,0 +1,161 @@
+"""The dashboard: sums, charts with their tables, links to what is counted, CSV; and the search."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.viewer.conftest import MAX_STATEMENTS, Pages
+from tests.viewer.samples import with_tools
+from threadkeep.viewer import Owner
+from threadkeep.viewer.charts import Day, columns, lines, percentile
+
+
+def test_sums_and_what_they_lead_to(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    html = pages.get("/usage")
+    today = datetime.now(UTC).date()
+    for text in ("240", "60.0 %", "33.3 %", 'href="/?model=gpt-5.4', "gpt-5.4", f"on={today}", "1.2 s", "Trains",
+                 f"/c/{conversation.id}", "user=ann"):  # fmt: skip
+        assert text in html, text
+    for address in set(re.findall(r'href="(/[^"#]*)"', html)):
+        assert pages.client().get(address.replace("&amp;", "&")).status_code == 200, address
+
+
+def test_only_what_an_owner_has_is_counted(pages: Pages) -> None:
+    with_tools(pages.store)
+    assert "Trains" in pages.get("/usage", user="ann")
+    assert "No calls in these days" in pages.get("/usage", user="ben")
+    assert "Trains" not in pages.get("/usage", user="ben")
+
+
+def test_titles_need_the_scope_for_reading(pages: Pages) -> None:
+    with_tools(pages.store)
+    owner = Owner(tenant=pages.tenant, scopes=frozenset({"usage"}))
+    html = pages.client("", auth=lambda _: owner).get("/usage").text
+    assert "Trains" not in html
+    assert 'href="/c/' not in html
+    reader = Owner(tenant=pages.tenant, scopes=frozenset({"read"}))
+    assert pages.client("", auth=lambda _: reader).get("/usage").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "query", ["days=7", "tz=Asia/Tokyo", "model=gpt-5.4&user=ann", "since=2026-01-01&until=2026-03-01"]
+)
+def test_other_periods(pages: Pages, query: str) -> None:
+    with_tools(pages.store)
+    assert "Tokens by day" in pages.get(f"/usage?{query}")
+
+
+@pytest.mark.parametrize("query", ["days=x", "days=0", "tz=Nowhere", "since=2020-01-01&until=2026-01-01", "since=x"])
+def test_periods_that_cannot_be_shown(pages: Pages, query: str) -> None:
+    assert "This cannot be shown" in pages.get(f"/usage?{query}", status=400)
+
+
+@pytest.mark.parametrize("path", ["/usage", "/usage.csv", "/usage/tools"])
+@pytest.mark.parametrize("query", ["until=0001-01-01", "until=9999-12-31", "since=0001-01-01&until=0001-02-01"])
+def test_days_at_the_ends_of_the_calendar(pages: Pages, path: str, query: str) -> None:
+    assert "must be a day from 1970-01-01 to 9998-12-31" in pages.get(f"{path}?{query}", status=400)
+
+
+@pytest.mark.parametrize("path", ["/usage", "/usage.csv", "/usage/tools"])
+@pytest.mark.parametrize("day", ["1970-01-01", "9998-12-31"])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_the_first_and_the_last_day_in_any_time_zone(pages: Pages, path: str, day: str, zone: str) -> None:
+    assert pages.client().get(f"{path}?until={day}&tz={zone}").status_code == 200
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31"])
+def test_days_of_the_list_at_the_ends_of_the_calendar(pages: Pages, day: str) -> None:
+    for name in ("since", "until", "on"):
+        pages.get(f"/?{name}={day}")
+
+
+def test_sums_as_csv(pages: Pages) -> None:
+    with_tools(pages.store, user="=cmd()")
+    response = pages.client().get("/usage.csv?by=user_id,model")
+    [row] = csv.DictReader(io.StringIO(response.text))
+    assert (row["user_id"], row["model"], row["total_tokens"]) == ("'=cmd()", "gpt-5.4", "240")
+    assert "must be some of" in pages.get("/usage.csv?by=secret", status=400)
+
+
+def test_pages_take_a_few_statements(pages: Pages) -> None:
+    for number in range(15):
+        with_tools(pages.store, user=f"user {number}")
+    assert pages.statements("/usage") <= MAX_STATEMENTS
+    assert pages.statements("/usage?tz=Asia/Tokyo") <= MAX_STATEMENTS
+    assert pages.statements("/search?q=train") <= MAX_STATEMENTS
+
+
+def test_how_often_functions_were_called(pages: Pages) -> None:
+    with_tools(pages.store)
+    html = pages.get("/usage/tools")
+    assert re.search(r'q=timetable">timetable</a>.*?<td class="n">1</td><td class="n">0</td>', html, re.DOTALL)
+    assert "No function was called" in pages.get("/usage/tools", user="ben")
+    assert pages.statements("/usage/tools") <= MAX_STATEMENTS
+
+
+def test_search_results_lead_to_their_place(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    conversation.user("<b>train</b>")
+    html = pages.get("/search?q=train")
+    assert "<mark>train</mark>" in html
+    assert "&lt;b&gt;<mark>train</mark>&lt;/b&gt;" in html
+    assert f'href="/c/{conversation.id}?branch=0&amp;from=4#p4"' in html
+    assert "Nothing was found" in pages.get("/search?q=train", user="ben")
+    assert "Nothing was found" in pages.get("/search?q=nowhere")
+    assert "All words have to occur" in pages.get("/search")
+    assert "This cannot be shown" in pages.get("/search?q=%22", status=400)
+
+
+def test_search_results_have_pages(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    conversation.add_items([{"role": "user", "content": f"apple {number}"} for number in range(35)])
+    first = pages.get("/search?q=apple")
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following
+    second = pages.get("/search" + following[1].replace("&amp;", "&"))
+    found = [set(re.findall(r"#p(\d+)\"", html)) for html in (first, second)]
+    assert found[0] | found[1] == {str(number) for number in range(35)}
+    assert not found[0] & found[1]
+
+
+# Geometry
+
+
+def test_columns_fill_the_height_and_keep_their_order() -> None:
+    chart = columns([Day("a", (1, 1), "two"), Day("b", (4, 0), "four")], str)
+    low, high = chart.columns
+    assert [part.color for part in low.segments] == ["k1", "k2"]
+    assert low.segments[0].y == pytest.approx(low.segments[1].y + low.segments[1].height)
+    assert sum(part.height for part in high.segments) == pytest.approx(2 * sum(part.height for part in low.segments))
+    assert high.segments[0].y == pytest.approx(8)
+
+
+def test_lines_are_interrupted_where_nothing_is_known() -> None:
+    [line] = lines(["a", "b", "c", "d"], [[1.0, None, 2.0, 3.0]], str).lines
+    assert re.sub(r"[\d. ]+", "", line.path) == "MML"
+    assert len(line.points) == 3
+
+
+def test_a_chart_of_nothing() -> None:
+    assert columns([], str).columns == []
+    assert lines([], [[]], str).lines[0].path == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"), [([], 0.5, None), ([7], 0.95, 7), ([1, 2, 3], 0.5, 2), ([0, 10], 0.95, 9.5)]
+)
+def test_percentiles(values: list[int], share: float, expected: Any) -> None:
+    assert percentile(values, share) == expected
+
+
+def test_a_period_ends_today(pages: Pages) -> None:
+    html = pages.get("/usage?days=7")
+    today = datetime.now(UTC).date()
+    assert f'name="since" value="{today - timedelta(6)}"' in html
