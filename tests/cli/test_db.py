@@ -145,3 +145,36 @@ def test_the_commands_work_on_every_database(database: Database) -> None:
     assert cli("--tenant", name, "usage", "--by", "day,user_id").rows[0]["input_tokens"] == "3"
     assert len(cli("--tenant", name, "import", "-", input='{"input":"hi"}').out.split()) == 1
     cli("show", row["id"], code=3)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_commands_read_from_a_replica(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """… of this database: with another one, the replica in the environment is ignored."""
+    cli = Cli(database.url)
+    with cli.store() as store:
+        stored = store.create_conversation(model="m").id
+    nowhere = sqlalchemy.make_url(cli.url).set(port=1).render_as_string(hide_password=False)
+
+    def is_asked(*args: str) -> bool:
+        caplog.clear()
+        assert cli(*args).rows[0]["id"] == stored
+        return "The replica does not answer" in caplog.text
+
+    assert not is_asked("--read-url", cli.url, "ls")
+    assert is_asked("--read-url", nowhere, "ls")
+    assert is_asked("--url", cli.url, "--read-url", nowhere, "ls")
+    monkeypatch.setenv("THREADKEEP_READ_URL", nowhere)
+    assert is_asked("ls")
+    assert not is_asked("--url", cli.url, "ls")
+    assert not is_asked("ls", "--url", cli.url)
+    assert "--read-url names no replica" in cli("--read-url", "sqlite://", "ls", code=2).err
+
+
+def test_partitions_are_for_postgresql(cli: Cli) -> None:
+    message = cli("db", "upgrade", "--partitions", "4", code=2).err
+    assert "PostgreSQL" in message
+    assert "CREATE TABLE threadkeep_items_p3 PARTITION OF" in cli(
+        "db", "sql", "--dialect", "postgresql", "--partitions", "4"
+    ).out.replace("\n", " ")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zlib
+from datetime import UTC, datetime
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from packaging.utils import canonicalize_name
 from tests.cli.runs import PROGRAM, Cli
 from threadkeep import Store
 from threadkeep.cli.commands.demo import PROVIDERS, body_of, load_script
+from threadkeep.cli.demo_month import MODELS, PRICES, USERS, fill
 from threadkeep.domain.content import InputImage
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Reasoning
@@ -170,3 +172,33 @@ def test_the_picture_is_a_whole_png() -> None:
         kinds.append(kind)
         offset += 12 + size
     assert kinds == [b"IHDR", b"PLTE", b"IDAT", b"IEND"]
+
+
+def test_a_month_can_be_stored(demo: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "a month"
+    report = demo("demo", "--data", str(folder), "--json").json
+    with Store(f"sqlite:///{folder}/demo.db") as store:
+        facts = store.statistics()
+        assert facts.active + facts.archived == report["conversations"] >= 100
+        assert facts.branches >= 5
+        assert facts.media == 1
+        assert len(store.usage(by=("day",))) >= 25
+        assert {row.model for row in store.usage(by="model")} == {model.name for model in MODELS}
+        assert len(store.usage(by="user_id")) == len(USERS)
+        statuses = {row.status: row.attempts for row in store.usage(by="status")}
+        assert statuses["failed"] > 0
+        assert min(row.cost_nano or 0 for row in store.usage(by="model")) > 0
+        assert {tool.failed for tool in store.tool_usage()} == {0}
+        assert store.check().found == 0
+    assert "has conversations already" in demo("demo", "--data", str(folder), code=2).err
+    assert "cannot be combined" in demo("demo", "--data", "x", "--keep", "y", code=2).err
+
+
+def test_a_month_is_the_same_each_time(tmp_path: Path) -> None:
+    last = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    months = []
+    for name in ("first", "second"):
+        with Store(f"sqlite:///{tmp_path}/{name}.db", prices=PRICES) as store:
+            fill(store, last, lambda _: None)
+            months.append(store.usage(by=("day", "model", "user_id", "status")))
+    assert months[0] == months[1]

@@ -45,7 +45,8 @@ def test_the_commands_are_these() -> None:
     assert set(COMMANDS) == {
         "ls", "show", "branches", "tree", "render", "import", "append", "search", "reindex", "changes", "usage",
         "tools", "stats", "title", "label", "fork", "archive", "unarchive", "delete", "export", "restore", "copy",
-        "backup", "doctor", "retain", "erase-user", "demo",
+        "backup", "doctor", "retain", "erase-user", "serve", "record", "view", "demo",
+        "keys create", "keys ls", "keys revoke",
         "tenants ls", "tenants create", "tenants delete",
         "db upgrade", "db current", "db check", "db reconcile", "db sql",
     }  # fmt: skip
@@ -63,7 +64,7 @@ def test_every_command_and_option_has_a_help_text(name: str, cli: Cli) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_stands_in_the_page(name: str) -> None:
     text = section(name)
-    shared = {"--url", "--tenant", "--json", "--help"}
+    shared = {"--url", "--tenant", "--blobs", "--json", "--help"}
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts if option.startswith("--")}
     assert {option for option in options - shared if f"`{option}" not in text} == set()
 
@@ -102,9 +103,10 @@ def test_the_examples_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     tmp_path.joinpath("request.json").write_text(json.dumps(REQUEST))
     tmp_path.joinpath("events.txt").write_text("".join(f"data: {json.dumps(event)}\n\n" for event in EVENTS))
     stored = cli("import", "session.json").out.strip()
+    key = cli("keys", "create", "--json").json["id"]
     lines = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     examples = [line.removeprefix("$ threadkeep ") for line in lines if line.startswith("$ threadkeep ")]
     assert len(examples) >= len(COMMANDS)
     for example in sorted(examples, key=lambda line: line.startswith("delete ")):  # which takes the conversation away
         args = shlex.split(example.partition(" | ")[0].partition(" > ")[0], comments=True)
-        cli(*(stored if arg.startswith("conv_") else arg for arg in args))
+        cli(*(stored if arg.startswith("conv_") else key if arg.startswith("key_") else arg for arg in args))

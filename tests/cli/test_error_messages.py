@@ -172,6 +172,7 @@ COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
     (["ls", "--limit", "0"], 2, "--limit must be a number from 1 to 1,000", "not 0."),
     (["search", "a", "--limit", "1001"], 2, "--limit must be a number from 1 to 1,000", "not 1001."),
     (["ls", "--after", "x"], 2, "--after is not the `next` of a page", "'x'."),
+    (["changes", "--after", "x"], 2, "--after is not a cursor of the change feed", "it starts at the beginning."),
     (["search", "Paris", "--after", "x"], 2, "--after is not the `next` of a page", "'x'."),
     (["stats", "--largest", "0"], 2, "Invalid value for '--largest'", "Try: threadkeep stats --help"),
     (["show", "order-7"], 3, "'order-7' is not the id of a conversation", CALLS["find_conversation("]),

@@ -114,7 +114,7 @@ def test_media_kept_outside_of_the_database_are_named(cli: Cli, stored: str, tmp
     with Store(cli.url, blobs=FolderBlobs(tmp_path)) as store:
         store.get_conversation(stored).user(["What is this?", a_picture(content)])
     assert f"[image: threadkeep-media:{sha256(content).hexdigest()}" in cli("show", stored).out
-    assert "Use the Python API" in cli("show", stored, "--json", code=2).err
+    assert "Give --blobs with their folder or bucket" in cli("show", stored, "--json", code=2).err
 
 
 def test_show_another_branch(cli: Cli, stored: str) -> None:

@@ -71,3 +71,10 @@ def test_names_that_cannot_be_used(shared: Cli) -> None:
 def test_figures_of_one_user(cli: Cli, stored: str) -> None:
     assert cli("stats", "--user", "ada", "--json").json["active"] == 1
     assert cli("stats", "--user", "bob", "--json").json["active"] == 0
+
+
+@pytest.mark.parametrize("command", ["db upgrade", "db current", "db check", "db sql", "tenants ls", "backup x.db"])
+def test_commands_about_the_whole_database_refuse_a_tenant(shared: Cli, command: str) -> None:
+    refused = shared("--tenant", "acme", *command.split(), code=2).err
+    assert refused.endswith("is about the whole database, with all tenants: leave --tenant out.\n")
+    assert "No such option" in shared(*command.split(), "--tenant", "acme", code=2).err

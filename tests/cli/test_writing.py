@@ -139,8 +139,9 @@ def test_append_adds_an_answer(cli: Cli, stored: str, tmp_path: Path) -> None:
     file = tmp_path / "answer.json"
     file.write_text(json.dumps(ANSWER, indent=1))
     result = cli(
-        "append", stored, str(file), "--format", "open_responses", "--provider", "openai", "--latency-ms", "812.5"
-    )
+        "append", stored, str(file), "--format", "open_responses", "--provider", "openai",
+        "--latency-ms", "812.5", "--first-token-ms", "90",
+    )  # fmt: skip
     assert result.rows == [
         {
             "id": stored,
@@ -156,6 +157,17 @@ def test_append_adds_an_answer(cli: Cli, stored: str, tmp_path: Path) -> None:
     with cli.store() as store:
         assert store.get_conversation(stored).response_body(0) == file.read_bytes()
     assert cli("usage", "--by", "provider").rows[0]["provider"] == "openai"
+    (row,) = cli("usage", "--json").json["usage"]
+    assert (row["latency_ms"], row["first_token_ms"]) == (812, 90)
+
+
+@pytest.mark.parametrize("option", ["--latency-ms", "--first-token-ms"])
+def test_append_names_the_option_that_cannot_be_used(cli: Cli, stored: str, tmp_path: Path, option: str) -> None:
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(ANSWER))
+    assert (
+        f"threadkeep: {option} " in cli("append", stored, str(file), "-f", "open_responses", option, "-1", code=2).err
+    )
 
 
 def test_the_same_key_appends_once(cli: Cli, stored: str) -> None:

@@ -12,24 +12,11 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from threadkeep.cli.commands import (
-    administration,
-    append,
-    changes,
-    conversations,
-    demo,
-    doctor,
-    editing,
-    import_sessions,
-    moving,
-    render,
-    search,
-    tree,
-    usage,
-)
+from threadkeep.cli.blob_places import BLOBS_VARIABLE
 from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
+from threadkeep.cli.loading import APP_OPTIONS, LazyCommands, without_conversions
 from threadkeep.cli.options import AsJson, Tenant
-from threadkeep.cli.target import DEFAULT_URL, URL_VARIABLE, Target
+from threadkeep.cli.target import DEFAULT_URL, READ_URL_VARIABLE, URL_VARIABLE, Target
 from threadkeep.domain.printing import printable
 from threadkeep.errors import ThreadkeepError
 
@@ -43,8 +30,36 @@ ENDINGS: Final[tuple[type[Exception], ...]] = (typer.Exit, *PARSER_ERRORS)
 PYDANTIC_NOISE: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
 
 
+# The commands in the order of the help, and where each of them is in `threadkeep.cli.commands`
+COMMANDS: Final = {
+    "ls": "conversations:ls", "show": "conversations:show", "branches": "conversations:branches", "tree": "tree:tree",
+    "render": "render:render", "import": "import_sessions:import_sessions", "append": "append:append",
+    "search": "search:search", "reindex": "search:reindex", "changes": "changes:changes", "usage": "usage:usage",
+    "tools": "usage:tools", "stats": "administration:stats",
+    "title": "editing:title", "label": "editing:label", "fork": "editing:fork", "archive": "editing:archive",
+    "unarchive": "editing:unarchive", "delete": "editing:delete", "export": "moving:export",
+    "restore": "moving:restore", "copy": "moving:copy", "backup": "moving:backup", "doctor": "doctor:doctor",
+    "retain": "administration:retain", "erase-user": "administration:erase_user", "keys": "keys:commands",
+    "serve": "serve:serve", "record": "record:record", "view": "view:view",
+    "demo": "demo:demo", "db": "administration:schema_commands",
+    "tenants": "administration:tenant_commands",
+}  # fmt: skip
+
+
 class Program(TyperGroup):
     """The commands, and all the ways in which a run can end."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = LazyCommands("threadkeep.cli.commands", COMMANDS)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options."""
+        return without_conversions(super().get_params(ctx))
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Click's hook
+        """Return the names of the commands, without loading them."""
+        return list(self.commands)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command line and exit."""
@@ -111,24 +126,7 @@ def _print_error(message: str) -> None:
     typer.echo(printable(f"threadkeep: {message}"), err=True)
 
 
-# In the order of the help
-COMMANDS: Final = {
-    "ls": conversations.ls, "show": conversations.show, "branches": conversations.branches, "tree": tree.tree,
-    "render": render.render,
-    "import": import_sessions.import_sessions, "append": append.append, "search": search.search,
-    "reindex": search.reindex, "changes": changes.changes, "usage": usage.usage, "tools": usage.tools,
-    "stats": administration.stats,
-    "title": editing.title, "label": editing.label, "fork": editing.fork, "archive": editing.archive,
-    "unarchive": editing.unarchive, "delete": editing.delete, "export": moving.export, "restore": moving.restore,
-    "copy": moving.copy, "backup": moving.backup, "doctor": doctor.doctor, "retain": administration.retain,
-    "erase-user": administration.erase_user, "demo": demo.demo,
-}  # fmt: skip
-
-app = typer.Typer(cls=Program, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.add_typer(administration.schema_commands, name="db")
-app.add_typer(administration.tenant_commands, name="tenants")
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+app = typer.Typer(cls=Program, **APP_OPTIONS)
 
 
 @app.callback(invoke_without_command=True)
@@ -139,12 +137,27 @@ def options(
         str,
         Option("--url", metavar="URL", envvar=URL_VARIABLE, help="Database URL (SQLite, PostgreSQL, MySQL, MariaDB)."),
     ] = DEFAULT_URL,
+    read_url: Annotated[
+        str | None,
+        Option("--read-url", metavar="URL", envvar=READ_URL_VARIABLE, help="Replica to read from, beside --url."),
+    ] = None,
     tenant: Tenant = None,
+    blobs: Annotated[
+        str | None,
+        Option(
+            "--blobs",
+            metavar="PLACE",
+            envvar=BLOBS_VARIABLE,
+            help="Folder or s3://BUCKET/PREFIX of the media that are not in the database.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Store LLM conversations in SQL: list and read them, render requests, append responses, report usage."""
-    context.obj = Target(url, tenant, as_json)
+    if _is_given(context, "url") and not _is_given(context, "read_url"):  # the replica is one of another database
+        read_url = None
+    context.obj = Target(url, tenant, as_json, read_url, blobs)
     if version:
         from threadkeep import __version__
 
@@ -153,6 +166,12 @@ def options(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(USAGE)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, and did not come from the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def main() -> None:

@@ -38,19 +38,22 @@ EXIT_CODES: Final[dict[type[BaseException], int]] = {
 # Python arguments that an option has the name of
 _SAME_NAME: Final = (
     "account", "after", "branch", "by", "cache", "content", "dialect", "dynamic_context", "dynamic_context_at",
-    "expected_head", "external_id", "format", "largest", "latency_ms", "limit", "model", "on_conflict", "order_by",
-    "provider", "raw_bodies", "role", "server_state", "since", "status", "type", "tz", "until", "upto", "url", "window",
+    "expected_head", "external_id", "first_token_ms", "format", "largest", "latency_ms", "limit", "model",
+    "on_conflict", "order", "order_by", "provider", "raw_bodies", "read_url", "role", "server_state", "since", "status",
+    "type", "tz", "unread_by", "until", "upto", "url", "window",
 )  # fmt: skip
 
 # Python argument -> the option or argument of the command line that it comes from
 OPTIONS: Final = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME},
     "beginning": "ID",
+    "path": "--blobs",
     "conversation_id": "--conversation",
     "id": "ID",
     "idempotency_key": "--key",
     "labels": "--label",
     "name": "The tenant's name",
+    "other": "--to",
     "tenant": "The tenant's name",
     "text": "TEXT",
     "user_id": "The user's id",
@@ -66,9 +69,10 @@ ADVICE: Final[dict[type[ThreadkeepError], str]] = {
     errors.StreamChunk: "Give a file with all events, and --stream.",
 }
 
-# call that a hint names -> what does the same in a shell
+# call or value that a hint names -> what does the same in a shell
 CALLS: Final = {
-    "blobs=": "Use the Python API, with their blob store, or `threadkeep render --media-url`.",
+    "blobs=": "Give --blobs with their folder or bucket, or use `threadkeep render --media-url`.",
+    "None for the beginning": "Give the `cursor` of a line, or `now`; without --after, it starts at the beginning.",
     "branches(": "`threadkeep branches` lists them.",
     "create_tenant(": "`threadkeep tenants create` creates one, `threadkeep tenants ls` lists them.",
     "find_conversation(": "For an id of your own use `threadkeep ls --external-id`.",

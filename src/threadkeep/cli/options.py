@@ -21,6 +21,10 @@ MAX_PAGE: Final = 1000  # the most that a store lists at once
 
 Url = Annotated[Text, Option("--url", metavar="URL", help="Database URL, as for `threadkeep --url`.")]
 Tenant = Annotated[Text, Option("--tenant", metavar="NAME", help="Tenant, in a database shared by several.")]
+Blobs = Annotated[
+    Text,
+    Option("--blobs", metavar="PLACE", help="Folder or s3://BUCKET/PREFIX of the media that are not in the database."),
+]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 
 ConversationId = Annotated[
@@ -54,6 +58,7 @@ _CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_K
 _SHARED: Final = {
     "url": inspect.Parameter("url", _KEYWORD, default=None, annotation=Url),
     "tenant": inspect.Parameter("tenant", _KEYWORD, default=None, annotation=Tenant),
+    "blobs": inspect.Parameter("blobs", _KEYWORD, default=None, annotation=Blobs),
     "as_json": inspect.Parameter("as_json", _KEYWORD, default=False, annotation=AsJson),
 }
 
@@ -62,6 +67,7 @@ def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., Non
     """Turn a function that takes a `Target` and its own options into a command.
 
     It also has the options of all commands, or only those named here; they override the same ones before the command.
+    One without a tenant refuses the tenant given before the command.
     """
     names = shared or tuple(_SHARED)
 
@@ -70,6 +76,10 @@ def on_target(*shared: str) -> Callable[[Callable[..., None]], Callable[..., Non
         def command(context: typer.Context, **values: Any) -> None:
             options = {name: values.pop(name) for name in names}
             target: Target = context.find_root().obj
+            if "tenant" not in names and target.tenant is not None:
+                raise InvalidOption(
+                    f"`{context.command_path}` is about the whole database, with all tenants: leave --tenant out."
+                )
             function(target.override(**options), **values)
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from threadkeep.cli.output import note, print_json, print_table, print_text
+from threadkeep.cli.blob_places import blob_store_at
+from threadkeep.cli.output import note, print_json, print_table, print_text, record
 from threadkeep.errors import InvalidOption, SchemaError, ThreadkeepError
 
 if TYPE_CHECKING:
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from threadkeep import Conversation, Page, Store
+    from threadkeep.blobs import BlobStore
     from threadkeep.cli.output import Column
 
 DEFAULT_URL: Final = "sqlite:///threadkeep.db"
 URL_VARIABLE: Final = "THREADKEEP_URL"
+READ_URL_VARIABLE: Final = "THREADKEEP_READ_URL"
 PAGE_SIZE: Final = 500  # rows read at once
 _ID: Final = re.compile(r"conv_[0-9a-f]{32}")
 _BEGINNING: Final = re.compile(r"(?:conv_)?[0-9a-fA-F]{1,32}")
@@ -31,15 +34,36 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The database and tenant of a command (None: the default tenant), and whether to print JSON."""
+    """The database and tenant of a command (None: the default tenant), whether to print JSON, a replica, and media.
+
+    `blobs` is the folder or bucket of the media; None: they are in the database.
+    """
 
     url: str
     tenant: str | None
     is_json: bool
+    read_url: str | None = None
+    blobs: str | None = None
 
-    def override(self, *, url: str | None = None, tenant: str | None = None, as_json: bool = False) -> Target:
-        """Return this target with the options of a command, if given."""
-        return Target(url or self.url, self.tenant if tenant is None else tenant, as_json or self.is_json)
+    def override(
+        self,
+        *,
+        url: str | None = None,
+        tenant: str | None = None,
+        as_json: bool = False,
+        blobs: str | None = None,
+    ) -> Target:
+        """Return this target with the options of a command, if given. Another database has another replica, or none."""
+        read_url = None if url else self.read_url
+        return Target(
+            url or self.url, self.tenant if tenant is None else tenant, as_json or self.is_json, read_url,
+            self.blobs if blobs is None else blobs,
+        )  # fmt: skip
+
+    @property
+    def blob_store(self) -> BlobStore | None:
+        """Where the media are, if it is not the database."""
+        return None if self.blobs is None else blob_store_at(self.blobs)
 
     @property
     def shown_url(self) -> str:
@@ -78,8 +102,9 @@ class Target:
         if not create:
             self.check_exists()
         with self._named_errors():
+            blobs, has_tenants = self.blob_store, all_tenants or self.tenant is not None
             with self._checked_parameters():
-                store = Store(self.url, tenants=all_tenants or self.tenant is not None)
+                store = Store(self.url, tenants=has_tenants, read_url=self.read_url, blobs=blobs)
             with store:
                 if is_new:
                     note(f"threadkeep: created a new database, {self.shown_url}")
@@ -159,6 +184,21 @@ def open_conversation(store: Store, id: str, branch: int | None = None) -> Conve
     """Open a conversation by its id, or by the beginning of its id if no other one begins like it."""
     is_beginning = _BEGINNING.fullmatch(id) is not None and _ID.fullmatch(id) is None
     return store.get_conversation(store.complete_id(id) if is_beginning else id, branch=branch)
+
+
+def tenants_of(target: Target) -> list[dict[str, Any]]:
+    """Return all tenants by name, with their time of creation."""
+    from sqlalchemy import select
+
+    from threadkeep import schema
+    from threadkeep.db.tables import tenants
+    from threadkeep.store.engines import command_url
+
+    target.check_exists()
+    with target.engine() as engine, engine.connect() as connection:
+        schema.check(connection, command_url(engine))
+        rows = connection.execute(select(tenants.c.name, tenants.c.created_at).order_by(tenants.c.name))
+        return [record(row, "name", "created_at") for row in rows]
 
 
 def iterate(list_page: Callable[..., Page[T]]) -> Iterator[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from typer import Argument, Option
@@ -22,13 +22,20 @@ from threadkeep.cli.output import (
     progress_callback,
     record,
 )
-from threadkeep.cli.target import Target
+from threadkeep.cli.target import Target, tenants_of
 from threadkeep.errors import InvalidOption
 
 schema_commands = typer.Typer(help="Create, upgrade and check the tables.")
 tenant_commands = typer.Typer(help="List, create and delete tenants.")
 TENANTS: Final = (Column("name"), Column("created_at", is_time=True, no_wrap=True, drop_order=1))
 Name = Annotated[str, Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
+Partitions = Annotated[
+    int | None,
+    Option(
+        "--partitions", metavar="N", show_default=False,
+        help="PostgreSQL: create the tables that grow with every item with so many partitions each, 2 to 128.",
+    ),
+]  # fmt: skip
 FIGURES: Final = (
     "active", "archived", "branches", "items", "responses", "media", "attempts", "item_bytes", "body_bytes",
     "media_bytes",
@@ -48,13 +55,13 @@ LARGEST: Final = (
 
 @schema_commands.command("upgrade")
 @on_target("url", "as_json")
-def upgrade(target: Target) -> None:
+def upgrade(target: Target, *, partitions: Partitions = None) -> None:
     """Create the tables, or upgrade them to the latest schema."""
     from threadkeep import schema
 
     with target.engine() as engine:
         before = schema.current(engine)
-        schema.upgrade(engine)
+        schema.upgrade(engine, partitions=partitions)
         now = schema.current(engine)
     change = "already" if before == now else f"now (before: {before or 'no tables'})"
     target.report({"before": before, "revision": now}, f"{target.shown_url} is at {now} {change}.")
@@ -117,6 +124,7 @@ def sql(
         Text,
         Option("--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: from the URL."),
     ] = None,
+    partitions: Partitions = None,
 ) -> None:
     """Print the SQL of an upgrade, without running it.
 
@@ -128,7 +136,7 @@ def sql(
     name = dialect or parsed_url(target.url).get_backend_name()
     if name not in {"sqlite", "postgresql", "mysql", "mariadb"}:
         raise InvalidOption(f"There is no SQL for {name!r}. Dialects: sqlite, postgresql, mysql, mariadb.")
-    text = schema.upgrade_sql(name)
+    text = schema.upgrade_sql(name, partitions=partitions)
     target.report({"dialect": name, "sql": text}, text.rstrip())
 
 
@@ -160,21 +168,6 @@ def delete(target: Target, *, name: Name, yes: Yes = False) -> None:
     with target.store(all_tenants=True) as store:
         store.delete_tenant(name)
     target.report({"name": name}, f"Deleted the tenant {name!r} from {target.shown_url}.")
-
-
-def tenants_of(target: Target) -> list[dict[str, Any]]:
-    """Return all tenants by name, with their time of creation."""
-    from sqlalchemy import select
-
-    from threadkeep import schema
-    from threadkeep.db.tables import tenants
-    from threadkeep.store.engines import command_url
-
-    target.check_exists()
-    with target.engine() as engine, engine.connect() as connection:
-        schema.check(connection, command_url(engine))
-        rows = connection.execute(select(tenants.c.name, tenants.c.created_at).order_by(tenants.c.name))
-        return [record(row, "name", "created_at") for row in rows]
 
 
 @on_target()
@@ -248,20 +241,23 @@ def erase_user(
     target: Target,
     user: Annotated[str, Argument(metavar="USER", help="The user's id.")],
     *,
+    no_vacuum: Annotated[
+        bool, Option("--no-vacuum", help="Do not rewrite the whole file at the end (SQLite).")
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Remove a user's content; anonymous figures are kept."""
     if not yes:
         raise InvalidOption(f"This removes all content of the user {user!r} for good. Use --yes to confirm.")
     with target.store() as store, progress("erased") as advance:
-        report = store.erase_user(user, progress=progress_callback(advance))
+        report = store.erase_user(user, progress=progress_callback(advance), vacuum=not no_vacuum)
     rows, items = number_of(report.attempts, "row"), number_of(report.items, "item")
     target.report(
         record(report, "conversations", "attempts", "items", "is_scrubbed"),
         f"{number_of(report.conversations, 'conversation')} removed; {rows} of the ledger and {items} of others made "
         "anonymous.",
     )
-    if report.is_scrubbed is False and not target.is_json:
+    if report.is_scrubbed is False and not no_vacuum and not target.is_json:
         print_text("A reader blocked the last step: run the command again to empty the write-ahead log.")
 
 

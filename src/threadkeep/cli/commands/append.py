@@ -31,6 +31,9 @@ Body = Annotated[
 Key = Annotated[Text, Option("--key", metavar="KEY", help="Idempotency key: the same response is only stored once.")]
 Provider = Annotated[Text, Option("--provider", metavar="NAME", help="The provider, for usage reports.")]
 Latency = Annotated[float | None, Option("--latency-ms", metavar="MS", help="Latency of the response.")]
+FirstToken = Annotated[
+    float | None, Option("--first-token-ms", metavar="MS", help="Time from the request to the first token.")
+]
 Head = Annotated[
     int | None, Option("--expected-head", metavar="N", min=-1, help="Position where the branch must end; -1 if empty.")
 ]
@@ -50,6 +53,7 @@ def append(
     key: Key = None,
     provider: Provider = None,
     latency_ms: Latency = None,
+    first_token_ms: FirstToken = None,
     expected_head: Head = None,
     on_conflict: OnConflict = "raise",
     stream: Stream = False,
@@ -64,7 +68,7 @@ def append(
     """
     options: dict[str, Any] = {
         "idempotency_key": key, "expected_head": expected_head, "on_conflict": on_conflict, "provider": provider,
-        "latency_ms": latency_ms,
+        "latency_ms": latency_ms, "first_token_ms": first_token_ms,
     }  # fmt: skip
     with open_input(file) as source, target.store(user=user) as store:
         conversation = open_conversation(store, id, branch)

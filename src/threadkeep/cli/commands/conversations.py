@@ -7,19 +7,20 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Option
 
 from threadkeep.cli import options
-from threadkeep.cli.commands.administration import tenants_of
 from threadkeep.cli.options import ConversationId, Owner, Text, on_target
 from threadkeep.cli.output import Column, clock, note, print_json, print_text, record
-from threadkeep.cli.target import Target, iterate, open_conversation
+from threadkeep.cli.target import Target, iterate, open_conversation, tenants_of
+from threadkeep.domain.pages import Page
 from threadkeep.domain.transcripts import lines_of, title_of
+from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from threadkeep import Conversation, Page, StoredItem, StoredResponse
+    from threadkeep import Conversation, Store, StoredItem, StoredResponse
 
     ReadItems = Callable[..., Page[StoredItem]]
 
@@ -28,11 +29,32 @@ CONVERSATIONS: Final = (
     Column("status", drop_order=3), Column("user", "user_id", drop_order=4), Column("model", drop_order=2),
     Column("title", drop_order=5), Column("labels", drop_order=1),
 )  # fmt: skip
+# What a list shows on demand: behind the columns of all lists
+PREVIEW: Final = (Column("unread", "is_unread", drop_order=4), Column("preview"))
+COUNTS: Final = (
+    Column("items", "item_count", is_number=True),
+    Column("responses", "response_count", is_number=True, drop_order=3),
+    Column("branches", "branch_count", is_number=True, drop_order=2),
+)
 BRANCHES: Final = (
     *(Column(name, is_number=True) for name in ("number", "parent", "fork_position", "head")),
     Column("active"),
     Column("created_at", is_time=True, no_wrap=True, drop_order=1),
 )
+# What is known about a conversation without reading its items
+FACTS: Final = (
+    "id", "external_id", "user_id", "title", "labels", "properties", "status", "model", "created_at",
+    "last_activity_at",
+)  # fmt: skip
+OrderBy = Annotated[
+    Literal["activity", "created", "title"], Option("--order-by", help="Sort by the last activity, creation or title.")
+]
+Order = Annotated[
+    Literal["asc", "desc"] | None, Option("--order", help="Default: newest first, and titles from the first letter on.")
+]
+UnreadBy = Annotated[Text, Option("--unread-by", metavar="ID", help="Only with something that this user has not seen.")]
+Preview = Annotated[bool, Option("--preview", help="Show the newest text of each, and if there is something unread.")]
+Counts = Annotated[bool, Option("--counts", help="Show the numbers of items, responses and branches.")]
 Last = Annotated[int | None, Option("--last", metavar="N", min=0, help="Only the last N items.")]
 Follow = Annotated[bool, Option("--follow", help="Go on printing what is appended, until interrupted.")]
 Interval = Annotated[float, Option("--interval", metavar="SECONDS", min=0.1, help="With --follow: how often to look.")]
@@ -50,41 +72,59 @@ def ls(
     status: options.Status = "active",
     limit: options.Limit = 50,
     after: options.After = None,
+    order_by: OrderBy = "activity",
+    order: Order = None,
+    unread_by: UnreadBy = None,
+    preview: Preview = False,
+    counts: Counts = False,
     external_id: Annotated[
         Text, Option("--external-id", metavar="ID", help="Only the conversation with this id of the application.")
     ] = None,
 ) -> None:
     """List conversations, most recently active first."""
     filters: dict[str, Any] = {"labels": options.labels_of(label), "status": options.status_of(status)}
+    if external_id is not None and (preview or counts or unread_by is not None):
+        raise InvalidOption("--external-id finds one conversation: leave out --preview, --counts and --unread-by.")
+    shown = [*(COUNTS if counts else ()), *(PREVIEW if preview else ())]
+    wanted = filters | {
+        "user_id": user, "order_by": order_by, "order": order, "unread_by": unread_by, "after": after, "limit": limit,
+    }  # fmt: skip
     with target.store() as store:
-        if external_id is None:
-            page = store.list_conversations(user_id=user, after=after, limit=limit, **filters)
-            conversations, next_page = list(page), page.next
+        page: Page[Any]
+        if external_id is not None:
+            page = Page(_with_external_id(store, external_id, user, filters))
         else:
-            owned = store if user is None else store.for_user(user)
-            conversation = owned.find_conversation(external_id=external_id)
-            conversations = [conversation] if conversation and _has_labels_and_status(conversation, **filters) else []
-            next_page = None
-    records = [record_of(conversation) for conversation in conversations]
-    target.report_list("conversations", records, CONVERSATIONS, empty="no such conversations", next=next_page)
-    if target.tenant is None and (others := [row["name"] for row in tenants_of(target) if row["name"] != "default"]):
+            page = store.list_summaries(**wanted) if shown else store.list_conversations(**wanted)
+    _report_list(target, page, shown)
+    if target.tenant is None:
+        _note_other_tenants(target)
+
+
+def _report_list(target: Target, page: Page[Any], shown: list[Column]) -> None:
+    """Print conversations, or with more columns summaries of them, which do not say the model."""
+    known = tuple(name for name in FACTS if name != "model") if shown else FACTS
+    names = [*known, *(column.key or column.title for column in shown)]
+    columns = [column for column in CONVERSATIONS if (column.key or column.title) in known]
+    records = [record(one, *names) for one in page]
+    target.report_list("conversations", records, [*columns, *shown], empty="no such conversations", next=page.next)
+
+
+def _note_other_tenants(target: Target) -> None:
+    """Say that a list without --tenant is not all there is."""
+    others = [row["name"] for row in tenants_of(target) if row["name"] != "default"]
+    if others:
         more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
         names = ", ".join(map(repr, others[:SHOWN])) + more
         note(f"threadkeep: these belong to the tenant 'default'; use --tenant NAME for {names}")
 
 
-def _has_labels_and_status(conversation: Conversation, labels: dict[str, str], status: str | None) -> bool:
-    """Return whether a conversation has these labels and this status (None: any)."""
-    return labels.items() <= conversation.labels.items() and status in {None, conversation.status}
-
-
-def record_of(conversation: Conversation) -> dict[str, Any]:
-    """Return what is known about a conversation without reading its items."""
-    names = (
-        "id", "external_id", "user_id", "title", "labels", "properties", "status", "model", "created_at",
-        "last_activity_at",
-    )  # fmt: skip
-    return record(conversation, *names)
+def _with_external_id(store: Store, external_id: str, user: str | None, filters: dict[str, Any]) -> list[Conversation]:
+    """Return the conversation with an external id, if it has these labels and this status."""
+    owned = store if user is None else store.for_user(user)
+    found = owned.find_conversation(external_id=external_id)
+    if found is None or not filters["labels"].items() <= found.labels.items():
+        return []
+    return [found] if filters["status"] in {None, found.status} else []
 
 
 @on_target()
@@ -104,7 +144,7 @@ def show(
         if target.is_json:
             shown = [_item_record(stored) for stored in items]
             settings = record(conversation, "branch", "settings", "tools")
-            print_json(record_of(conversation) | settings | {"items": shown})
+            print_json(record(conversation, *FACTS) | settings | {"items": shown})
         else:
             _print_head(conversation)
             print_items(conversation, items, has_responses=last is None)
@@ -170,7 +210,7 @@ def print_items(conversation: Conversation, items: Iterable[StoredItem], *, has_
 
 def print_item(stored: StoredItem, response: StoredResponse | None = None) -> None:
     """Print an item, with information about the response that begins with it."""
-    item = stored.item.to_dict()
+    item = stored.to_object()
     title = " ".join(title_of(item).split())  # a name with a line break would look like more than one item
     facts: list[str | None] = [f"#{stored.position} {title}"]
     if stored.author_id is not None:

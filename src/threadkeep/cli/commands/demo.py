@@ -23,7 +23,7 @@ from threadkeep.cli.commands.conversations import print_item, print_items
 from threadkeep.cli.commands.render import report_lines
 from threadkeep.cli.commands.usage import record_of
 from threadkeep.cli.options import Text, format_name, on_target
-from threadkeep.cli.output import is_terminal, note, print_json, print_text
+from threadkeep.cli.output import is_terminal, note, print_json, print_text, progress
 from threadkeep.cli.target import Target
 from threadkeep.cli.usage_table import print_usage
 from threadkeep.domain.jsontext import dumps, loads
@@ -60,6 +60,10 @@ def demo(
     resume: Annotated[
         Text, Option("--resume", metavar="ID", help="Only run the second half, in the file of --keep.")
     ] = None,
+    data: Annotated[
+        Text,
+        Option("--data", metavar="DIR", help="Instead, fill a database with a month: a folder for it, or a URL."),
+    ] = None,
 ) -> None:
     """Show an exchange with tools and two providers.
 
@@ -67,6 +71,11 @@ def demo(
     process resumes the conversation by id and renders it for all providers. The demo uses a SQLite file of its own and
     sends nothing: the providers' responses are part of the package.
     """
+    if data is not None:
+        if keep is not None or resume is not None:
+            raise InvalidOption("--data cannot be combined with --keep or --resume.")
+        _fill_month(data, is_json=target.is_json)
+        return
     if resume is not None:
         if keep is None or not Path(keep).exists():
             raise InvalidOption("--resume needs --keep with the file of an earlier demo.")
@@ -78,6 +87,28 @@ def demo(
     if keep is not None and not target.is_json:
         url = shlex.quote(_url_of(Path(keep)).render_as_string())
         note(f"threadkeep: kept in {keep}; try: threadkeep --url {url} show {stored}")
+
+
+def _fill_month(data: str, *, is_json: bool) -> None:
+    """Fill an empty database with a month of conversations."""
+    from datetime import UTC, datetime
+
+    from threadkeep import Store
+    from threadkeep.cli.demo_month import PRICES, fill
+
+    url = data
+    if "://" not in data:
+        Path(data).mkdir(parents=True, exist_ok=True)
+        url = _url_of(Path(data, "demo.db")).render_as_string()
+    with Store(url, prices=PRICES) as store, progress("conversations") as advance:
+        if len(store.list_conversations(status=None, limit=1)):
+            raise InvalidOption(f"{data!r} has conversations already: give --data a new folder or an empty database.")
+        count = fill(store, datetime.now(UTC).replace(microsecond=0), advance)
+    shown = Target(url, None, is_json).shown_url
+    if is_json:
+        print_json({"url": shown, "conversations": count})
+    else:
+        note(f"threadkeep: {count} conversations of a month; try: threadkeep --url {shlex.quote(shown)} view")
 
 
 @contextmanager

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Option
 
-from threadkeep.cli.commands.administration import tenants_of
 from threadkeep.cli.formatting import number_of
 from threadkeep.cli.options import on_target
 from threadkeep.cli.output import Column, note, progress, progress_callback
-from threadkeep.cli.target import Target
+from threadkeep.cli.target import Target, tenants_of
 
 if TYPE_CHECKING:
     from threadkeep import CheckReport
 
 UNHEALTHY: Final = 1
 FINDINGS: Final = (
-    Column("tenant", drop_order=1), Column("code"), Column("table"), Column("key"), Column("problem"),
-    Column("repair"), Column("repaired", "is_repaired"),
+    Column("tenant", drop_order=1), Column("code"), Column("conversation", "conversation_id"), Column("table"),
+    Column("key", drop_order=2), Column("problem"), Column("repair"), Column("repaired", "is_repaired"),
 )  # fmt: skip
 
 

@@ -30,24 +30,40 @@ Ids = Annotated[
     Argument(metavar="[ID...]", help="Only these conversations (ids, or their beginnings).", show_default=False),
 ]
 Output = Annotated[Text, Option("--output", "-o", metavar="FILE", help="Write to this new file; default: stdout.")]
+Html = Annotated[
+    bool, Option("--html", help="One conversation as a HTML file for browsers, which cannot be imported again.")
+]
 Markdown = Annotated[bool, Option("--markdown", help="Readable Markdown, which cannot be imported again.")]
+ToBlobs = Annotated[Text, Option("--to-blobs", metavar="PLACE", help="Folder or bucket for the media of the target.")]
 To = Annotated[str, Option("--to", metavar="URL", help="URL of the target database.", show_default=False)]
 ToTenant = Annotated[Text, Option("--to-tenant", metavar="NAME", help="Tenant in the target; default: the same.")]
 
 
 @on_target()
 def export(
-    target: Target, *, ids: Ids = None, user: OnlyUser = None, output: Output = None, markdown: Markdown = False
+    target: Target,
+    *,
+    ids: Ids = None,
+    user: OnlyUser = None,
+    output: Output = None,
+    markdown: Markdown = False,
+    html: Html = False,
 ) -> None:
     """Write conversations to a file, completely, as JSON Lines.
 
     `threadkeep restore` reads it back, into any database. Without ids, the file contains everything of the tenant or
     user, with the usage ledger.
     """
+    if html and (markdown or ids is None or len(ids) != 1):
+        raise InvalidOption("takes one conversation, and cannot be combined with --markdown.", argument="--html")
     with target.store(user=user) as store, _open_output(output) as file:
         chosen = None if not ids else [open_conversation(store, one).id for one in ids]
-        if markdown:
-            texts: Iterable[str] = _markdown(store, chosen)
+        if html and chosen:
+            from threadkeep.viewer import html_of
+
+            texts: Iterable[str] = [html_of(store, chosen[0])]
+        elif markdown:
+            texts = _markdown(store, chosen)
         else:
             texts = store.export(conversation_ids=chosen)
         with progress("exported") as advance:
@@ -113,7 +129,9 @@ def restore(
 
 
 @on_target()
-def copy(target: Target, *, to: To, to_tenant: ToTenant = None, user: OnlyUser = None) -> None:
+def copy(
+    target: Target, *, to: To, to_tenant: ToTenant = None, to_blobs: ToBlobs = None, user: OnlyUser = None
+) -> None:
     """Copy a database, tenant or user to another database.
 
     The databases can be of different kinds. What is there already is not copied again, so that an interrupted copy can
@@ -121,7 +139,7 @@ def copy(target: Target, *, to: To, to_tenant: ToTenant = None, user: OnlyUser =
     --user, all tenants are copied.
     """
     all_tenants = target.tenant is None and user is None and to_tenant is None
-    other = Target(to, to_tenant or target.tenant, target.is_json)
+    other = Target(to, to_tenant or target.tenant, target.is_json, blobs=to_blobs)
     with (
         target.store(user=user, all_tenants=all_tenants) as source,
         _opened(other, all_tenants=all_tenants) as found,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from typer import Argument, Option
@@ -17,11 +17,22 @@ from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, 
 from threadkeep.cli.target import Target
 from threadkeep.domain.printing import printable
 
+if TYPE_CHECKING:
+    from threadkeep import ConversationMatch, SearchResult
+
 COLUMNS: Final = (
     Column("conversation", "conversation_id"), Column("position"), Column("branch"), Column("type"), Column("role"),
     Column("created", "created_at"), Column("user", "user_id"), Column("title"), Column("snippet"),
 )  # fmt: skip
 
+CONVERSATIONS: Final = (
+    Column("conversation", "conversation_id"), Column("hits"), Column("newest", "newest_at"),
+    Column("user", "user_id"), Column("title"), Column("position"), Column("snippet"),
+)  # fmt: skip
+
+By = Annotated[
+    Literal["item", "conversation"], Option("--by", help="conversation: each once, with its best match and how many.")
+]
 Words = Annotated[
     list[str], Argument(metavar="TEXT…", help='Words, "a phrase", prefix*, -excluded.', show_default=False)
 ]
@@ -45,6 +56,7 @@ def search(
     until: options.Until = None,
     limit: options.Limit = 20,
     after: options.After = None,
+    by: By = "item",
 ) -> None:
     """Search messages, tool calls, tool outputs and titles.
 
@@ -54,11 +66,26 @@ def search(
         "user_id": user, "labels": options.labels_of(label), "status": options.status_of(status),
         "conversation_id": conversation, "type": type, "role": role, **options.bounds_of(since, until),
     }  # fmt: skip
-    with target.store() as store:
-        page = store.search(" ".join(words), limit=limit, after=after, **filters)
     draw = _print_results if is_terminal() else print_table
-    records = [asdict(result) | {"created_at": iso(result.created_at)} for result in page]
-    target.report_list("results", records, COLUMNS, draw=draw, empty="nothing found", next=page.next)
+    place: dict[str, Any] = {"limit": limit, "after": after}
+    with target.store() as store:
+        if by == "conversation":
+            matches = store.search_conversations(" ".join(words), **place, **filters)
+            records, following = [_match_record(match) for match in matches], matches.next
+        else:
+            results = store.search(" ".join(words), **place, **filters)
+            records, following = [_result_record(result) for result in results], results.next
+    name, columns = ("results", COLUMNS) if by == "item" else ("conversations", CONVERSATIONS)
+    target.report_list(name, records, columns, draw=draw, empty="nothing found", next=following)
+
+
+def _result_record(result: SearchResult) -> dict[str, Any]:
+    return asdict(result) | {"created_at": iso(result.created_at)}
+
+
+def _match_record(match: ConversationMatch) -> dict[str, Any]:
+    """A conversation, and its best match."""
+    return _result_record(match.best) | {"hits": match.hits, "newest_at": iso(match.newest_at)}
 
 
 @on_target()
@@ -82,7 +109,8 @@ def _print_results(_: Sequence[Column], records: Sequence[Mapping[str, Any]]) ->
     for record in records:
         where = "title" if record["position"] is None else f"{record['position']} {record['role'] or record['type']}"
         created = clock(datetime.fromisoformat(record["created_at"]))
-        about = (record["conversation_id"], where, created, record["user_id"], record["title"])
+        hits = number_of(record["hits"], "match", "matches") if "hits" in record else None
+        about = (record["conversation_id"], hits, where, created, record["user_id"], record["title"])
         print_text("  ".join(" ".join(text.split()) for text in about if text), is_dim=True)
         typer.echo(f"  {_highlighted(record['snippet'], record['marks'])}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from threadkeep.cli.options import ConversationId, Owner, on_target
 from threadkeep.cli.output import print_json, print_text, record
 from threadkeep.cli.target import Target, iterate, open_conversation
+from threadkeep.domain.transcripts import said_in
 
 if TYPE_CHECKING:
     from threadkeep import Branch, Conversation, StoredItem
@@ -71,13 +72,13 @@ def record_of(conversation: Conversation, branch: Branch) -> dict[str, Any]:
     own: Sequence[StoredItem] = ()
     if branch.head_position > after:
         own = conversation.on_branch(branch.number).items(after=after, limit=LOOKED_AT, media="reference").items
-    texts = (getattr(stored.item, "text", None) for stored in own)
+    texts = (said_in(stored.to_object()) for stored in own)
     known = record(branch, "number", "parent", "fork_position", "created_at")
     return known | {
         "head": branch.head_position,
         "active": branch.is_active,
         "from_position": own[0].position if own else None,
-        "text": next((" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()), None),
+        "text": next((" ".join(text.split()) for text in texts if text.strip()), None),
     }
 
 

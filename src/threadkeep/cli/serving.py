@@ -1,0 +1,111 @@
+"""What the commands that serve have in common: who may call, where they listen, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from threadkeep.cli.target import Target
+from threadkeep.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from threadkeep import AsyncStore
+    from threadkeep.web.owners import Authenticate
+
+MAX_PORT: Final = 65_535
+STOP_SECONDS: Final = 30  # for which requests in flight may go on when the server is told to end
+
+
+def checked_keys(target: Target, host: str) -> bool:
+    """Whether the database has keys, once it can be used; refuse to serve other machines without."""
+    from threadkeep.web.owners import is_loopback
+
+    with target.store(create=True):
+        pass  # it can be used, and has that tenant
+    with target.store(all_tenants=target.tenant is None) as store:
+        has_keys = store.keys.exist()
+    if not has_keys and not is_loopback(host):
+        problem = (
+            f"{host!r} is reached by other machines, and the database has no keys: anybody could read everything. "
+            "Make keys with `threadkeep keys create`, or give an address that only this machine reaches: 127.0.0.1."
+        )
+        raise InvalidOption(problem, argument="--host")
+    return has_keys
+
+
+def authentication(target: Target, store: AsyncStore, rate: int | None = None, *, has_keys: bool) -> Authenticate:
+    """Who may call: those who have a key; without keys, whoever calls from this machine."""
+    from threadkeep.web.keys import KeyAuthentication
+    from threadkeep.web.limits import Rates, rated
+    from threadkeep.web.owners import Owner, local_owner
+
+    auth: Authenticate = local_owner(Owner(tenant=target.tenant))
+    if has_keys:
+        auth = KeyAuthentication(store, tenant=target.tenant)
+    return auth if rate is None else rated(auth, Rates(rate))
+
+
+def opened_store(target: Target, *, has_keys: bool) -> AsyncStore:
+    """Return a store for a server: of all tenants, if keys say which."""
+    from threadkeep import AsyncStore
+
+    return AsyncStore(target.url, tenants=has_keys or target.tenant is not None, blobs=target.blob_store)
+
+
+def metrics_token() -> str | None:
+    """Return with which token other machines may read the figures; None: they may not."""
+    return os.environ.get("THREADKEEP_METRICS_TOKEN") or None
+
+
+@contextmanager
+def listening_at(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
+    """Provide a socket that listens, and its URL."""
+    with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+        address = f"[{host}]" if ":" in host else host
+        yield listening, f"http://{address}:{listening.getsockname()[1]}"
+
+
+def run(application: Starlette, listening: socket.socket, store: AsyncStore, log: str = "warning") -> None:
+    """Serve a site until it is interrupted; then close the store."""
+    from uvicorn.loops.auto import auto_loop_factory
+
+    with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+        runner.run(_served(application, listening, store, log))
+
+
+async def _served(application: Starlette, listening: socket.socket, store: AsyncStore, log: str) -> None:
+    import logging
+
+    import uvicorn
+
+    from threadkeep.web.logs import log_as_json
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            """End streams as soon as no requests come any more; then wait for those in flight."""
+            for server in self.servers:
+                server.close()
+            for one in sockets or []:
+                one.close()
+            await application.state.stop()
+            await super().shutdown(sockets)
+
+    log_as_json(getattr(logging, log.upper()))
+    # without its own configuration, uvicorn logs as everything else
+    # its headers would stand beside those of providers, whose answers the recorder passes on
+    config = uvicorn.Config(
+        application, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_SECONDS,
+        server_header=False, date_header=False,
+    )  # fmt: skip
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        await Server(config).serve(sockets=[listening])
+    finally:
+        await store.close()

@@ -1,0 +1,77 @@
+"""``threadkeep view``, and the pages of ``threadkeep serve``, as programs of their own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from tests.cli.runs import PROGRAM, Cli
+from threadkeep import Store
+
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\S*$")
+
+
+@contextmanager
+def opened(cli: Cli, *command: str, lines: int = 1) -> Iterator[str]:
+    """The address that is printed for a browser, in the line of that number; the program is ended as with Ctrl+C."""
+    with subprocess.Popen(
+        [*PROGRAM, *command, "--port", "0"], env=cli.environment(), stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        try:
+            line = [server.stderr.readline() for _ in range(lines)][-1]
+            found = ADDRESS.search(line.strip())
+            assert found, line
+            yield found[0]
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+
+
+@pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.parametrize(("command", "lines"), [(("view", "--no-browser"), 1), (("serve",), 2)], ids=["view", "serve"])
+def test_the_address_opens_the_pages(cli: Cli, stored: str, command: tuple[str, ...], lines: int) -> None:
+    with opened(cli, *command, lines=lines) as address, httpx2.Client() as browser:
+        site = address.partition("?")[0]
+        assert browser.get(site).status_code == 401
+        assert browser.get(address, follow_redirects=True).url == site
+        assert stored in browser.get(site).text
+        assert browser.get(f"{site}c/{stored}").status_code == 200
+        assert browser.get(site, headers={"Host": "example.com"}).status_code == 401
+
+
+@pytest.mark.usefixtures("with_interrupts")
+def test_only_a_user_or_tenant_is_shown(cli: Cli) -> None:
+    with cli.store() as store:
+        store.create_conversation(user_id="ann", title="of ann")
+        store.create_conversation(user_id="ben", title="of ben")
+    with Store(cli.url, tenants=True) as store:
+        store.create_tenant("acme").create_conversation(title="of acme")
+
+    def shown(*options: str) -> set[str]:
+        with opened(cli, *options, "--no-browser") as address, httpx2.Client(follow_redirects=True) as browser:
+            return set(re.findall(r">(of \w+)<", browser.get(address).text))
+
+    assert shown("view", "--user", "ann") == {"of ann"}
+    assert shown("--tenant", "acme", "view") == {"of acme"}
+
+
+@pytest.mark.usefixtures("with_interrupts")
+def test_with_keys_the_pages_ask_for_one(cli: Cli, stored: str) -> None:
+    secret = re.search(r"tk_\w+", cli("keys", "create", "--label", "browser").out)
+    assert secret
+    with opened(cli, "serve", lines=2) as address, httpx2.Client(follow_redirects=True) as browser:
+        form = re.search(r'name="form" value="([^"]+)"', browser.get(address).text)
+        assert form
+        fields, origin = {"form": form[1], "key": secret[0]}, {"Origin": address.rstrip("/")}
+        assert stored in browser.post(f"{address}sign-in", data=fields, headers=origin).text
+
+
+def test_what_cannot_be_shown_is_refused(cli: Cli) -> None:
+    assert "no tenant 'unknown'" in cli("--tenant", "unknown", "view", "--no-browser", code=3).err
