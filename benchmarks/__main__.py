@@ -29,9 +29,16 @@ BENCHMARKS: Final = {
         "list": "listing",
         "async": "asynchronous",
         "writers": "writers",
+        "pooling": "pooling",
         "search": "searching",
+        "search-growth": "search_growth",
         "usage": "usage",
         "start": "starting",
+        "viewer": "viewing",
+        "growth": "growth",
+        "housekeeping": "housekeeping",
+        "smallest": "smallest",
+        "serving": "serving",
     }.items()
 }
 SLOW_DISK: Final = 1e-3  # seconds of an fdatasync: from here on the disk hides what is compared
@@ -44,12 +51,21 @@ def main() -> None:
         "--only", choices=BENCHMARKS, action="append", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}"
     )
     parser.add_argument("--ledger", type=int, metavar="N", help="attempts in the ledger that reports are about")
+    parser.add_argument("--listed", type=int, metavar="N", help="conversations that are listed")
+    parser.add_argument("--documents", type=int, metavar="N", help="documents that are searched, against 20,000")
+    parser.add_argument("--items", type=int, metavar="N", help="items of the large store that appends are compared in")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="threadkeep_bench_") as name:
         sizes = scale.quick(Path(name)) if arguments.quick else scale.Scale(Path(name))
         if arguments.ledger:
             sizes = replace(sizes, ledger=arguments.ledger)
+        if arguments.listed:
+            sizes = replace(sizes, listed=arguments.listed)
+        if arguments.documents:
+            sizes = replace(sizes, documents=(sizes.documents[0], arguments.documents))
+        if arguments.items:
+            sizes = replace(sizes, items=arguments.items)
         machine = _machine(Path(name))
         lines = [line for one in arguments.only or BENCHMARKS for line in _run(one, sizes)]
         machine["fdatasync_us_after"] = round(timing.fdatasync_seconds(Path(name)) * 1e6)

@@ -31,7 +31,7 @@ class Driver(Protocol):
     def commit(self) -> None: ...
     def write(self, statement: str, values: Row) -> None: ...
     def write_returning(self, statement: str, values: Row) -> Row: ...
-    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None: ...
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row], prefix: str = "threadkeep_") -> None: ...
     def read(self, statement: str, values: Row = ()) -> list[Any]: ...
     def close(self) -> None: ...
 
@@ -64,9 +64,9 @@ class SqliteDriver:
         row: Row = self._connection.execute(self._sql(statement), values).fetchall()[0]
         return row
 
-    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row], prefix: str = "threadkeep_") -> None:
         marks = ", ".join("?" * len(columns))
-        self._connection.executemany(f"INSERT INTO threadkeep_{table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        self._connection.executemany(f"INSERT INTO {prefix}{table} ({', '.join(columns)}) VALUES ({marks})", rows)
 
     def read(self, statement: str, values: Row = ()) -> list[Any]:
         return self._connection.execute(self._sql(statement), values).fetchall()
@@ -96,8 +96,8 @@ class PostgresDriver:
         assert row is not None
         return row
 
-    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        copied = f"COPY threadkeep_{table} ({', '.join(columns)}) FROM STDIN".encode()
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row], prefix: str = "threadkeep_") -> None:
+        copied = f"COPY {prefix}{table} ({', '.join(columns)}) FROM STDIN".encode()
         with self._writing.cursor() as cursor, cursor.copy(copied) as copy:
             for row in rows:
                 copy.write_row(row)

@@ -6,6 +6,7 @@ Both begin with the items in memory; the floor makes its rows by hand.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,15 +18,33 @@ from benchmarks.mapping import item_row
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
+from threadkeep.db.base import SEARCH_INDEX
 
 MUST: Final = {"sqlite": 2.0, "postgresql": 2.5}
 ITEMS: Final = 20
-_TABLES: Final = ("usage_records", "response_bodies", "responses", "items", "conversations")
+_TABLES: Final = ("search_documents", "usage_records", "response_bodies", "responses", "items", "conversations")
 
 
 def run(scale: Scale) -> list[Line]:
     with each_database(scale.folder, "NORMAL") as databases:
-        return [_on(database, scale) for database in databases]
+        return [line for database in databases for line in (_on(database, scale), _searched(database, scale))]
+
+
+def _searched(database: Database, scale: Scale) -> Line:
+    """The same with everything indexed for the search, over the import alone."""
+    with database.store(search=True) as store, closing(database.driver()) as driver:
+        sessions = [a_session(ITEMS, seed) for seed in range(scale.imported)]
+        clear = _clearing(driver, is_sqlite=database.kind == "sqlite")
+
+        def index() -> None:
+            store.save_many(sessions, user_id=USER)
+            store.reindex()
+
+        ours = Case("indexed", index, prepare=clear)
+        base = Case("alone", lambda: store.save_many(sessions, user_id=USER), prepare=clear)
+        run_rounds([ours, base], scale.import_rounds)
+    what = f"import and index {scale.imported:,} conversations of {ITEMS} items, over the import alone"
+    return Line.of(what, database.label, ours, base)
 
 
 def _on(database: Database, scale: Scale) -> Line:
@@ -75,6 +94,7 @@ def _clearing(driver: Driver, *, is_sqlite: bool) -> Any:
     def clear() -> None:
         driver.begin()
         if is_sqlite:
+            driver.write(f"DROP TABLE IF EXISTS {SEARCH_INDEX}", ())
             for table in _TABLES:
                 driver.write(f"DELETE FROM threadkeep_{table}", ())
         else:

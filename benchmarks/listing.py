@@ -1,4 +1,7 @@
-"""List the 50 newest of 100,000 conversations: the first page and the thousandth, of a user and of everybody."""
+"""List the 50 newest of 100,000 conversations: the first page and the thousandth, of a user and of everybody.
+
+Lists with any status and by labels are compared with the one statement that says what they are.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,18 @@ PAGE: Final = 50
 STEP: Final = 1_000  # conversations on each page of the walk to the middle
 REPEATED: Final = 10
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+LABEL_COLUMNS: Final = ("tenant_id", "conversation_id", "key", "value")
+FEW: Final = 61  # conversations with a rare label
+# What a list has that no single index has in order -> the list, and its condition in plain SQL
+LABELLED: Final = (
+    "status = 'active' AND id IN (SELECT conversation_id FROM threadkeep_conversation_labels "
+    "WHERE tenant_id = %s AND key = '{}' AND value = '1')"
+)
+FILTERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "with any status": ({"status": None}, "(status = 'active' OR status = 'archived')"),
+    "by a label all have": ({"labels": {"all": "1"}}, LABELLED.format("all")),
+    f"by a label {FEW} have": ({"labels": {"few": "1"}}, LABELLED.format("few")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,7 @@ def _on(database: Database, scale: Scale) -> list[Line]:
         _fill(floor, scale.listed)
         if database.kind == "postgresql":
             floor.analyze("conversations")
+            floor.analyze("conversation_labels")
         page = scale.listed // PAGE // 2
         places = {1: Place(), page: _middle(store, floor, scale.listed // 2)}
         cases = {
@@ -52,7 +68,8 @@ def _on(database: Database, scale: Scale) -> list[Line]:
             for user in (True, False)
             for number, place in places.items()
         }
-        run_rounds([case for pair in cases.values() for case in pair], scale.rounds)
+        plain = {what: _plain(store, floor, *filters) for what, filters in FILTERS.items()}
+        run_rounds([case for pair in (*cases.values(), *plain.values()) for case in pair], scale.rounds)
         floor.driver.close()
     label = "SQLite" if database.kind == "sqlite" else database.label
     lines = []
@@ -63,7 +80,23 @@ def _on(database: Database, scale: Scale) -> list[Line]:
         first, deep = cases[user, 1][0], cases[user, page][0]
         what = f"page {page:,} over page 1{' of a user' if user else ''}"
         lines.append(Line.of(what, label, deep, first, DEEP_MUST))
+    for what, pair in plain.items():
+        lines.append(Line.of(f"list {PAGE} of {scale.listed:,} {what}, over one plain statement", label, *pair))
     return lines
+
+
+def _plain(store: Store, floor: Floor, filters: dict[str, Any], condition: str) -> tuple[Case, Case]:
+    statement = (
+        f"SELECT {', '.join(CONVERSATION_COLUMNS)} FROM threadkeep_conversations "
+        f"WHERE tenant_id = %s AND {condition} ORDER BY last_activity_at DESC, id DESC LIMIT {PAGE}"
+    )
+    values = (floor.tenant,) * statement.count("%s")
+    public_id = CONVERSATION_COLUMNS.index("public_id")
+    found = [f"conv_{bytes(row[public_id]).hex()}" for row in floor.driver.read(statement, values)]
+    if found != [one.id for one in store.list_conversations(**filters)]:
+        raise AssertionError("The plain statement lists other conversations.")
+    ours = Case("threadkeep", lambda: store.list_conversations(**filters))
+    return ours, Case("plain", lambda: floor.driver.read(statement, values))
 
 
 def _pair(store: Store, floor: Floor, place: Place, *, user: bool) -> tuple[Case, Case]:
@@ -85,7 +118,7 @@ def _pair(store: Store, floor: Floor, place: Place, *, user: bool) -> tuple[Case
 
 
 def _fill(floor: Floor, count: int) -> None:
-    """Conversations of one user, a second apart, like the one that is there."""
+    """Conversations of one user with labels, a second apart, like the one that is there."""
     driver = floor.driver
     columns = ", ".join(CONVERSATION_COLUMNS)
     model = dict(
@@ -103,8 +136,13 @@ def _fill(floor: Floor, count: int) -> None:
             }
             yield tuple({**model, **own}.values())
 
+    rare = {int(number * count / FEW) + 1 for number in range(FEW)}
+    labels = (
+        (floor.tenant, n + 1, key, "1") for n in range(count) for key in ("all", "few") if key == "all" or n in rare
+    )
     driver.begin()
     driver.load("conversations", CONVERSATION_COLUMNS, rows())
+    driver.load("conversation_labels", LABEL_COLUMNS, labels)
     driver.commit()
 
 

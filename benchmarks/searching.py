@@ -13,7 +13,7 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Session, Store
-from threadkeep.store.search.index import WRITES_PER_BATCH
+from threadkeep.store.search.trigger import WRITES_PER_BATCH
 
 LARGE: Final = 5_000_000  # characters
 LARGE_MUST: Final = 1.3  # of the same append without the search
@@ -48,7 +48,7 @@ def _appends(database: Database, scale: Scale) -> list[Line]:
 
 def _turns(name: str, store: Store, count: int) -> Case:
     conversation = store.create_conversation(model=MODEL)
-    words = _texts(7)
+    words = texts_of(7)
 
     def call() -> None:
         for number in range(count):
@@ -66,7 +66,7 @@ def _large(name: str, store: Store) -> Case:
 
 def _questions(database: Database, scale: Scale) -> list[Line]:
     """Questions among many texts, against what a scan of all items takes."""
-    texts = _texts(1)
+    texts = texts_of(1)
     items = [{"type": "message", "role": "user", "content": next(texts)} for _ in range(scale.listed)]
     sessions = [Session(model=MODEL, input=items[start : start + ITEMS]) for start in range(0, len(items), ITEMS)]
     with database.store(search=True) as store:
@@ -78,16 +78,16 @@ def _questions(database: Database, scale: Scale) -> list[Line]:
         driver.commit()
         scan = Case(
             "LIKE",
-            lambda: driver.read(f"SELECT position FROM threadkeep_items WHERE payload LIKE '% {_word(WORDS - 1)} %'"),
+            lambda: driver.read(f"SELECT position FROM threadkeep_items WHERE payload LIKE '% {word_of(WORDS - 1)} %'"),
         )
         questions = {
-            "a rare word": _word(WORDS - 1),
-            "a common word": _word(0),
-            "two common words": f"{_word(0)} {_word(1)}",
-            "a beginning": f"{_word(0)[:4]}*",
+            "a rare word": word_of(WORDS - 1),
+            "a common word": word_of(0),
+            "two common words": f"{word_of(0)} {word_of(1)}",
+            "a beginning": f"{word_of(0)[:4]}*",
         }
         cases = {name: Case(name, _asking(store, question)) for name, question in questions.items()}
-        cases["a common word of a user"] = Case("user", _asking(store.for_user(USER), _word(0)))
+        cases["a common word of a user"] = Case("user", _asking(store.for_user(USER), word_of(0)))
         run_rounds([scan, *cases.values()], min(scale.rounds, LONGEST_ROUNDS))
         driver.close()
     return [
@@ -100,20 +100,20 @@ def _asking(store: Store, question: str) -> Any:
     return lambda: store.search(question, limit=PAGE)
 
 
-def _word(rank: int) -> str:
+def word_of(rank: int) -> str:
     """The word of that rank; no two are the same."""
     choose = random.Random(rank)
     return "".join(choose.choice("bcdfglmnprstv") + choose.choice("aeiou") for _ in range(4)) + f"{rank:x}"
 
 
-def _texts(seed: int) -> Iterator[str]:
+def texts_of(seed: int, lengths: tuple[int, int] = LENGTHS) -> Iterator[str]:
     """Texts of words, of which the first rank is the most common (Zipf's law)."""
     choose = random.Random(seed)
-    vocabulary = [_word(rank) for rank in range(WORDS)]
+    vocabulary = [word_of(rank) for rank in range(WORDS)]
     weights = [1 / (rank + 10) for rank in range(WORDS)]
     while True:
         pool = choose.choices(vocabulary, weights, k=5_000)
-        while len(pool) > LENGTHS[1]:
-            count = choose.randrange(*LENGTHS)
+        while len(pool) > lengths[1]:
+            count = choose.randrange(*lengths)
             yield " ".join(pool[:count])
             del pool[:count]
