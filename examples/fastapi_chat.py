@@ -114,6 +114,7 @@ async def stream(conversation: AsyncConversation, position: int | None, key: str
             yield piece
             piece = await pieces.get()
         await task
+        await conversation.mark_seen()  # a browser that has left finds it unread
 
     return StreamingResponse(texts(), media_type="text/plain")
 
@@ -132,6 +133,14 @@ async def create(mine: Mine) -> dict[str, str]:
     conversation = await mine.create_conversation(instructions="Be kind.", **OPTIONS)
     await conversation.register_tools(tools)
     return {"id": conversation.id}
+
+
+@app.get("/conversations")
+async def conversations(mine: Mine, after: str | None = None) -> dict[str, Any]:
+    """For a list beside the chat: the newest activity first, with a preview and whether there is something to read."""
+    page = await mine.list_summaries(after=after, limit=20)
+    shown = ("id", "title", "preview", "item_count", "last_activity_at", "is_unread")
+    return {"conversations": [{name: getattr(one, name) for name in shown} for one in page], "next": page.next}
 
 
 @app.post("/conversations/{id}/messages")
@@ -202,6 +211,8 @@ async def rate(id: str, position: int, rating: Annotated[int | None, TEXT], mine
 @app.get("/conversations/{id}")
 async def history(id: str, mine: Mine, before: int | None = None) -> list[dict[str, Any]]:
     conversation = await mine.get_conversation(id)
+    if before is None:
+        await conversation.mark_seen()  # before it is read: what comes in between stays unread
     page = await conversation.items(before=before, limit=50, order="desc", annotations=True, media="reference")
     return [
         {

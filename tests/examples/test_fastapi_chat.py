@@ -419,6 +419,62 @@ def test_variants_are_counted_and_shown(chat: Any, provider: Provider) -> None:
     browsing(chat, visit)
 
 
+async def listed(browser: httpx2.AsyncClient, **parameters: str) -> dict[str, Any]:
+    """The list of conversations."""
+    listing: dict[str, Any] = (await browser.get("/conversations", params=parameters)).json()
+    return listing
+
+
+def test_conversations_are_listed_with_previews(chat: Any, provider: Provider) -> None:
+    provider.scripts = [["Hello\nAnn"], ["Fine."]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        assert await listed(browser) == {"conversations": [], "next": None}
+        first, second = [await new_conversation(browser) for _ in range(2)]
+        for url, text in ((second, "How are you?"), (first, "Hi")):
+            await browser.post(f"{url}/messages", json={"text": text})
+        newest, oldest = (await listed(browser))["conversations"]
+        assert f"/conversations/{newest['id']}" == first
+        assert (newest["preview"], newest["item_count"]) == ("Fine.", 2)
+        assert (oldest["preview"], oldest["title"]) == ("Hello Ann", None)
+        assert newest["last_activity_at"] > oldest["last_activity_at"]
+        for _ in range(20):
+            await new_conversation(browser)
+        page = await listed(browser)
+        assert len(page["conversations"]) == 20
+        assert [one["id"] for one in (await listed(browser, after=page["next"]))["conversations"]] == [
+            newest["id"], oldest["id"],
+        ]  # fmt: skip
+        assert (await browser.get("/conversations", params={"after": "nowhere"})).status_code == 400
+        assert (await browser.get("/conversations", headers={"X-User": "ben"})).json()["conversations"] == []
+
+    browsing(chat, visit)
+
+
+def test_an_answer_is_unread_until_the_user_has_seen_it(chat: Any, provider: Provider) -> None:
+    words = [f"{number} " for number in range(100)]
+    provider.scripts = [["Hello"], [*words]]
+
+    async def visit(browser: httpx2.AsyncClient) -> None:
+        async def unread() -> list[bool]:
+            return [one["is_unread"] for one in (await listed(browser))["conversations"]]
+
+        url = await new_conversation(browser)
+        await browser.post(f"{url}/messages", json={"text": "Hi"})
+        assert await unread() == [False]
+        provider.pause = 0.002
+        await leave(chat.app, f"{url}/messages", {"text": "Count"}, after=5, version="2.3")
+        while chat.answering:
+            await asyncio.wait(set(chat.answering))
+        assert await unread() == [True]
+        await browser.get(url, params={"before": 1})
+        assert await unread() == [True]
+        await browser.get(url)
+        assert await unread() == [False]
+
+    browsing(chat, visit)
+
+
 def test_answers_are_rated(chat: Any, provider: Provider) -> None:
     provider.scripts = [["Hello"]]
 
