@@ -7,7 +7,8 @@ OLDEST_SQLALCHEMY := 2.0.44
 
 BIN := .venv/bin
 OLDEST := .venv-sa20
-TEST_EXTRAS := postgres,mysql,prices,parquet,plot,s3,test
+PEERS := .venv-peers
+TEST_EXTRAS := postgres,mysql,prices,parquet,plot,s3,http,viewer,pydantic-ai,test
 
 # Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.
 CORE := .venv/.core
@@ -17,7 +18,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-long test-sqlalchemy-20 lint format docs site bench build clean
+.PHONY: help demo test test-all test-long test-cluster test-kills test-sqlalchemy-20 test-peers soak lint format docs site screenshots bench bench-peers build clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -39,6 +40,13 @@ $(CORE): pyproject.toml constraints.txt
 
 $(READY): $(CORE)
 	$(BIN)/python $(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[$(TEST_EXTRAS),dev,docs]'
+	@touch $@
+
+$(PEERS)/.installed: pyproject.toml constraints.txt Makefile
+	$(call new_environment,$(PEERS))
+	sed '/^websockets==/d' constraints.txt > $(PEERS)/constraints.txt
+	$(PEERS)/bin/python $(PIP_INSTALL) -c $(PEERS)/constraints.txt hatchling
+	$(PEERS)/bin/python $(PIP_INSTALL) -c $(PEERS)/constraints.txt --no-build-isolation -e '.[$(TEST_EXTRAS),peers]'
 	@touch $@
 
 $(OLDEST)/.installed: pyproject.toml constraints.txt Makefile
@@ -63,8 +71,25 @@ test-long: export THREADKEEP_LONG = 1
 test-long: $(READY) ## Run all tests with many more generated examples
 	$(BIN)/python $(PYTEST) --timeout 3600 $(ARGS)
 
+test-cluster: export THREADKEEP_TEST_MATRIX = cluster
+test-cluster: $(READY) ## Start replicas and clusters of PostgreSQL and MariaDB, and kill some of them
+	$(BIN)/python $(PYTEST) --dist loadfile tests/cluster $(ARGS)
+
+test-kills: export THREADKEEP_TEST_MATRIX = all
+test-kills: export THREADKEEP_LONG = 1
+test-kills: $(READY) ## Kill clients, servers, upstreams and databases in mid-stream, 50 times each
+	$(BIN)/python $(PYTEST) --timeout 3600 tests/http/test_kills.py $(ARGS)
+
 test-sqlalchemy-20: $(OLDEST)/.installed ## Run the tests on SQLite with the oldest SQLAlchemy
 	$(OLDEST)/bin/python $(PYTEST) $(ARGS)
+
+test-peers: export THREADKEEP_TEST_PEERS = 1
+test-peers: $(PEERS)/.installed ## Run tests of other projects, which it downloads, against threadkeep
+	$(PEERS)/bin/python -m pytest -q -rfEs -p no:asyncio $(ARGS) tests/peers tests/contrib tests/examples \
+		'tests/test_documentation.py::test_examples_run[docs/agents-sdk.md]'
+
+soak: $(READY) ## Use a store on each database for two hours, and kill its writers; THREADKEEP_SOAK_SECONDS=600
+	$(BIN)/python -m tests.soak $(ARGS)
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check
@@ -82,6 +107,9 @@ docs: $(READY) ## Write the pages of docs/ that are generated from the code
 	$(BIN)/python docs/.site/option_page.py > .venv/options.md
 	mv .venv/options.md docs/options.md
 
+screenshots: $(READY) ## Take the pictures of the viewer in docs/assets (needs Chromium)
+	PYTHONPATH=. $(BIN)/python docs/.site/screenshots.py
+
 site: $(READY) ## Build the documentation as a site in site/, strict about links and docstrings
 	@rm -rf site
 	@NO_COLOR=1 $(BIN)/zensical build --clean --strict > .venv/site.log 2>&1; status=$$?; cat .venv/site.log; exit $$status
@@ -90,9 +118,13 @@ site: $(READY) ## Build the documentation as a site in site/, strict about links
 bench: $(READY) ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 
+bench-peers: $(READY) ## Measure other libraries that store conversations, which it installs, beside threadkeep
+	$(BIN)/python -m benchmarks.peers.install
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 build: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## Remove environments, builds and caches
-	rm -rf .venv $(OLDEST) build dist site .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench $(OLDEST) $(PEERS) build dist site .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

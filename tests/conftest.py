@@ -16,10 +16,14 @@ from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand
 FACES = ("sync", "async")
 KINDS = {"database", "empty_database", "kind", "place", "server"}  # parameters of tests that name a kind of database
 
-# "quick": SQLite, and no slow tests, which is what contributors wait for; "all": the whole matrix
+# "quick": SQLite, and no slow tests, which is what contributors wait for; "all": the whole matrix; "cluster":
+# only tests of servers that are started for them, which neither of the others has
 MATRIX = os.environ.get("THREADKEEP_TEST_MATRIX", "quick")
-if MATRIX not in {"quick", "all"}:
-    raise pytest.UsageError(f'THREADKEEP_TEST_MATRIX must be "quick" or "all", not {MATRIX!r}')
+if MATRIX not in {"quick", "all", "cluster"}:
+    raise pytest.UsageError(f'THREADKEEP_TEST_MATRIX must be "quick", "all" or "cluster", not {MATRIX!r}')
+
+# How many partitions the tables have in tests on PostgreSQL that do not create them themselves
+PARTITIONS = int(os.environ.get("THREADKEEP_TEST_PARTITIONS", "0")) or None
 
 settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True)
@@ -40,16 +44,21 @@ else:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only the whole matrix has."""
-    if MATRIX == "quick":
-        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
-        items[:] = [item for item in items if is_quick(item)]
+    """Leave out what the matrix does not have."""
+    config.hook.pytest_deselected(items=[item for item in items if not is_selected(item)])
+    items[:] = [item for item in items if is_selected(item)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say that there is more to run."""
     if MATRIX == "quick":
         terminalreporter.write_line("SQLite only, without slow tests; all of them: make test-all")
+
+
+def is_selected(item: pytest.Item) -> bool:
+    """Whether a test is part of this run."""
+    is_for_clusters = item.get_closest_marker("cluster") is not None
+    return is_for_clusters == (MATRIX == "cluster") and (MATRIX != "quick" or is_quick(item))
 
 
 def is_quick(item: pytest.Item) -> bool:
@@ -119,7 +128,8 @@ def face(request: pytest.FixtureRequest) -> str:
 
 def upgraded(engine: Engine) -> None:
     """Set up the schema. Imported here, so that tests of formats run without the database layers."""
-    importlib.import_module("threadkeep.schema").upgrade(engine)
+    partitions = PARTITIONS if engine.dialect.name == "postgresql" else None
+    importlib.import_module("threadkeep.schema").upgrade(engine, partitions=partitions)
 
 
 def not_at_hand(refusal: NotAtHand) -> NoReturn:

@@ -173,7 +173,11 @@ class MariadbServer:
             self._run(f"USE {target}")
             self._run(str(description).replace(f"`{source}`.", ""))
             if shown == "TABLE":
-                self._run(f"INSERT INTO `{target}`.`{table}` SELECT * FROM `{source}`.`{table}`")
+                written = self._run(
+                    "SELECT group_concat(concat('`', column_name, '`')) FROM information_schema.columns "
+                    "WHERE table_schema = %s AND table_name = %s AND extra NOT LIKE '%%GENERATED'", source, table
+                )[0][0]  # fmt: skip
+                self._run(f"INSERT INTO `{target}`.`{table}` ({written}) SELECT {written} FROM `{source}`.`{table}`")
         self._run("SET SESSION foreign_key_checks = 1")
         self._run("USE information_schema")  # so that a test may end all connections to its database
 
