@@ -614,15 +614,9 @@ class Store:
         )  # fmt: skip
 
     def tool_usage(
-        self,
-        *,
-        since: date | None = None,
-        until: date | None = None,
-        tz: str = "UTC",
-        user_id: str | None = None,
-        limit: int | None = None,
-        conversations: int | None = None,
-    ) -> list[tk.ToolUsage]:
+        self, *, since: date | None = None, until: date | None = None, tz: str = "UTC", user_id: str | None = None,
+        limit: int | None = None, conversations: int | None = None,
+    ) -> list[tk.ToolUsage]:  # fmt: skip
         """Return how often each function was called, unanswered or failed; the most frequently called first.
 
         `since` and `until` (exclusive) limit the time of the calls; they are dates in the time zone `tz`, or aware
