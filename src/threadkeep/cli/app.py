@@ -44,7 +44,7 @@ COMMANDS: Final = {
     "unarchive": "editing:unarchive", "delete": "editing:delete", "export": "moving:export",
     "restore": "moving:restore", "copy": "moving:copy", "backup": "moving:backup", "doctor": "doctor:doctor",
     "retain": "administration:retain", "erase-user": "administration:erase_user", "keys": "keys:commands",
-    "serve": "serve:serve", "record": "record:record", "view": "view:view",
+    "serve": "serve:serve", "record": "record:record", "view": "view:view", "mcp": "mcp:mcp",
     "demo": "demo:demo", "db": "administration:schema_commands",
     "tenants": "administration:tenant_commands",
 }  # fmt: skip
