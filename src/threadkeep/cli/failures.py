@@ -48,6 +48,8 @@ OPTIONS: Final = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME},
     "beginning": "ID",
     "path": "--blobs",
+    "source": "--from",
+    "user": "The user's id",
     "conversation_id": "--conversation",
     "id": "ID",
     "idempotency_key": "--key",

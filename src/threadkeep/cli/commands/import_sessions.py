@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 from typer import Argument, Option
 
+from threadkeep.cli.commands.import_software import import_software, is_software
 from threadkeep.cli.failures import in_shell_words
 from threadkeep.cli.file_io import STDIN, open_input
 from threadkeep.cli.options import Labels, Text, format_name, labels_of, on_target
@@ -32,7 +33,8 @@ Files = Annotated[
     list[str],
     Argument(
         metavar="FILE...",
-        help="JSON: a session (with --format: a request), a list of them, or one per line; - is stdin.",
+        help="JSON: a session (with --format: a request), a list of them, or one per line; - is stdin. "
+        "Or files of other software.",
         show_default=False,
     ),
 ]
@@ -46,6 +48,10 @@ Model = Annotated[
     Text, Option("--model", metavar="NAME", help="The model of requests that do not name it (gemini, converse).")
 ]
 User = Annotated[Text, Option("--user", metavar="ID", help="The user who will own the conversations.")]
+From = Annotated[
+    Text, Option("--from", metavar="NAME", help="The software whose files they are; by default, their contents tell.")
+]
+DryRun = Annotated[bool, Option("--dry-run", help="With files of other software: report, and write nothing.")]
 Key = Annotated[
     Text, Option("--key", metavar="KEY", help="Idempotency key: a repeated import continues where it stopped.")
 ]
@@ -56,17 +62,30 @@ def import_sessions(
     target: Target,
     *,
     files: Files,
+    source: From = None,
     format: FormatName = None,
     model: Model = None,
     user: User = None,
     label: Labels = None,
     key: Key = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Create conversations from files and print their ids.
 
     The files contain sessions or provider requests. All of them are checked before anything is written. Conversations
     are written in batches; if a batch fails, the ids of the conversations already written are printed.
+
+    Or the files are those of other software, with --from or by their contents. Each of their conversations is stored
+    once; what cannot be read is reported.
     """
+    if source is not None or (format is None and is_software(files)):
+        for name, value in {"--format": format, "--model": model, "--label": label, "--key": key}.items():
+            if value:
+                raise InvalidOption("is not for files of other software.", argument=name)
+        import_software(target, files, source, user=user, dry_run=dry_run)
+        return
+    if dry_run:
+        raise InvalidOption("is for files of other software.", argument="--dry-run")
     parse, info = _parser_of(format, model), {"user_id": user, "labels": labels_of(label)}
     ids: list[str] = []
     with ExitStack() as open_files:

@@ -33,6 +33,7 @@ PROVIDER: Final = "anthropic"
 SYNTHETIC: Final = "<synthetic>"  # the model of messages that the program made itself
 # type of a line about the session -> the key of a title in it; a later type goes before an earlier one
 TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
+NOTES: Final = frozenset({*TITLES, "file-history-snapshot", "queue-operation"})
 # key of a line -> property of the conversation
 PROPERTIES: Final = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "agentId": "agent_id"}
 _SESSION: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -48,7 +49,7 @@ class ClaudeCode:
         return any(
             {"parentUuid", "sessionId", "uuid"} <= line.keys()
             or (line.get("type") == "summary" and "leafUuid" in line)
-            or (line.get("type") in {*TITLES, "file-history-snapshot", "queue-operation"} and "sessionId" in line)
+            or (text_of(line, "type") in NOTES and "sessionId" in line)
             for line in input.first_lines
         )
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Final, NamedTuple
 
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.records import Skipped
+from threadkeep.contrib.importers.records import Skipped, Transcript
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.errors import CannotParse, MissingExtra, ThreadkeepError
 
-NOT_JSON = "it is not JSON"
-NOT_AN_OBJECT = "it is not an object"
+NOT_JSON: Final = "it is not JSON"
+NOT_AN_OBJECT: Final = "it is not an object"
 
 
 class Found(NamedTuple):
@@ -33,3 +34,74 @@ def json_lines(input: Input) -> Iterator[Found | Skipped]:
                 yield Skipped(where, NOT_JSON)
                 continue
             yield Found(where, value) if isinstance(value, dict) else Skipped(where, NOT_AN_OBJECT)
+
+
+def converted(found: Found, convert: Callable[[], Transcript | Skipped]) -> Transcript | Skipped:
+    """The conversation of an object; or why there is none."""
+    try:
+        return convert()
+    except ThreadkeepError as error:
+        return Skipped(found.where, f"it cannot be read: {error}")
+
+
+def json_documents(input: Input, pattern: str) -> Iterator[Found | Skipped]:
+    """The objects in the lists of a file, or in the members of an archive whose names match.
+
+    Raises:
+        CannotParse: it has no such member, or one is not JSON.
+        MissingExtra: ijson is not installed.
+    """
+    parts = input.documents(pattern)
+    if not parts:
+        raise CannotParse(f"{input.name} has no file with conversations.")
+    for part in parts:
+        yield from json_elements(input, part)
+
+
+def json_elements(input: Input, part: str | None = None) -> Iterator[Found | Skipped]:
+    """The objects of a JSON list, one after the other; of a document that is an object, that object.
+
+    Raises:
+        CannotParse: it is not JSON from here on.
+        MissingExtra: ijson is not installed.
+    """
+    ijson = _ijson()
+    where = input.name if part is None else f"{input.name}/{part}"
+    with input.open(part) as file:
+        begin = _first_byte(file)
+        prefix, at = ("item", 0) if begin == b"[" else ("", 0)
+        try:
+            for at, value in enumerate(ijson.items(_After(begin, file), prefix, use_float=True)):
+                place = f"{where}[{at}]" if prefix else where
+                yield Found(place, value) if isinstance(value, dict) else Skipped(place, NOT_AN_OBJECT)
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            raise CannotParse(f"{where} is not JSON behind element {at}: {error}.") from error
+
+
+def _ijson() -> Any:
+    try:
+        import ijson  # noqa: PLC0415 - of an extra that only large documents need
+    except ImportError as error:
+        raise MissingExtra("importers", "JSON documents of other software") from error
+    return ijson
+
+
+def _first_byte(file: IO[bytes]) -> bytes:
+    """The first byte that is not white space, behind a byte order mark."""
+    while (byte := file.read(1)) and (byte.isspace() or byte in b"\xef\xbb\xbf"):
+        pass
+    return byte
+
+
+class _After:
+    """A file whose first byte was read."""
+
+    def __init__(self, first: bytes, file: IO[bytes]) -> None:
+        self._first, self._file = first, file
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes; what ijson asks for first is nothing, to see what comes."""
+        if size == 0:
+            return b""
+        first, self._first = self._first, b""
+        return first or self._file.read(size)

@@ -12,6 +12,9 @@ from threadkeep.errors import InvalidOption
 # name -> module and object; a file is of the first one that recognizes it
 SOURCES: Final = {
     "claude-code": "claude_code:CLAUDE_CODE",
+    "codex": "codex:CODEX",
+    "chatgpt": "chatgpt:CHATGPT",
+    "claude-ai": "claude_ai:CLAUDE_AI",
 }
 
 

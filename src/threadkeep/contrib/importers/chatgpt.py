@@ -1,0 +1,239 @@
+"""ChatGPT: the archive of a data export, or a file ``conversations.json`` of one.
+
+Source: the files of exports, which are not documented.
+
+* A conversation is a `mapping` of nodes by their ids; `current_node` ends the branch that was shown last.
+* What the model sends to a tool (`recipient`) is a call, and what the tool says first its output. A tool that nobody
+  called, or that says more, is a developer.
+* Images and other files are in the archive, under names that begin with their ids; those that are not are referred to.
+* There are no counts of tokens. Messages that were not shown (custom instructions, for example) are kept: the model saw
+  them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from threadkeep.contrib.importers.inputs import Input
+from threadkeep.contrib.importers.json_files import Found, converted, json_documents
+from threadkeep.contrib.importers.media import Attachments, attachments, text_part
+from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
+from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+
+DOCUMENTS: Final = r"conversations([-_ ].*)?\.json"
+# key of a conversation -> its property
+PROPERTIES: Final = {"gizmo_id": "gizmo_id", "conversation_template_id": "template_id", "voice": "voice"}
+FLAGS: Final = {"is_archived": "archived", "is_starred": "starred"}
+_POINTER: Final = re.compile(r"(?:sediment|file-service)://(.+)")
+
+
+class ChatGPT:
+    """Conversations of ChatGPT."""
+
+    name: Final = "chatgpt"
+
+    def recognizes(self, input: Input, /) -> bool:
+        """Return whether its conversations have a mapping."""
+        keys = (input.first_keys(part) for part in input.documents(DOCUMENTS)[:1])
+        return any("mapping" in found and not {"chat", "chat_messages"} & found for found in keys)
+
+    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+        """Return the conversations of an export."""
+        with attachments(input) as files:
+            for found in json_documents(input, DOCUMENTS):
+                yield found if isinstance(found, Skipped) else converted(found, _Conversation(found, files).transcript)
+
+
+CHATGPT: Final = ChatGPT()
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """A conversation of the export."""
+
+    found: Found
+    files: Attachments
+    skipped: list[Skipped] = field(default_factory=list)
+    calls: dict[str, str | None] = field(default_factory=dict)  # node -> the call before it that has no output yet
+    requests: dict[str, Answer] = field(default_factory=dict)
+
+    def transcript(self) -> Transcript | Skipped:
+        """The conversation; or why it is none."""
+        value = self.found.value
+        mapping = value.get("mapping")
+        id_ = text_of(value, "conversation_id") or text_of(value, "id")
+        if not isinstance(mapping, dict) or id_ is None:
+            return Skipped(self.found.where, "it has no mapping of messages, or no id")
+        nodes = {node_id: node for node_id, node in mapping.items() if isinstance(node, dict)}
+        if len(nodes) < len(mapping):
+            count = len(mapping) - len(nodes)
+            self.skipped.append(Skipped(self.found.where, "a node of the mapping is no object", count))
+        entries = {node_id: self._entry(node_id, nodes) for node_id in _top_down(nodes)}
+        flags = {name: "yes" for key, name in FLAGS.items() if value.get(key) is True}
+        return Transcript(
+            id=id_,
+            where=self.found.where,
+            entries=[entries[node_id] for node_id in _by_place(nodes)],
+            title=text_of(value, "title"),
+            model=text_of(value, "default_model_slug"),
+            created_at=time_of(value, "create_time"),
+            updated_at=time_of(value, "update_time"),
+            properties=flags | {name: text for key, name in PROPERTIES.items() if (text := text_of(value, key))},
+            active=text_of(value, "current_node"),
+            skipped=self.skipped,
+        )
+
+    def _entry(self, node_id: str, nodes: Mapping[str, JsonObject]) -> Entry:
+        node = nodes[node_id]
+        message, parent = object_of(node, "message"), text_of(node, "parent")
+        author = object_of(message, "author")
+        role, call = text_of(author, "role") or "user", self.calls.get(parent or "")
+        items: list[JsonObject] = []
+        answer = None
+        if message:
+            content = object_of(message, "content")
+            recipient = text_of(message, "recipient") or "all"
+            if role == "assistant":
+                answer = self._answer(message)
+            if role == "assistant" and recipient != "all":
+                items, call = [_call(node_id, recipient, content)], node_id
+            elif role == "tool" and call is not None:
+                parts = self._parts(content, "user", message)
+                items = [{"type": "function_call_output", "call_id": call, "output": parts}]
+                call = None
+            else:
+                items = self._message(content, {"tool": "developer"}.get(role, role), message)
+        self.calls[node_id] = call
+        return Entry(node_id, parent, items, time_of(message, "create_time"), answer if items else None)
+
+    def _answer(self, message: JsonObject) -> Answer:
+        """The response of a message; those of one request are one, as long as nothing comes between."""
+        metadata = object_of(message, "metadata")
+        reason = text_of(object_of(metadata, "finish_details"), "type")
+        status = "incomplete" if reason in {"interrupted", "max_tokens"} else "completed"
+        answer = Answer(model=text_of(metadata, "model_slug"), provider="openai", status=status, finish_reason=reason)
+        request = text_of(metadata, "request_id")
+        return answer if request is None else self.requests.setdefault(f"{request} {answer.model}", answer)
+
+    def _message(self, content: JsonObject, role: str, message: JsonObject) -> list[JsonObject]:
+        kind = text_of(content, "content_type")
+        if kind == "thoughts":
+            thoughts = [thought for thought in list_of(content, "thoughts") if isinstance(thought, dict)]
+            summary = [text for thought in thoughts if (text := text_of(thought, "summary"))]
+            texts = [text for thought in thoughts if (text := text_of(thought, "content"))]
+            return _reasoning(summary, texts)
+        if kind == "reasoning_recap":
+            return _reasoning([text for text in [text_of(content, "content")] if text], [])
+        if kind in {"user_editable_context", "model_editable_context"}:
+            role = "developer"
+        parts = self._parts(content, role, message)
+        return [{"type": "message", "role": role, "content": parts}] if parts else []
+
+    def _parts(self, content: JsonObject, role: str, message: JsonObject) -> list[JsonObject]:
+        """The content parts of a message: what it says, and the files that came with it."""
+        metadata, parts = object_of(message, "metadata"), []
+        known: set[str] = set()
+        citations = [one for one in map(_citation, list_of(metadata, "citations")) if one is not None]
+        for part in _contents(content):
+            if isinstance(part, str):
+                parts.append(text_part(part, role, citations))
+                continue
+            text, pointer = text_of(part, "text"), _POINTER.fullmatch(text_of(part, "asset_pointer") or "")
+            kind = text_of(part, "content_type") or text_of(part, "type") or "unknown"
+            if text is not None:
+                parts.append(text_part(text, role))
+            elif pointer is not None and "audio" not in kind:
+                known.add(pointer[1].partition("#")[0])
+                parts.append(self.files.part(pointer[1].partition("#")[0], is_image="image" in kind))
+            else:
+                self.skipped.append(Skipped(self.found.where, f"there is no place for content of the type {kind!r}"))
+        for file in list_of(metadata, "attachments"):
+            file_id = text_of(file, "id")
+            if file_id is not None and file_id not in known:
+                name = text_of(file, "name")
+                is_image = (text_of(file, "mime_type") or text_of(file, "mimeType") or "").startswith("image/")
+                parts.append(self.files.part(file_id, name, is_image=is_image))
+        return parts
+
+
+def _top_down(nodes: Mapping[str, JsonObject]) -> Iterator[str]:
+    """The ids of nodes, parents before their children; those in a circle at the end."""
+    children: dict[str | None, list[str]] = {}
+    for node_id, node in nodes.items():
+        parent = text_of(node, "parent")
+        children.setdefault(parent if parent in nodes else None, []).append(node_id)
+    waiting, seen = list(reversed(children.get(None, ()))), set()
+    while waiting:
+        node_id = waiting.pop()
+        seen.add(node_id)
+        yield node_id
+        waiting += reversed(children.get(node_id, ()))
+    yield from (node_id for node_id in nodes if node_id not in seen)
+
+
+def _by_place(nodes: Mapping[str, JsonObject]) -> list[str]:
+    """The ids of nodes, siblings in the order in which their parent names them."""
+    places = {
+        child: place for node in nodes.values() for place, child in enumerate(list_of(node, "children"))
+        if isinstance(child, str)
+    }  # fmt: skip
+    return sorted(nodes, key=lambda node_id: places.get(node_id, 0))
+
+
+def _contents(content: JsonObject) -> Iterator[str | JsonObject]:
+    """What a message says, by its type: texts and other parts."""
+    kind = text_of(content, "content_type") or ""
+    reader = _TEXTS.get(kind)
+    if reader is not None:
+        texts: list[Any] = reader(content)
+    elif "parts" in content:
+        texts = list_of(content, "parts")
+    else:
+        texts = [content.get(key) for key in ("title", "url", "text", "result", "content")]
+    for text in texts:
+        if isinstance(text, dict) or (isinstance(text, str) and text):
+            yield text
+
+
+# type of content -> its texts, where they are not in `parts` or under the usual names
+_TEXTS: Final[dict[str, Callable[[JsonObject], list[Any]]]] = {
+    "user_editable_context": lambda content: [content.get("user_profile"), content.get("user_instructions")],
+    "model_editable_context": lambda content: [content.get("model_set_context")],
+    "system_error": lambda content: [content.get("name"), content.get("text")],
+    "code": lambda content: [content.get("text")],
+}
+
+
+def _call(node_id: str, name: str, content: JsonObject) -> JsonObject:
+    """What the model sends to a tool; a program that is no JSON object is the argument `input`."""
+    text = "\n".join(part for part in _contents(content) if isinstance(part, str))
+    try:
+        arguments = text if isinstance(loads(text.encode()), dict) else dumps({"input": text}).decode()
+    except ValueError:
+        arguments = dumps({"input": text}).decode()
+    return {"type": "function_call", "call_id": node_id, "name": name, "arguments": arguments}
+
+
+def _reasoning(summary: list[str], texts: list[str]) -> list[JsonObject]:
+    if not summary and not texts:
+        return []
+    return [{
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": text} for text in summary],
+        "content": [{"type": "reasoning_text", "text": text} for text in texts],
+    }]  # fmt: skip
+
+
+def _citation(citation: Any) -> Mapping[str, object] | None:
+    """A quotation as Open Responses has it; None for one without an address or a place."""
+    metadata = object_of(citation, "metadata")
+    url = text_of(metadata, "url")
+    places = [citation.get(key) for key in ("start_ix", "end_ix")] if isinstance(citation, dict) else []
+    if url is None or not all(isinstance(place, int) and not isinstance(place, bool) for place in places):
+        return None
+    title = text_of(metadata, "title") or ""
+    return {"type": "url_citation", "url": url, "title": title, "start_index": places[0], "end_index": places[1]}

@@ -1,0 +1,199 @@
+"""Claude.ai: the archive of a data export, or a file ``conversations.json`` of one.
+
+Source: the files of exports, which are not documented.
+
+* Messages name the one that they follow (`parent_message_uuid`); in exports that do not say it, each follows the one
+  before. Some exports name the message that was shown last (`current_leaf_message_uuid`).
+* Results of tools stand in the message of the model between its blocks: they end a response, and the next begins.
+* Thinking has no signature, so it is the text of a reasoning item, which is not sent back.
+* The text of an attachment becomes a part of its message; of other files, only the names are known, unless the archive
+  has them. There is no usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from threadkeep.contrib.importers.inputs import Input
+from threadkeep.contrib.importers.json_files import Found, converted, json_documents
+from threadkeep.contrib.importers.media import Attachments, attachments, text_part
+from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
+from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
+from threadkeep.domain.jsontext import JsonObject, dumps
+
+DOCUMENTS: Final = r"conversations([-_ ].*)?\.json"
+ROOT: Final = "00000000-0000-4000-8000-000000000000"  # what the first messages follow
+ROLES: Final = {"human": "user", "user": "user", "assistant": "assistant", "system": "developer"}
+KINDS: Final = frozenset({"text", "thinking", "tool_use", "tool_result"})  # of blocks
+
+
+class ClaudeAI:
+    """Conversations of Claude.ai."""
+
+    name: Final = "claude-ai"
+
+    def recognizes(self, input: Input, /) -> bool:
+        """Return whether its conversations have messages of Claude.ai."""
+        keys = (input.first_keys(part) for part in input.documents(DOCUMENTS)[:1])
+        return any("chat_messages" in found or {"uuid", "name", "account"} <= found for found in keys)
+
+    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+        """Return the conversations of an export."""
+        with attachments(input) as files:
+            for found in json_documents(input, DOCUMENTS):
+                yield found if isinstance(found, Skipped) else converted(found, _Conversation(found, files).transcript)
+
+
+CLAUDE_AI: Final = ClaudeAI()
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """A conversation of the export."""
+
+    found: Found
+    files: Attachments
+    entries: list[Entry] = field(default_factory=list)
+    ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its entries
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def transcript(self) -> Transcript | Skipped:
+        """The conversation; or why it is none."""
+        value, last = self.found.value, None
+        id_ = text_of(value, "uuid")
+        if id_ is None or not isinstance(value.get("chat_messages"), list):
+            return Skipped(self.found.where, "it has no messages, or no id")
+        for number, message in enumerate(value["chat_messages"]):
+            where = f"{self.found.where}.chat_messages[{number}]"
+            if not isinstance(message, dict):
+                self.skipped.append(Skipped(where, "it is not an object"))
+                continue
+            last = self._add(message, text_of(message, "uuid") or str(number), last, where)
+        project = object_of(value, "project")
+        known = {
+            "account": text_of(object_of(value, "account"), "uuid"), "summary": text_of(value, "summary"),
+            "project": text_of(project, "name") or text_of(value, "project_uuid") or text_of(project, "uuid"),
+        }  # fmt: skip
+        return Transcript(
+            id=id_,
+            where=self.found.where,
+            entries=self._with_ends(),
+            title=text_of(value, "name"),
+            model=text_of(value, "model"),
+            created_at=time_of(value, "created_at"),
+            updated_at=time_of(value, "updated_at"),
+            properties={name: text for name, text in known.items() if text is not None},
+            active=self.ends.get(text_of(value, "current_leaf_message_uuid") or ""),
+            skipped=self.skipped,
+        )
+
+    def _with_ends(self) -> list[Entry]:
+        """The entries, each behind the last one of the message that it follows, wherever that stands."""
+        return [
+            replace(one, parent=self.ends.get(one.parent or "", one.parent)) if one.id in self.ends else one
+            for one in self.entries
+        ]
+
+    def _add(self, message: JsonObject, id_: str, before: str | None, where: str) -> str:
+        """Add the entries of a message; return its id."""
+        parent = text_of(message, "parent_message_uuid") or before
+        parent, at = None if parent == ROOT else parent, time_of(message, "created_at")
+        role = ROLES.get(text_of(message, "sender") or "")
+        if role is None:
+            self.skipped.append(Skipped(where, "its sender is unknown"))
+            role = "user"
+        blocks = list_of(message, "content") or [{"type": "text", "text": text_of(message, "text") or ""}]
+        for kind in sorted({str(text_of(block, "type")) for block in blocks} - KINDS):
+            self.skipped.append(Skipped(where, f"there is no place for a block of the type {kind!r}"))
+        pieces = list(_pieces(blocks, role, id_))
+        extra = [] if role == "assistant" else self._files(message)
+        if extra and pieces and pieces[-1][-1]["type"] == "message":
+            pieces[-1][-1]["content"] += extra
+        elif extra:
+            pieces.append([{"type": "message", "role": role, "content": extra}])
+        for number, items in enumerate(pieces or [[]]):
+            name = f"{id_}#{number}" if number else id_
+            self._append(name, parent, items, at, role)
+            parent = name
+        self.ends[id_] = parent or id_
+        return id_
+
+    def _append(self, name: str, parent: str | None, items: list[JsonObject], at: datetime | None, role: str) -> None:
+        is_answer = role == "assistant" and bool(items) and items[0]["type"] != "function_call_output"
+        model = text_of(self.found.value, "model")
+        answer = Answer("messages", model=model, provider="anthropic") if is_answer else None
+        self.entries.append(Entry(name, parent, items, at, answer))
+
+    def _files(self, message: JsonObject) -> list[JsonObject]:
+        parts = []
+        for attachment in list_of(message, "attachments"):
+            text, name = text_of(attachment, "extracted_content"), text_of(attachment, "file_name")
+            if text is not None:
+                parts.append(text_part(text if name is None else f"{name}\n\n{text}", "user"))
+            elif name is not None:
+                parts.append(self.files.part(name, name))
+        for file in list_of(message, "files") + list_of(message, "files_v2"):
+            name = text_of(file, "file_name")
+            file_id = text_of(file, "file_uuid") or text_of(file, "uuid") or name
+            if file_id is not None:
+                parts.append(self.files.part(file_id, name, is_image=text_of(file, "file_kind") == "image"))
+        return parts
+
+
+def _pieces(blocks: list[Any], role: str, id_: str) -> Iterator[list[JsonObject]]:
+    """The items of blocks, in pieces: what was said, and results of tools."""
+    items: list[JsonObject] = []
+    is_result, call = False, id_
+    for number, block in enumerate(blocks):
+        kind = text_of(block, "type")
+        if items and (kind == "tool_result") is not is_result:
+            yield items
+            items = []
+        is_result = kind == "tool_result"
+        if kind == "tool_use":
+            call = text_of(block, "id") or f"{id_}.{number}"
+        item = _item(block, role, call)
+        if item is None:
+            continue
+        if items and item["type"] == items[-1]["type"] == "message":
+            items[-1]["content"] += item["content"]
+        else:
+            items.append(item)
+    if items:
+        yield items
+
+
+def _item(block: Any, role: str, call: str) -> JsonObject | None:
+    """The item of a block; None for one that is empty, or of another type."""
+    match text_of(block, "type"):
+        case "text":
+            text = text_of(block, "text")
+            return None if text is None else {"type": "message", "role": role, "content": [text_part(text, role)]}
+        case "thinking":
+            summary = [text for one in list_of(block, "summaries") if (text := text_of(one, "summary"))]
+            return {
+                "type": "reasoning",
+                "summary": [{"type": "summary_text", "text": text} for text in summary],
+                "content": [{"type": "reasoning_text", "text": text_of(block, "thinking") or ""}],
+            }
+        case "tool_use":
+            arguments = dumps(block.get("input") or {}).decode()
+            name = text_of(block, "name") or "unknown"
+            return {"type": "function_call", "call_id": call, "name": name, "arguments": arguments}
+        case "tool_result":
+            output = _output(block.get("content"))
+            name = text_of(block, "tool_use_id") or call
+            status = {"status": "incomplete"} if block.get("is_error") is True else {}
+            return {"type": "function_call_output", "call_id": name, "output": output} | status
+    return None
+
+
+def _output(content: Any) -> str:
+    """What a tool returned, as text."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [content]
+    return "\n".join(text_of(block, "text") or dumps(block).decode() for block in blocks if block is not None)

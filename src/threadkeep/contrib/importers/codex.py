@@ -1,0 +1,222 @@
+"""Codex: a file of JSON Lines for each session, called a rollout.
+
+Source: the files in ``~/.codex/sessions``, which are not documented.
+
+* The first line, `session_meta`, says what the session is; `turn_context` names the model from there on.
+* The payload of a `response_item` is an item of the Responses API; the first releases wrote items without `payload`.
+* What a model made in a row is a response. The `token_count` that comes next has its usage as `last_token_usage`, or
+  as the difference to the `total_token_usage` before; one with the same total again is a repetition.
+* `thread_rolled_back` takes back turns: what comes next is a branch.
+* Lines have no ids: they are called by their numbers, because a rollout only grows. A rollout that is imported while
+  its last answer is being written has no usage of that answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from threadkeep.contrib.importers.inputs import Input
+from threadkeep.contrib.importers.json_files import Found, json_lines
+from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
+from threadkeep.contrib.importers.shapes import object_of, text_of, time_of
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.item_ids import PREFIXES
+from threadkeep.domain.items import Item, Message
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.usage import figure
+from threadkeep.errors import CannotParse
+
+FORMAT: Final = "open_responses"
+PROVIDER: Final = "openai"
+KINDS: Final = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
+# key of a count of tokens -> where a usage object of the Responses API has it
+COUNTS: Final = {
+    "input_tokens": ("input_tokens",),
+    "cached_input_tokens": ("input_tokens_details", "cached_tokens"),
+    "output_tokens": ("output_tokens",),
+    "reasoning_output_tokens": ("output_tokens_details", "reasoning_tokens"),
+    "total_tokens": ("total_tokens",),
+}
+# key of the meta data -> property of the conversation
+PROPERTIES: Final = {
+    "cwd": "cwd",
+    "cli_version": "version",
+    "originator": "originator",
+    "forked_from_id": "forked_from",
+}
+_OUTPUTS: Final = ("_output", "_approval_response")  # how types of items end that no model makes
+
+
+class Codex:
+    """Sessions of Codex."""
+
+    name: Final = "codex"
+
+    def recognizes(self, input: Input, /) -> bool:
+        """Return whether the first line is that of a rollout."""
+        first = next(iter(input.first_lines), {})
+        is_new = text_of(first, "type") in KINDS and isinstance(first.get("payload"), dict)
+        return is_new or {"id", "timestamp", "instructions"} <= first.keys()
+
+    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+        """Return the session of a rollout."""
+        session = _Session(input)
+        for number, found in enumerate(json_lines(input)):
+            if isinstance(found, Skipped):
+                yield found
+            else:
+                session.add(found, str(number))
+        for kind, count in session.others.items():
+            yield Skipped(input.name, f"lines of the type {kind!r} are not part of the conversation", count)
+        yield session.transcript()
+
+
+CODEX: Final = Codex()
+
+
+@dataclass(slots=True)
+class _Session:
+    """The lines of a rollout, as they are read."""
+
+    input: Input
+    meta: JsonObject = field(default_factory=dict)
+    model: str | None = None
+    entries: list[Entry] = field(default_factory=list)
+    starts: list[str | None] = field(default_factory=list)  # the entries before what the user said
+    skipped: list[Skipped] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
+    last: str | None = None
+    answering: list[int] = field(default_factory=list)  # the entries of the newest response
+    is_open: bool = False  # whether more of it may come
+    total: JsonObject = field(default_factory=dict)
+
+    def add(self, found: Found, id_: str) -> None:
+        """Take in a line."""
+        line = found.value
+        kind, payload, at = text_of(line, "type") or "", object_of(line, "payload"), time_of(line, "timestamp")
+        if payload and kind == "event_msg":
+            kind = f"event_msg {text_of(payload, 'type')}"
+        reader = _READERS.get(kind)
+        if reader is not None:
+            reader(self, found._replace(value=payload), id_, at)
+        elif not payload and {"id", "timestamp"} <= line.keys() and "type" not in line:
+            self.meta = self.meta or line
+        elif not payload and kind in PREFIXES:
+            self.item(found, id_, at)
+        else:
+            self.others[kind] += 1
+
+    def begin(self, found: Found, _id: str, at: datetime | None) -> None:
+        """The session; a session that was forked has the line of the other one, too."""
+        del at
+        self.meta = self.meta or found.value
+
+    def turn(self, found: Found, _id: str, at: datetime | None) -> None:
+        """A turn begins."""
+        del at
+        self.model = text_of(found.value, "model") or self.model
+
+    def item(self, found: Found, id_: str, at: datetime | None) -> None:
+        """An item."""
+        try:
+            items = [item for turn in get_format(FORMAT).parse_turns([found.value]) for item in turn]
+        except CannotParse as error:
+            self.skipped.append(Skipped(found.where, f"the item cannot be read: {error.message}"))
+            return
+        kind, role = str(found.value.get("type")), found.value.get("role")
+        is_answer = role == "assistant" if kind == "message" else not kind.endswith(_OUTPUTS)
+        if not is_answer:
+            self.is_open = False
+        elif not self.is_open:
+            self.answering, self.is_open = [], True
+        if role == "user":
+            self.starts.append(self.last)
+        self._append(id_, items, at, Answer(FORMAT, model=self.model, provider=PROVIDER) if is_answer else None)
+
+    def compacted(self, found: Found, id_: str, at: datetime | None) -> None:
+        """What came before was summed up."""
+        self.is_open = False
+        if (text := text_of(found.value, "message")) is not None:
+            self._append(id_, [Message("developer", text)], at, None)
+
+    def _append(self, id_: str, items: list[Item], at: datetime | None, answer: Answer | None) -> None:
+        if answer is not None:
+            if self.answering:  # one object for all of a response
+                answer = self.entries[self.answering[0]].answer
+            self.answering.append(len(self.entries))
+        self.entries.append(Entry(id_, self.last, items, at, answer))
+        self.last = id_
+
+    def counted(self, found: Found, _id: str, at: datetime | None) -> None:
+        """The usage of the newest response."""
+        del at
+        info = object_of(found.value, "info")
+        total, before = object_of(info, "total_token_usage"), self.total
+        if not total or total == before:
+            return
+        self.total, self.is_open = total, False
+        last = object_of(info, "last_token_usage") or {
+            name: (figure(total.get(name)) or 0) - (figure(before.get(name)) or 0) for name in COUNTS
+        }
+        if not self.answering:
+            self.skipped.append(Skipped(found.where, "there is no response to which this usage belongs"))
+            return
+        answer = self.entries[self.answering[0]].answer
+        answer = None if answer is None else replace(answer, usage=_usage(last))
+        for index in self.answering:
+            self.entries[index] = replace(self.entries[index], answer=answer)
+        self.answering = []
+
+    def roll_back(self, found: Found, _id: str, at: datetime | None) -> None:
+        """Turns are taken back."""
+        del at
+        count = figure(found.value.get("num_turns")) or 0
+        self.is_open, self.answering = False, []
+        if 0 < count <= len(self.starts):
+            self.last = self.starts[-count]
+            del self.starts[-count:]
+
+    def transcript(self) -> Transcript:
+        """The conversation."""
+        meta = self.meta
+        git = object_of(meta, "git")
+        known = {name: text for key, name in PROPERTIES.items() if (text := text_of(meta, key))}
+        known |= {name: text for name in ("branch", "commit_hash") if (text := text_of(git, name))}
+        stem = "" if self.input.path is None else self.input.path.stem
+        return Transcript(
+            id=text_of(meta, "id") or stem,
+            where=self.input.name,
+            entries=self.entries,
+            model=self.model,
+            instructions=text_of(meta, "instructions") or text_of(object_of(meta, "base_instructions"), "text"),
+            created_at=time_of(meta, "timestamp"),
+            properties=known,
+            active=self.last,
+            skipped=self.skipped,
+        )
+
+
+_READERS: Final[dict[str, Callable[[_Session, Found, str, datetime | None], None]]] = {
+    "session_meta": _Session.begin,
+    "turn_context": _Session.turn,
+    "response_item": _Session.item,
+    "compacted": _Session.compacted,
+    "event_msg token_count": _Session.counted,
+    "event_msg thread_rolled_back": _Session.roll_back,
+}
+
+
+def _usage(counts: JsonObject) -> JsonObject:
+    """Counts of tokens as a usage object of the Responses API."""
+    usage: dict[str, Any] = {}
+    for key, (*outer, name) in COUNTS.items():
+        if (count := figure(counts.get(key))) is not None:
+            place = usage
+            for step in outer:
+                place = place.setdefault(step, {})
+            place[name] = count
+    return usage

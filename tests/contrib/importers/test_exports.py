@@ -1,0 +1,252 @@
+"""Exports of ChatGPT, Claude.ai and Codex: counts, branches, media, growth, interruption, and what is broken."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.contrib.importers.export_files import BEGUN, PNG, Export, a_rollout, chatgpt, claude_ai
+from threadkeep import Conversation, FunctionCallOutput, Message, Store
+from threadkeep.contrib.importers import SOURCES, Input, Skipped, Transcript, import_from
+from threadkeep.contrib.importers.registry import find_source, get_source
+
+# maker of an export -> the source that it is of
+EXPORTS = ((chatgpt, "chatgpt"), (claude_ai, "claude-ai"))
+Make = Callable[..., Export]
+exports = pytest.mark.parametrize(("make", "source"), EXPORTS, ids=[source for _, source in EXPORTS])
+
+
+def texts_of(conversation: Conversation) -> list[str]:
+    return [item.item.text for item in conversation.items(limit=1000) if isinstance(item.item, Message)]
+
+
+def found(store: Store, source: str, id: str) -> Conversation:
+    conversation = store.find_conversation(external_id=f"{source}:{id}")
+    assert conversation is not None
+    return conversation
+
+
+@exports
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_reconcile_and_what_is_imported_twice_is_stored_once(
+    target: Store, tmp_path: Path, make: Make, source: str, seed: int
+) -> None:
+    export = make(seed)
+    path = export.write(tmp_path)
+    first, second = import_from(target, path), import_from(target, path)
+
+    assert first.sources == {source: 1}
+    assert first.conversations.values() == {"stored": len(export.items), "unchanged": 0, "skipped": 0}
+    assert first.items.stored == sum(export.items.values()) == target.statistics().items
+    assert sum(first.reasons.values()) == export.broken == len(first.skipped)
+    assert second.conversations.values() == {"stored": 0, "unchanged": len(export.items), "skipped": 0}
+    assert second.items.unchanged == first.items.stored
+    assert {id_: texts_of(found(target, source, id_)) for id_ in export.texts} == export.texts
+    assert not target.check().findings
+
+
+@exports
+def test_an_export_of_a_later_day_brings_what_is_new(target: Store, tmp_path: Path, make: Make, source: str) -> None:
+    """Also branches of conversations that were there already."""
+    for turns in (1, 3, 6):
+        import_from(target, (export := make(11, 4, turns)).write(tmp_path))
+        assert target.statistics().items == sum(export.items.values())
+        assert {id_: texts_of(found(target, source, id_)) for id_ in export.texts} == export.texts
+    assert not target.check().findings
+
+
+@exports
+def test_an_import_that_was_interrupted_goes_on(target: Store, tmp_path: Path, make: Make, source: str) -> None:
+    export = make(5, 6)
+
+    def interrupt(kind: str, count: int) -> None:
+        if (kind, count) == ("conversations", 3):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_from(target, export.write(tmp_path), progress=interrupt)
+    assert target.statistics().active == 3
+    report = import_from(target, export.write(tmp_path))
+    assert report.conversations.values() == {"stored": 3, "unchanged": 3, "skipped": 0}
+    assert target.statistics().items == sum(export.items.values())
+
+
+@exports
+def test_an_archive_is_read_as_its_file(target: Store, tmp_path: Path, make: Make, source: str) -> None:
+    export = make(3)
+    report = import_from(target, export.archive(tmp_path))
+    assert (report.sources, report.conversations.stored) == ({source: 1}, len(export.items))
+
+
+@exports
+def test_a_file_that_is_cut_off_is_imported_up_to_there(target: Store, tmp_path: Path, make: Make, source: str) -> None:
+    path = make(3).write(tmp_path)
+    text = path.read_text()
+    path.write_text(text[: len(text) * 2 // 3])
+    report = import_from(target, path)
+    assert 0 < report.conversations.stored < 3
+    assert any("is not JSON" in reason for reason in report.reasons)
+
+
+@exports
+def test_a_conversation_that_cannot_be_stored_does_not_stop_the_others(
+    target: Store, tmp_path: Path, make: Make, source: str
+) -> None:
+    export = make(3)
+    target.create_conversation(external_id=f"{source}:{next(iter(export.items))}", input="mine")
+    report = import_from(target, export.write(tmp_path))
+    assert report.conversations.values() == {"stored": len(export.items) - 1, "unchanged": 0, "skipped": 1}
+    assert report.items.skipped == next(iter(export.items.values()))
+
+
+def a_message(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"author": {"role": role}, "content": content, "create_time": BEGUN, "recipient": "all", **more}
+
+
+def a_chat(*messages: dict[str, Any]) -> list[Any]:
+    mapping = {
+        f"n{number}": {"parent": f"n{number - 1}" if number else None, "children": [], "message": message}
+        for number, message in enumerate(messages)
+    }
+    return [{"conversation_id": "c", "title": "T", "create_time": BEGUN, "mapping": mapping}]
+
+
+def test_images_of_chatgpt_come_from_the_archive(target: Store, tmp_path: Path) -> None:
+    pointers = [
+        {"content_type": "image_asset_pointer", "asset_pointer": f"file-service://{id_}"}
+        for id_ in ("file-AbC", "file-Gone")
+    ]
+    content = {"content_type": "multimodal_text", "parts": [*pointers, "What is it?"]}
+    Export(a_chat(a_message("user", content))).archive(tmp_path, **{"file-AbC-photo.png": PNG})
+    import_from(target, tmp_path / "export.zip")
+    item = found(target, "chatgpt", "c").get_item(0).item
+    assert isinstance(item, Message)
+    image, gone, text = item.to_dict()["content"]
+    assert image["url"].startswith("data:image/png;base64,")
+    assert (gone["file_id"], text["text"]) == ("file-Gone", "What is it?")
+    assert target.statistics().media == 1
+
+
+def test_what_a_tool_of_chatgpt_says_is_the_output_of_its_call(target: Store, tmp_path: Path) -> None:
+    """What it says without a call, or after its output, is said by the developer."""
+    said = [{"content_type": "text", "parts": [text]} for text in ("one", "two", "three")]
+    call = a_message("assistant", {"content_type": "code", "text": '{"q": 1}'}, recipient="search")
+    Export(a_chat(call, *(a_message("tool", content) for content in said))).write(tmp_path)
+    import_from(target, tmp_path / "conversations.json", "chatgpt")
+    _, output, *others = [item.item for item in found(target, "chatgpt", "c").items()]
+    assert isinstance(output, FunctionCallOutput)
+    assert [other.role for other in others if isinstance(other, Message)] == ["developer", "developer"]
+
+
+def test_a_file_of_claude_ai_without_parents_is_linear(target: Store, tmp_path: Path) -> None:
+    export = claude_ai(2, 1, 3)
+    conversation = next(value for value in export.values if isinstance(value, dict) and "chat_messages" in value)
+    for message in conversation["chat_messages"]:
+        del message["parent_message_uuid"]
+    import_from(target, export.write(tmp_path))
+    assert target.statistics().branches == 0
+    assert target.statistics().items == sum(export.items.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rollout_of_codex_is_stored_once_with_its_usage(target: Store, tmp_path: Path, seed: int) -> None:
+    rollout = a_rollout(seed)
+    for turns in (0, 2, 0):
+        rollout.grow(turns)
+        report = import_from(target, rollout.write(tmp_path))
+        assert report.sources == {"codex": 1}
+    conversation = found(target, "codex", rollout.id)
+    (usage,) = target.usage(by="model")
+    assert (usage.model, usage.attempts) == ("gpt-5-codex", rollout.responses)
+    assert (usage.input_tokens, usage.output_tokens) == (rollout.total["input_tokens"], rollout.total["output_tokens"])
+    assert report.items.values() == {"stored": 0, "unchanged": rollout.items, "skipped": 0}
+    assert texts_of(conversation) == rollout.texts
+    assert conversation.properties["branch"] == "main"
+    assert conversation.request_payload("open_responses")["instructions"] == "Be brief."
+    assert not target.check().findings
+
+
+def test_a_turn_of_codex_that_was_taken_back_is_a_branch(target: Store, tmp_path: Path) -> None:
+    rollout = a_rollout(1, 1)
+    kept = list(rollout.texts)
+    rollout.grow(2)
+    rollout.line("event_msg", {"type": "thread_rolled_back", "num_turns": 2})
+    rollout.texts = kept
+    rollout.grow(1)
+    import_from(target, rollout.write(tmp_path))
+    assert texts_of(found(target, "codex", rollout.id)) == rollout.texts
+    assert target.statistics().branches == 1
+
+
+def test_rollouts_of_the_first_releases_are_read(target: Store, tmp_path: Path) -> None:
+    lines = [
+        {"id": "old", "timestamp": "2025-05-01T08:00:00.000Z", "instructions": None},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+    ]
+    (tmp_path / "rollout.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    import_from(target, tmp_path / "rollout.jsonl")
+    assert texts_of(found(target, "codex", "old")) == ["Hello"]
+
+
+def test_a_folder_is_told_by_the_contents_of_its_files(target: Store, tmp_path: Path) -> None:
+    chatgpt(1).write(tmp_path, "a.json")
+    claude_ai(1).write(tmp_path, "b.json")
+    a_rollout(1).write(tmp_path)
+    (tmp_path / "notes.txt").write_text("nothing")
+    report = import_from(target, tmp_path)
+    assert report.sources == {"chatgpt": 1, "claude-ai": 1, "codex": 1}
+    assert [one.where for one in report.skipped if one.why == "no source recognizes it"] == [
+        str(tmp_path / "notes.txt")
+    ]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([
+        "id", "uuid", "mapping", "message", "parent", "content", "parts", "content_type", "author", "role", "type",
+        "chat_messages", "sender", "text", "payload", "timestamp", "info", "usage", "parentUuid", "sessionId",
+        "metadata", "attachments", "name", "input", "thoughts", "current_node", "conversation_id", "children",
+    ]), inner | st.sampled_from(["tool_use", "tool_result", "assistant", "user", "tool", "response_item"]), max_size=6),
+    max_leaves=15,
+)  # fmt: skip
+
+
+@given(values=st.lists(values, max_size=3), name=st.sampled_from(("claude-code", "codex", "chatgpt", "claude-ai")))
+def test_no_json_fails_an_import(tmp_path_factory: pytest.TempPathFactory, values: list[Any], name: str) -> None:
+    """Whatever it is, it is a conversation, or reported."""
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    is_lines = name in {"claude-code", "codex"}
+    path.write_text("\n".join(map(json.dumps, values)) if is_lines else json.dumps(values))
+    read = list(get_source(name).read(Input(str(path), path)))
+    assert all(isinstance(one, Skipped | Transcript) for one in read)
+    find_source(Input(str(path), path))
+
+
+def test_every_source_has_its_name() -> None:
+    assert [get_source(name).name for name in SOURCES] == list(SOURCES)
+
+
+def test_an_archive_that_is_damaged_is_reported(target: Store, tmp_path: Path) -> None:
+    path = chatgpt(1).archive(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[200:260] = bytes(60)
+    path.write_bytes(data)
+    report = import_from(target, path, "chatgpt")
+    assert report.reasons
+
+
+def test_an_archive_without_conversations_is_reported(target: Store, tmp_path: Path) -> None:
+    path = tmp_path / "photos.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("photo.png", PNG)
+    assert [one.why for one in import_from(target, path, "chatgpt").skipped] == [
+        f"the rest cannot be read: {path} has no file with conversations."
+    ]
