@@ -72,8 +72,8 @@ def _text_of(content: Any) -> str:
 def _agreement(conversation: Conversation, history: ClientHistory) -> int:
     """How many items of a conversation a client's history has, from the first one on; 0 if it is not its history."""
     _, objects, delta = _compared(conversation, history)
-    if any(map(_is_answer, objects)):
-        return delta.kept if any(map(_is_answer, objects[: delta.kept])) else 0
+    if any(map(is_answer, objects)):
+        return delta.kept if any(map(is_answer, objects[: delta.kept])) else 0
     return delta.kept if delta.is_all else 0
 
 
@@ -90,5 +90,6 @@ def _compared(
     return positions, list(objects), history.compare(entries, cut_off, may_begin_later=False)
 
 
-def _is_answer(item: Mapping[str, Any]) -> bool:
+def is_answer(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is what a model said."""
     return item.get("role") == "assistant" or item.get("type") in _ANSWERS
