@@ -48,6 +48,14 @@ def run_blocking(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs)
     return function(*args, **kwargs)
 
 
+def error_name(error: BaseException) -> str:
+    """Return the class of an error, with a database's code: for logs, as messages may quote what was sent."""
+    cause: Any = getattr(error, "orig", None) or error
+    first = cause.args[0] if cause.args and isinstance(cause.args[0], int) else None
+    code = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None) or first
+    return type(cause).__name__ if code is None else f"{type(cause).__name__} ({code})"
+
+
 def hide_parameters(error: BaseException) -> None:
     """Let an error show no parameters of statements: they are what people wrote. The engine may be the host's."""
     cause: BaseException | None = error
