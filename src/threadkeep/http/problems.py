@@ -93,6 +93,9 @@ def problem_of(error: Exception) -> Problem:
         message = "The server failed." if status == 500 else "The database cannot be used now."  # noqa: PLR2004 - above
         headers = {"retry-after": "1"} if status != 500 else None  # noqa: PLR2004 - above
         return Problem(status, message, code=code, type=_SERVER, headers=headers)
+    if isinstance(error, ResponseInProgress) and error.is_repeated:
+        text = "The request with this Idempotency-Key is still being answered."
+        return Problem(409, text, code="request_in_progress", headers={"retry-after": "1"})
     if isinstance(error, ResponseInProgress):
         headers = {"retry-after": str(ceil(error.retry_after))}
         return Problem(status, error.message, param="conversation", code=code, headers=headers)
