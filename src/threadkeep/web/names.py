@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Final
 
 from threadkeep.store.aio import AsyncConversation, AsyncStore
+from threadkeep.store.history_sync.finding import short_digest
 
 _DIGITS: Final = 16  # of the digest of a user, which ends its names
-
-
-def digest(text: str) -> str:
-    """Return what stands for a text where it would be too long, or should not be seen."""
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def own_name(name: str, user_id: str | None) -> str:
@@ -27,7 +22,7 @@ def shown_name(name: str | None, user_id: str | None) -> str | None:
 
 def own_key(key: str | None, user_id: str | None) -> str | None:
     """Return the idempotency key of what is created: with a user, one of that user alone."""
-    return key if user_id is None or not key else digest(f"{user_id}\0{key}")
+    return key if user_id is None or not key else short_digest(f"{user_id}\0{key}")
 
 
 async def find_named(store: AsyncStore, name: str, user_id: str | None) -> AsyncConversation | None:
@@ -39,4 +34,4 @@ async def find_named(store: AsyncStore, name: str, user_id: str | None) -> Async
 
 
 def _end(user_id: str) -> str:
-    return f"@{digest(user_id)[:_DIGITS]}"
+    return f"@{short_digest(user_id)[:_DIGITS]}"
