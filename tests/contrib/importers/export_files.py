@@ -108,7 +108,7 @@ def _chatgpt_turn(tree: _Tree, last: str, turn: int, prompts: list[str]) -> str:
 
 
 def _said(role: str, content: dict[str, Any], *, name: str | None = None, **more: Any) -> dict[str, Any]:
-    author = {"role": role, "name": name, "metadata": {}}
+    author: dict[str, Any] = {"role": role, "name": name, "metadata": {}}
     return {"author": author, "content": content, "recipient": "all", "weight": 1.0, "metadata": {}, **more}
 
 

@@ -111,7 +111,7 @@ def a_message(role: str, content: Any, **more: Any) -> dict[str, Any]:
 
 
 def a_chat(*messages: dict[str, Any]) -> list[Any]:
-    mapping = {
+    mapping: dict[str, Any] = {
         f"n{number}": {"parent": f"n{number - 1}" if number else None, "children": [], "message": message}
         for number, message in enumerate(messages)
     }
