@@ -1,0 +1,80 @@
+"""How much an import takes: statements of a conversation, and memory of an export of any size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from tests.conftest import is_set
+from tests.contrib.importers.claude_code_files import Session, a_session
+from tests.contrib.importers.export_files import large_export
+from threadkeep import Store
+from threadkeep.contrib.importers import import_from
+
+SIZE = 1 << 30 if is_set("THREADKEEP_LONG") else 1 << 25
+MEMORY = 300 * 1024  # KiB
+PROGRAM = """
+import resource, sys
+from threadkeep import Store
+from threadkeep.contrib.importers import import_from
+report = import_from(Store("sqlite:///" + sys.argv[2]), sys.argv[1])
+print(report.conversations.stored, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def statements_of(target: Store, path: Path) -> list[str]:
+    """The statements of an import, but for the rows that some of them write many of."""
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    engine = target._transactions.engine  # type: ignore[attr-defined]
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        import_from(target, path)
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    return seen
+
+
+def test_a_long_conversation_takes_as_many_statements_as_a_short_one(target: Store, tmp_path: Path) -> None:
+    """New ones, and those that have grown: with branches, responses and usage."""
+    counts = []
+    for seed, turns in ((1, 3), (2, 30)):
+        session = a_session(seed, turns)
+        path = tmp_path / f"{session.id}.jsonl"
+        path.write_text(session.text())
+        new = len(statements_of(target, path))
+        grow(session, turns)
+        path.write_text(session.text())
+        counts.append((new, len(statements_of(target, path)), len(statements_of(target, path))))
+    short, long = counts
+    assert all(many <= few + 1 for few, many in zip(short, long, strict=True)), counts
+    assert max(map(max, counts)) <= 30
+
+
+def grow(session: Session, turns: int) -> None:
+    """Let it go on where it ended, in a row."""
+    for number in range(turns):
+        session.prompt(f"more {number}")
+        session.answer(f"answer {number}", calls=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_memory_does_not_depend_on_the_size_of_an_export(tmp_path: Path) -> None:
+    """32 MiB in the suite, 1 GiB with THREADKEEP_LONG; at most 300 MiB of memory."""
+    path = tmp_path / "conversations.json"
+    with path.open("wb") as file:
+        file.writelines(large_export(SIZE))
+    command = [sys.executable, "-c", PROGRAM, str(path), str(tmp_path / "chat.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    stored, peak = map(int, done.stdout.split())
+    assert stored > 100
+    assert peak < MEMORY
