@@ -13,11 +13,10 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from threadkeep.cli.blob_places import BLOBS_VARIABLE
 from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
 from threadkeep.cli.loading import APP_OPTIONS, LazyCommands, without_conversions
 from threadkeep.cli.options import AsJson, Tenant
-from threadkeep.cli.target import DEFAULT_URL, READ_URL_VARIABLE, URL_VARIABLE, Target
+from threadkeep.cli.target import BLOBS_VARIABLE, DEFAULT_URL, READ_URL_VARIABLE, URL_VARIABLE, Target
 from threadkeep.domain.printing import printable
 from threadkeep.errors import ThreadkeepError
 

@@ -115,7 +115,10 @@ def test_a_table_that_an_old_release_lacks(tmp_path: Path) -> None:
         "responses": "id, model, prompt, system, response, conversation_id, datetime_utc"
     }
     response = {"id": "r1", "conversation_id": "c1", "prompt": "Hello", "response": "Hi", "datetime_utc": AT}
-    rows = {"conversations": [{"id": "c1", "name": None, "model": "m"}], "responses": [response]}
+    rows: dict[str, list[dict[str, Any]]] = {
+        "conversations": [{"id": "c1", "name": None, "model": "m"}],
+        "responses": [response],
+    }
     with Store("sqlite://") as store:
         import_from(store, written(tmp_path / "logs.db", tables, rows))
         assert said(found(store, "c1")) == ["Hello", "Hi"]

@@ -28,7 +28,6 @@ from threadkeep.errors import LossError
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.configuring import configure
 from threadkeep.http.openai.growing import GrowingEvents
 from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.responses import find, replay, stored_object
@@ -36,7 +35,8 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object, idempotency_key, required
 from threadkeep.http.service import Call, Service, open_conversation
 from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, on_conversation
+from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.streaming.background import BackgroundFeed
 
 logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ async def _with_input(call: Call, body: Mapping[str, Any], wanted: Wanted) -> _A
         conversation = await open_conversation(call.store, wanted.conversation_id)
     else:
         conversation = await _after(call, str(wanted.previous_response_id), key)
-    await configure(conversation, session)
+    await on_conversation(conversation, configure, session)
     asked = _Asked(conversation, is_new=False, has_key=key is not None)
     if isinstance(content, str):
         asked.added.append((await conversation.user(content, idempotency_key=own_key)).position)

@@ -16,11 +16,12 @@ from threadkeep.domain.redaction import HIDDEN
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError, ResponseInProgress
 from threadkeep.formats import FormatName
-from threadkeep.http.configuring import configure
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable, is_event_stream
-from threadkeep.http.recorder.sessions import BEGINNING, Origin, beginning_of, find, forked, place_of
+from threadkeep.http.recorder.sessions import Origin, find, forked, place_of
 from threadkeep.http.upstreams import text_events
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, on_conversation
+from threadkeep.store.history_sync.configuring import configure
+from threadkeep.store.history_sync.finding import BEGINNING, beginning_of
 from threadkeep.store.streaming.background import BackgroundFeed
 
 USER: Final = "x-threadkeep-user"
@@ -120,7 +121,7 @@ async def _asked(
                 if conversation is None:
                     raise
         conversation = await _continued(conversation, payload, route.format, session)
-        await configure(conversation, session)
+        await on_conversation(conversation, configure, session)
         labels = {**conversation.labels, **origin.labels}
         if labels != conversation.labels:
             await conversation.update(labels=labels)
