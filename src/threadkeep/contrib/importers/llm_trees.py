@@ -87,10 +87,9 @@ class _Thread:
     def _note(self, messages: Mapping[str, JsonObject], turn: JsonObject) -> None:
         """Which messages a turn has made, and when those before it were said at the latest."""
         answer, parent = answer_of(turn), turn["parent_message_hash"]
-        made = turn["tip_message_hash"] not in {None, parent}
-        if not made:
+        is_made = turn["tip_message_hash"] not in {None, parent}
+        if not is_made:
             self.skipped.append(Skipped(self.where, "a call of a model without an answer"))
-        is_made = made
         for hash_ in _chain(messages, turn["tip_message_hash"] or parent):
             is_made = is_made and hash_ != parent
             if is_made:
@@ -108,20 +107,21 @@ class _Thread:
         """Add a part to the last message, or as an item of its own."""
         kind, payload = row["type"], object_of({"payload": json_of(row["payload"])}, "payload")
         text = self._text(row["text"], payload)
-        if kind == "tool_call":
-            items.append(call(row["tool_name"], payload.get("arguments"), payload.get("tool_call_id")))
-        elif kind == "tool_result":
-            items.append(output(row["tool_name"], payload.get("output"), payload.get("tool_call_id")))
-            media = (self._attachment(one) for one in list_of(payload, "attachments"))
-            items += message("user", (part for part in media if part is not None))
-        elif kind == "reasoning":
-            items += [reasoning(text)] if text else []
-        elif kind == "text":
-            self._say(items, role, text_part(role, text) if text else None)
-        elif kind == "attachment":
-            self._say(items, role, self._attachment(object_of(payload, "attachment")))
-        else:
-            self.skipped.append(Skipped(self.where, f"a part of the type {kind!r} is not imported"))
+        match kind:
+            case "tool_call":
+                items.append(call(row["tool_name"], payload.get("arguments"), payload.get("tool_call_id")))
+            case "tool_result":
+                items.append(output(row["tool_name"], payload.get("output"), payload.get("tool_call_id")))
+                media = (self._attachment(one) for one in list_of(payload, "attachments"))
+                items += message("user", (part for part in media if part is not None))
+            case "reasoning":
+                items += [reasoning(text)] if text else []
+            case "text":
+                self._say(items, role, text_part(role, text) if text else None)
+            case "attachment":
+                self._say(items, role, self._attachment(object_of(payload, "attachment")))
+            case _:
+                self.skipped.append(Skipped(self.where, f"a part of the type {kind!r} is not imported"))
 
     def _say(self, items: list[JsonObject], role: str, part: JsonObject | None) -> None:
         if part is None:
