@@ -15,6 +15,9 @@ SOURCES: Final = {
     "codex": "codex:CODEX",
     "chatgpt": "chatgpt:CHATGPT",
     "claude-ai": "claude_ai:CLAUDE_AI",
+    "agents-sdk": "agents_sdk:AGENTS_SDK",
+    "langchain": "langchain:LANGCHAIN",
+    "llm": "llm:LLM",
 }
 
 
