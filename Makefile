@@ -8,7 +8,7 @@ OLDEST_SQLALCHEMY := 2.0.44
 BIN := .venv/bin
 OLDEST := .venv-sa20
 PEERS := .venv-peers
-TEST_EXTRAS := postgres,mysql,prices,parquet,plot,s3,http,viewer,pydantic-ai,test
+TEST_EXTRAS := postgres,mysql,prices,parquet,plot,s3,http,viewer,pydantic-ai,mcp,otel,test
 
 # Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.
 CORE := .venv/.core
@@ -86,7 +86,8 @@ test-sqlalchemy-20: $(OLDEST)/.installed ## Run the tests on SQLite with the old
 test-peers: export THREADKEEP_TEST_PEERS = 1
 test-peers: $(PEERS)/.installed ## Run tests of other projects, which it downloads, against threadkeep
 	$(PEERS)/bin/python -m pytest -q -rfEs -p no:asyncio $(ARGS) tests/peers tests/contrib tests/examples \
-		'tests/test_documentation.py::test_examples_run[docs/agents-sdk.md]'
+		'tests/test_documentation.py::test_examples_run[docs/agents-sdk.md]' \
+		'tests/test_documentation.py::test_examples_run[docs/langchain.md]'
 
 soak: $(READY) ## Use a store on each database for two hours, and kill its writers; THREADKEEP_SOAK_SECONDS=600
 	$(BIN)/python -m tests.soak $(ARGS)

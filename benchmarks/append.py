@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from benchmarks.conversations import TURNS, append_turn, floor_of, stored
+from benchmarks.conversations import AT_ONCE, TURNS, append_turn, appending, floor_of, stored
 from benchmarks.databases import Database, each_database
 from benchmarks.floor import BODY_COLUMNS, ITEM_COLUMNS, PAYLOADS, RESPONSE_COLUMNS, USAGE_COLUMNS, Floor
 from benchmarks.report import Line
 from benchmarks.scale import Scale
-from benchmarks.timing import CALLS, Case, run_rounds
-from threadkeep import Conversation, Store
+from benchmarks.timing import Case, run_rounds
+from threadkeep import Store
 
 MUST: Final = {"SQLite FULL": 2.0, "SQLite NORMAL": 3.5, "PostgreSQL": 2.5}
 GROWTH_MUST: Final = 1.25
-AT_ONCE: Final = len(TURNS) // (CALLS + 1)  # turns in one call
 # What differs between two copies of a turn: whose it is, when it was, and the counted key.
 _OWN: Final = {"conversation_id", "created_at", "occurred_at", "day", "id"}
 _TABLES: Final = {
@@ -35,7 +34,7 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
         floor = floor_of(database)
         check_same_rows(store, floor)
-        pairs = [(_ours(store, size, scale), _floor(store, floor, size, scale)) for size in scale.sizes]
+        pairs = [(appending(store, size, scale.rounds), _floor(store, floor, size, scale)) for size in scale.sizes]
         run_rounds([case for pair in pairs for case in pair], scale.rounds)
         floor.driver.close()
     lines = [
@@ -45,24 +44,6 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     small, large = pairs[0][0], pairs[-1][0]
     growth = f"append at N={scale.sizes[-1]:,} over N={scale.sizes[0]}"
     return [*lines, Line.of(growth, database.label, large, small, GROWTH_MUST)]
-
-
-def _ours(store: Store, size: int, scale: Scale) -> Case:
-    ids = stored(store, size, scale.rounds)
-    handle: list[Conversation] = []
-    new: Iterator[tuple[str, bytes]] = iter(())
-
-    def open_next() -> None:
-        nonlocal new
-        handle[:] = [store.get_conversation(next(ids))]
-        handle[0].request_body("open_responses")
-        new = iter(TURNS)
-
-    def call() -> None:
-        for _ in range(AT_ONCE):
-            append_turn(handle[0], next(new))
-
-    return Case("threadkeep", call, each_round=open_next, count=AT_ONCE)
 
 
 def _floor(store: Store, floor: Floor, size: int, scale: Scale) -> Case:

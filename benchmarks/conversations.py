@@ -8,10 +8,13 @@ from typing import Final
 from benchmarks.data import INSTRUCTIONS, MODEL, USER, conversation_items, response_body, user_text
 from benchmarks.databases import Database
 from benchmarks.floor import Floor
+from benchmarks.timing import CALLS, Case
 from threadkeep import Conversation, Session, Store
 
 # The turns that are appended: as many as one conversation gets, each with ids of its own.
 TURNS: Final = tuple((user_text(turn), response_body(turn)) for turn in range(7_000_000, 7_000_012))
+
+AT_ONCE: Final = len(TURNS) // (CALLS + 1)  # turns in one call
 
 
 def a_session(count: int, seed: int = 0) -> Session:
@@ -29,6 +32,25 @@ def append_turn(conversation: Conversation, turn: tuple[str, bytes]) -> None:
     text, body = turn
     conversation.user(text)
     conversation.add_response(body, "open_responses")
+
+
+def appending(store: Store, size: int, rounds: int) -> Case:
+    """Turns appended through the library, in each round to another conversation of `size` items that was resumed."""
+    ids = stored(store, size, rounds)
+    handle: list[Conversation] = []
+    new: Iterator[tuple[str, bytes]] = iter(())
+
+    def open_next() -> None:
+        nonlocal new
+        handle[:] = [store.get_conversation(next(ids))]
+        handle[0].request_body("open_responses")
+        new = iter(TURNS)
+
+    def call() -> None:
+        for _ in range(AT_ONCE):
+            append_turn(handle[0], next(new))
+
+    return Case("threadkeep", call, each_round=open_next, count=AT_ONCE)
 
 
 def floor_of(database: Database) -> Floor:

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import orjson
 
-from benchmarks.conversations import TURNS, append_turn, stored
+from benchmarks.conversations import AT_ONCE, TURNS, appending, stored
 from benchmarks.data import conversation_items
 from benchmarks.databases import Database, Driver, each_database
 from benchmarks.floor import HEAD
 from benchmarks.report import Line
 from benchmarks.scale import Scale
-from benchmarks.timing import CALLS, Case, run_rounds
-from threadkeep import Conversation, Store
+from benchmarks.timing import Case, run_rounds
+from threadkeep import Store
 
 APPEND_MUST: Final = {"sqlite": 5.0, "postgresql": 2.0}
 # kind of database -> number of items -> goal
@@ -27,7 +27,6 @@ RESUME_MUST: Final = {
     "sqlite": {20: 2.0, 200: 1.6, 2_000: 1.3},
     "postgresql": {20: 2.0, 200: 1.6, 2_000: 1.4},
 }
-AT_ONCE: Final = len(TURNS) // (CALLS + 1)  # turns in one call
 REPEATED: Final = {20: 20, 200: 5}  # resumes in one call: short ones are repeated
 
 # kind of database -> how it names JSON text, bytes and large integers
@@ -136,7 +135,8 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     conversations = iter(range(1_000_000))
     with database.store() as store, database.store(memory_bytes=0) as forgetful:
         appends = {
-            size: (_ours(store, size, scale), _floor(smallest, conversations, size, scale)) for size in scale.sizes
+            size: (appending(store, size, scale.rounds), _floor(smallest, conversations, size, scale))
+            for size in scale.sizes
         }
         resumes = {size: _resumes(forgetful, smallest, next(conversations), size) for size in scale.sizes}
         pairs = [*appends.values(), *resumes.values()]
@@ -150,24 +150,6 @@ def _on(database: Database, scale: Scale) -> list[Line]:
             for size in resumes
         ),
     ]
-
-
-def _ours(store: Store, size: int, scale: Scale) -> Case:
-    ids = stored(store, size, scale.rounds)
-    handle: list[Conversation] = []
-    new: Iterator[tuple[str, bytes]] = iter(())
-
-    def open_next() -> None:
-        nonlocal new
-        handle[:] = [store.get_conversation(next(ids))]
-        handle[0].request_body("open_responses")
-        new = iter(TURNS)
-
-    def call() -> None:
-        for _ in range(AT_ONCE):
-            append_turn(handle[0], next(new))
-
-    return Case("threadkeep", call, each_round=open_next, count=AT_ONCE)
 
 
 def _floor(smallest: Smallest, conversations: Iterator[int], size: int, scale: Scale) -> Case:

@@ -36,6 +36,7 @@ USERS: Final = 1_000
 MODELS: Final = 8
 FAILED_EVERY: Final = 50  # calls
 PICKED: Final = 2_000
+WORD: Final = "temperature"  # in most conversations, of everybody
 MOMENTS: Final = frozenset({"created_at", "last_activity_at", "occurred_at", "completed_at"})
 
 
@@ -46,14 +47,15 @@ def run(scale: Scale) -> list[Line]:
 
 def _on(database: Database, scale: Scale) -> list[Line]:
     count = scale.items // 2 // ITEMS
-    with database.store() as store:
+    with database.store(search=True) as store:
         ids = _filled(database, store, count)
         [long] = stored(store, LONG - 2, 1)
         append_turn(store.get_conversation(long), TURNS[0])
         store.fill_usage_days()
+        store.reindex()
     lines = []
     with asyncio.Runner() as runner, closing(database.driver()) as driver:
-        opened = AsyncStore(database.url, search=False)
+        opened = AsyncStore(database.url)
         try:
             pages = _pages(opened, runner, driver, ids, long)
             run_rounds([case for _, ours, base, _ in pages for case in (ours, base)], scale.rounds)
@@ -86,6 +88,7 @@ def _pages(
     one += f"threadkeep_conversations WHERE tenant_id = {tenant} AND public_id = %s) AND branch = 0 AND position >= %s "
     one += "ORDER BY position LIMIT 51"
     month = f"SELECT * FROM threadkeep_usage_daily WHERE tenant_id = {tenant} AND day >= '{today - timedelta(30)}'"
+    documents = f"SELECT * FROM threadkeep_search_documents WHERE tenant_id = {tenant} ORDER BY id DESC LIMIT 31"
     found = [
         ("list", lambda: "/", query(newest.format("")), MUST),
         ("list of a user", lambda: "/?user=user-7", query(newest.format(" AND user_id = 'user-7'")), MUST),
@@ -95,7 +98,10 @@ def _pages(
         ("the middle of 10,000 items", lambda: f"/c/{long}?from=5000", query(one, _raw(long), 5_000), LONG_MUST),
         ("what a model saw", lambda: f"/c/{next(ids)}/responses/2", query(one, _raw(next(ids)), 0), MUST),
         ("what is new in it", lambda: f"/c/{next(ids)}/responses/2?show=changes", query(one, _raw(next(ids)), 0), MUST),
+        ("search of everybody's word", lambda: f"/search?q={WORD}", query(documents), MUST),
+        ("search of a user's word", lambda: f"/search?q={WORD}&user=user-7", query(documents), MUST),
         ("usage of 30 days", lambda: "/usage", query(month), MUST),
+        ("functions of 30 days", lambda: "/usage/tools", query(month), MUST),
     ]
     return [(name, Case("viewer", page(path)), Case("one query", base), must) for name, path, base, must in found]
 

@@ -42,7 +42,8 @@ def prose(page: Path) -> str:
 # Examples
 
 EXAMPLES = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()])
-NEEDED = {"agents-sdk.md": "agents"}  # pages about packages that are not in every environment of the tests
+# pages about packages that are not in every environment of the tests
+NEEDED = {"agents-sdk.md": "agents", "langchain.md": "langchain_openai"}
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=relative)

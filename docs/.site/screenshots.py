@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.viewer.browser.conftest import NAMES, serving
 from threadkeep import Store
 from threadkeep.cli.demo_month import PRICES, fill
+from threadkeep.viewer import html_of
 
 ASSETS: Final = Path(__file__).parents[1] / "assets"
 LAST: Final = datetime(2026, 11, 20, 17, 30, tzinfo=UTC)
@@ -36,6 +37,8 @@ def main() -> None:
             fill(store, LAST, lambda _: None)
             found = store.search_conversations("12a", status=None, role="user", limit=50)
             hit = next(one for one in found if store.get_conversation(one.conversation_id).model == "gpt-5.4")
+            file = Path(folder) / "conversation.html"
+            file.write_text(html_of(store, hit.conversation_id), encoding="utf-8")
             [chart] = store.search_conversations("chart", status=None, type="title", limit=1)
         thread = f"/c/{hit.conversation_id}"
         days = "/usage?since=2026-10-22&until=2026-11-20"
@@ -50,9 +53,11 @@ def main() -> None:
                 ("viewer-search", "/search?q=order", WIDE, "light"),
                 ("viewer-usage", days, (1200, 1180), "light"),
                 ("viewer-usage-dark", days, WIDE, "dark"),
+                ("viewer-functions", "/usage/tools?since=2026-10-22&until=2026-11-20", (1200, 570), "light"),
                 ("viewer-phone", thread, PHONE, "light"),
             ):
                 take(browser, address + path, ASSETS / f"{name}.png", size, scheme)
+        take(browser, file.as_uri(), ASSETS / "viewer-file.png", WIDE, "light")
         browser.close()
 
 

@@ -56,6 +56,11 @@ def test_a_command_that_looks_loads_little(cli: Cli, stored: str, command: str) 
     assert len(commands) == 1
 
 
+def test_a_search_that_finds_nothing_loads_little(cli: Cli, stored: str) -> None:
+    assert cli("search", "Atlantis", "--user", "ada").out.count("\n") == 1  # the names of the columns
+    assert loaded_by(cli, "search", "Atlantis", "--user", "ada") & (HEAVY | TYPED) == set()
+
+
 def test_the_list_of_commands_needs_no_database(cli: Cli) -> None:
     assert {"sqlalchemy", "pydantic", "threadkeep.store.store"} & loaded_by(cli, "--help") == set()
 

@@ -61,7 +61,8 @@ def set_up(url: str) -> None:
 
 
 @contextmanager
-def postgres_pair() -> Iterator[Pair]:
+def postgres_servers() -> Iterator[tuple[Postgres, Postgres]]:
+    """A primary with the schema, and a replica, both running."""
     if not (POSTGRES_BIN / "initdb").exists():
         pytest.skip("PostgreSQL is not installed: initdb is missing")
     with folder_for("postgres") as folder:
@@ -75,17 +76,23 @@ def postgres_pair() -> Iterator[Pair]:
             replica.copy(primary, "replica")
             replica.start()
             set_up(primary.url())
+            yield primary, replica
 
-            def reached() -> bool:
-                ((end,),) = primary.sql("SELECT pg_current_wal_insert_lsn()")
-                return bool(replica.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn")[0][0])
 
-            yield Pair(
-                primary.url(), replica.url(), replica,
-                lambda: replica.sql("SELECT pg_wal_replay_pause()"),
-                lambda: replica.sql("SELECT pg_wal_replay_resume()"),
-                reached, replica.start,
-            )  # fmt: skip
+@contextmanager
+def postgres_pair() -> Iterator[Pair]:
+    with postgres_servers() as (primary, replica):
+
+        def reached() -> bool:
+            ((end,),) = primary.sql("SELECT pg_current_wal_insert_lsn()")
+            return bool(replica.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn")[0][0])
+
+        yield Pair(
+            primary.url(), replica.url(), replica,
+            lambda: replica.sql("SELECT pg_wal_replay_pause()"),
+            lambda: replica.sql("SELECT pg_wal_replay_resume()"),
+            reached, replica.start,
+        )  # fmt: skip
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import prepare, set_up
-from tests.cluster.servers import POSTGRES_BIN, Postgres, folder_for, free_ports, running
+from tests.cluster.conftest import postgres_servers
+from tests.cluster.servers import Postgres
 from tests.cluster.writing import Writing, check_written, run_writers
 from threadkeep import Store
 
@@ -17,21 +17,10 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def servers() -> Iterator[tuple[Postgres, Postgres]]:
     """A primary with the schema, which confirms nothing that its replica does not have."""
-    if not (POSTGRES_BIN / "initdb").exists():
-        pytest.skip("PostgreSQL is not installed: initdb is missing")
-    with folder_for("postgres") as folder:
-        ports = free_ports(2)
-        primary, replica = Postgres(folder / "primary", ports[0]), Postgres(folder / "replica", ports[1])
-        prepare(primary, replica)
-        with running(primary, replica):
-            primary.create()
-            primary.start()
-            replica.copy(primary, "replica")
-            replica.start()
-            set_up(primary.url())
-            primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'replica'")
-            primary.sql("SELECT pg_reload_conf()")
-            yield primary, replica
+    with postgres_servers() as (primary, replica):
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'replica'")
+        primary.sql("SELECT pg_reload_conf()")
+        yield primary, replica
 
 
 def test_a_promoted_replica_has_all_that_was_confirmed(servers: tuple[Postgres, Postgres]) -> None:

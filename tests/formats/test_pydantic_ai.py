@@ -28,7 +28,7 @@ from threadkeep.formats import NAMES, FormatName, get_format
 NAME: FormatName = "pydantic_ai"
 FORMAT = get_format(NAME)
 Json = dict[str, Any]
-SEEDS = range(400)
+SEEDS = range(800)
 
 
 def in_json(messages: list[Any]) -> list[Json]:

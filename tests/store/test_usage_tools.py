@@ -85,7 +85,32 @@ def test_whose_calls_and_when(store: Any, stores: Any, face: str, called: Any) -
     assert store.tool_usage() == []
 
 
-@pytest.mark.parametrize("question", [{"since": "x"}, {"tz": "Mars"}, {"limit": 0}, {"user_id": ""}], ids=str)
+def test_calls_of_some_conversations(store: Any) -> None:
+    """Those that were active last; of a time in the past, those that were active first."""
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    made = {}
+    for age, name in enumerate(["newest", "newer", "old", "oldest"]):
+        made[name] = store.create_conversation(user_id="ann", input="Hi", created_at=now - age * hour)
+        made[name].add_items([a_call("x", name)], created_at=now - age * hour)
+    made["newer"].archive()
+
+    def found(most: int, **question: Any) -> set[str | None]:
+        return {tool.name for tool in store.tool_usage(conversations=most, **question)}
+
+    assert found(4) == set(made)
+    assert found(2) == {"newest", "newer"}
+    assert found(1, user_id="ann") == {"newest"}
+    assert found(1, user_id="ben") == set()
+    assert found(2, until=now + hour) == {"newest", "newer"}
+    assert found(2, until=now - hour / 2) == {"old", "oldest"}
+    assert found(1, since=now - 2.5 * hour, until=now - hour / 2) == {"old"}
+    assert store.for_user("ann").tool_usage(conversations=1)[0].name == "newest"
+
+
+WRONG = [{"since": "x"}, {"tz": "Mars"}, {"limit": 0}, {"user_id": ""}, {"conversations": 0}, {"conversations": "all"}]
+
+
+@pytest.mark.parametrize("question", WRONG, ids=str)
 def test_other_questions_are_refused(store: Any, question: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         store.tool_usage(**question)

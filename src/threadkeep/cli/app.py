@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -12,11 +13,10 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from threadkeep.cli.blob_places import BLOBS_VARIABLE
 from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
 from threadkeep.cli.loading import APP_OPTIONS, LazyCommands, without_conversions
 from threadkeep.cli.options import AsJson, Tenant
-from threadkeep.cli.target import DEFAULT_URL, READ_URL_VARIABLE, URL_VARIABLE, Target
+from threadkeep.cli.target import BLOBS_VARIABLE, DEFAULT_URL, READ_URL_VARIABLE, URL_VARIABLE, Target
 from threadkeep.domain.printing import printable
 from threadkeep.errors import ThreadkeepError
 
@@ -29,6 +29,9 @@ ENDINGS: Final[tuple[type[Exception], ...]] = (typer.Exit, *PARSER_ERRORS)
 # Typer checks values with Pydantic; these parts of its messages are not useful.
 PYDANTIC_NOISE: Final = re.compile(r"(?<=: )Value error, |, unable to parse .*$")
 
+# Between two collections of garbage, instead of 700: what is imported is no garbage, and looking at it again and again
+# takes a tenth of the start of a command.
+NEW_OBJECTS: Final = 50_000
 
 # The commands in the order of the help, and where each of them is in `threadkeep.cli.commands`
 COMMANDS: Final = {
@@ -40,7 +43,7 @@ COMMANDS: Final = {
     "unarchive": "editing:unarchive", "delete": "editing:delete", "export": "moving:export",
     "restore": "moving:restore", "copy": "moving:copy", "backup": "moving:backup", "doctor": "doctor:doctor",
     "retain": "administration:retain", "erase-user": "administration:erase_user", "keys": "keys:commands",
-    "serve": "serve:serve", "record": "record:record", "view": "view:view",
+    "serve": "serve:serve", "record": "record:record", "view": "view:view", "mcp": "mcp:mcp",
     "demo": "demo:demo", "db": "administration:schema_commands",
     "tenants": "administration:tenant_commands",
 }  # fmt: skip
@@ -176,4 +179,5 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 def main() -> None:
     """Run the command line of this process."""
+    gc.set_threshold(NEW_OBJECTS)
     app(prog_name="threadkeep")

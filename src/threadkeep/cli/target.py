@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from threadkeep.cli.blob_places import blob_store_at
 from threadkeep.cli.output import note, print_json, print_table, print_text, record
 from threadkeep.errors import InvalidOption, SchemaError, ThreadkeepError
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_URL: Final = "sqlite:///threadkeep.db"
 URL_VARIABLE: Final = "THREADKEEP_URL"
 READ_URL_VARIABLE: Final = "THREADKEEP_READ_URL"
+BLOBS_VARIABLE: Final = "THREADKEEP_BLOBS"
 PAGE_SIZE: Final = 500  # rows read at once
 _ID: Final = re.compile(r"conv_[0-9a-f]{32}")
 _BEGINNING: Final = re.compile(r"(?:conv_)?[0-9a-fA-F]{1,32}")
@@ -63,6 +63,8 @@ class Target:
     @property
     def blob_store(self) -> BlobStore | None:
         """Where the media are, if it is not the database."""
+        from threadkeep.store.media.places import blob_store_at
+
         return None if self.blobs is None else blob_store_at(self.blobs)
 
     @property

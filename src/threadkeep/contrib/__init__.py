@@ -1,1 +1,1 @@
-"""Integrations with other software: each module needs its own extra, and nothing in threadkeep imports them."""
+"""Integrations with other software: each module needs its own extra, and only its command imports it."""

@@ -539,6 +539,16 @@ async def on_store(
     return await store._call(function, store._sync, *args, **kwargs)
 
 
+async def on_conversation(
+    conversation: AsyncConversation,
+    function: Callable[Concatenate[Conversation, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """The same for what a function makes of the blocking conversation behind this one."""
+    return await conversation._call(function, conversation._sync, *args, **kwargs)
+
+
 async def in_transaction(
     store: AsyncStore, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:

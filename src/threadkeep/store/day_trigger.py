@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from threadkeep.domain.redaction import redact
+from threadkeep.domain import redaction
 from threadkeep.store import day_filling, rollups
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class DayTrigger:
                     partial(day_filling.roll_up_some, tenant=tenant, after=after), is_repeatable=True
                 )
         except Exception as error:  # noqa: BLE001 - whatever it is
-            reason = redact(str(getattr(error, "orig", None) or error))
+            reason = redaction.redact(str(getattr(error, "orig", None) or error))
             LOG.warning("Days of usage could not be rolled up; reports read the ledger instead: %s", reason)
             return
         if after is not None:

@@ -217,6 +217,14 @@ def reserve_anywhere(connection: Connection, ref: BranchRef, now: datetime, coun
     return reservation
 
 
+def take(connection: Connection, ref: BranchRef, now: datetime, counts: Counts) -> Reservation | None:
+    """Take numbers for what the caller places on branches, whose heads it moves; locks the conversation.
+
+    None where it is gone, or a response is in progress.
+    """
+    return _update(connection, ref, counts, now, is_elsewhere=True, is_free=True)
+
+
 def lock(connection: Connection, ref: BranchRef, now: datetime) -> bool:
     """Make the other writers of a conversation wait; False when it does not exist."""
     return _update(connection, ref, NOTHING, now) is not None

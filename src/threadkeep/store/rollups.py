@@ -56,10 +56,10 @@ def reconcile(transactions: Transactions, scope: Scope) -> ReconciliationReport:
         repaired += count
 
 
-def invalidate(connection: Connection, tenant: int, day: date) -> None:
-    """Make reports read the ledger of a day again; its row stays locked until the transaction ends."""
-    row = {"tenant_id": tenant, "day": day, "filled_at": None}
-    connection.execute(insert_or_replace(connection, usage_days, "filled_at"), row)
+def invalidate(connection: Connection, tenant: int, *days: date) -> None:
+    """Make reports read the ledger of some days again; their rows stay locked until the transaction ends."""
+    rows = [{"tenant_id": tenant, "day": day, "filled_at": None} for day in sorted(days)]
+    connection.execute(insert_or_replace(connection, usage_days, "filled_at"), rows)
 
 
 def last_day(now: datetime) -> date:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
-from typing import Any
+from datetime import UTC, date, datetime
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, LargeBinary, Select, cast, func, select
 
@@ -17,6 +17,8 @@ from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.usage import moment_of
 from threadkeep.store.validation import date_or_moment, optional_identifier, page_size, time_zone
+
+MAX_CONVERSATIONS: Final = 100_000  # that can be asked for, where calls of some are counted
 
 
 def statistics(transactions: Transactions, scope: Scope, largest: int) -> Statistics:
@@ -100,8 +102,8 @@ def _integer(connection: Connection, statement: Select[Any]) -> int:
 
 
 def tool_usage(
-    transactions: Transactions, scope: Scope, since: date | None, until: date | None, tz: str, user_id: str | None,
-    limit: int | None,
+    transactions: Transactions, scope: Scope, *, since: date | None, until: date | None, tz: str, user_id: str | None,
+    limit: int | None, conversations: int | None,
 ) -> list[ToolUsage]:  # fmt: skip
     """Calls by tool, the most called first; those of deleted conversations are gone. See `Store.tool_usage`."""
     zone = time_zone(tz)
@@ -111,12 +113,17 @@ def tool_usage(
         "user_id": optional_identifier("user_id", user_id),
         "limit": None if limit is None else page_size(limit),
     }
+    if conversations is not None:
+        filters["conversations"] = page_size(conversations, "conversations", most=MAX_CONVERSATIONS)
+    end = filters["until"]
+    among: tool_calls.Among = "newest" if end is None or end > datetime.now(UTC) else "oldest"
     parameters = scope.parameters(**{name: value for name, value in filters.items() if value is not None})
 
     def read(connection: Connection) -> Sequence[Any]:
         statement = tool_calls.tool_usage(
             connection.dialect.name, scoped=scope.user is not None, since="since" in parameters,
             until="until" in parameters, of_user="user_id" in parameters, limited="limit" in parameters,
+            among=among if "conversations" in parameters else None,
         )  # fmt: skip
         return connection.execute(statement, parameters).all()
 

@@ -614,23 +614,22 @@ class Store:
         )  # fmt: skip
 
     def tool_usage(
-        self,
-        *,
-        since: date | None = None,
-        until: date | None = None,
-        tz: str = "UTC",
-        user_id: str | None = None,
-        limit: int | None = None,
-    ) -> list[tk.ToolUsage]:
+        self, *, since: date | None = None, until: date | None = None, tz: str = "UTC", user_id: str | None = None,
+        limit: int | None = None, conversations: int | None = None,
+    ) -> list[tk.ToolUsage]:  # fmt: skip
         """Return how often each function was called, unanswered or failed; the most frequently called first.
 
         `since` and `until` (exclusive) limit the time of the calls; they are dates in the time zone `tz`, or aware
-        datetimes. Calls in deleted conversations are not counted.
+        datetimes. Calls in deleted conversations are not counted. With `conversations`, it looks at so many (up to
+        100,000) of those active in that time: the last ones active or, where `until` is past, the first ones.
 
         Raises:
             InvalidOption: an argument cannot be used.
         """
-        return statistics.tool_usage(self._transactions, self._scope, since, until, tz, user_id, limit)
+        return statistics.tool_usage(
+            self._transactions, self._scope,
+            since=since, until=until, tz=tz, user_id=user_id, limit=limit, conversations=conversations,
+        )  # fmt: skip
 
     def statistics(self, *, largest: int = 10) -> tk.Statistics:
         """Return how much is stored: counts, bytes, and the largest conversations.

@@ -30,6 +30,7 @@ FIRST_DAY: Final = date(1970, 1, 1)
 LAST_DAY: Final = date(9998, 12, 31)  # days around it have to exist, too, in any time zone
 TOP: Final = 10
 MAX_TOOLS: Final = 200
+TOOL_CONVERSATIONS: Final = 1_000  # in which calls of functions are counted
 SAMPLE: Final = 2_000  # the newest calls, of which latencies are compared
 FAILED: Final = "failed"
 KINDS: Final = ("input", "input from the cache", "output", "reasoning")
@@ -247,8 +248,11 @@ def _latency_chart(days: Sequence[tuple[date, Latency]]) -> Chart:
 async def tools_page(view: View) -> Response:
     """Show how often functions were called in some days."""
     period = period_of(view)
-    tools = await view.store.tool_usage(**period.bounds(), user_id=view.query("user"), limit=MAX_TOOLS)
-    return view.page("tools.html", tools=tools, period=period, most=max((one.calls for one in tools), default=0))
+    tools = await view.store.tool_usage(
+        **period.bounds(), user_id=view.query("user"), limit=MAX_TOOLS, conversations=TOOL_CONVERSATIONS
+    )
+    most = max((one.calls for one in tools), default=0)
+    return view.page("tools.html", tools=tools, period=period, most=most, conversations=TOOL_CONVERSATIONS)
 
 
 # CSV

@@ -142,7 +142,7 @@ def tools(
     The most frequently called tools come first. A call is unanswered while it has no output, and failed if its output
     says so.
     """
-    bounds = options.bounds_of(since, until, tz)
+    bounds: dict[str, Any] = options.bounds_of(since, until, tz)
     with target.store() as store:
         records = [tool.to_dict() for tool in store.tool_usage(**bounds, tz=tz, user_id=user, limit=limit)]
     target.report_list("tools", records, TOOLS, empty="no tool was called")

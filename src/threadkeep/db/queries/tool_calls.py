@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Integer, Select, and_, bindparam, case, func, literal_column, or_, select
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, func, literal_column, or_, select
 
-from threadkeep.db.queries.conversations import of_tenant, visible
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, of_tenant, visible
 from threadkeep.db.tables import conversations, items
 
 CALLS: Final = ("function_call", "custom_tool_call")
 OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 FAILURES: Final = ("failed", "incomplete", "error")  # status of an output -> the call has failed
 
+Among: TypeAlias = Literal["newest", "oldest"]
+"""Which conversations are looked at: those that were active last, or those that were active first after `since`."""
+
 
 @cache
-def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool) -> Select[Any]:
+def tool_usage(
+    dialect: str, *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool, among: Among | None = None
+) -> Select[Any]:
     """Calls by the name of the function: their number, how many have no output, and how many failed.
 
     An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
-    same branch, to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are used.
+    same branch, to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are used;
+    `conversations`, how many are looked at, where they are `among` some.
     """
-    calls = _calls(since=since, scoped=scoped, of_user=of_user)
+    calls = _calls(since=since, scoped=scoped, of_user=of_user, among=among)
     comes_first = or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
     is_answered = and_(calls.c.next_output.is_not(None), comes_first)
     # `next_output` is twice the position, and one more for an output that failed
@@ -48,7 +55,7 @@ def tool_usage(dialect: str, *, scoped: bool, since: bool, until: bool, of_user:
     return statement.limit(bindparam("limit", type_=Integer)) if limited else statement
 
 
-def _calls(*, since: bool, scoped: bool, of_user: bool) -> Any:
+def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> Any:
     """Calls and outputs, each with the next output of its id, and the next call of its id on its branch.
 
     Those of a user are found by the user's conversations: else those of all users would be sorted first.
@@ -62,12 +69,35 @@ def _calls(*, since: bool, scoped: bool, of_user: bool) -> Any:
     next_call = func.min(case((is_call, columns.position))).over(partition_by=[*same, columns.branch], **ahead)
     where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None), columns.branch >= 0]
     where.append(columns.type.in_([*CALLS, *OUTPUTS]))
-    for name, is_asked in (("user", scoped), ("user_id", of_user)):
-        if is_asked:
-            of_one = of_tenant(conversations, user_id=name)
-            where.append(columns.conversation_id.in_(select(conversations.c.id).where(*of_one)))
+    users = [name for name, is_asked in (("user", scoped), ("user_id", of_user)) if is_asked]
+    if among is not None:
+        where.append(columns.conversation_id.in_(_some_conversations(users, among, since=since)))
+    for name in users if among is None else ():
+        of_one = of_tenant(conversations, user_id=name)
+        where.append(columns.conversation_id.in_(select(conversations.c.id).where(*of_one)))
     if since:  # outputs come after their calls
         where.append(columns.created_at >= bindparam("since"))
     chosen = (columns.conversation_id, columns.type, columns.name, columns.created_at)
     figures = (next_output.label("next_output"), next_call.label("next_call"))
     return select(*chosen, *figures).where(*where).subquery("calls")
+
+
+def _some_conversations(users: list[str], among: Among, *, since: bool) -> Select[Any]:
+    """Ids of so many `conversations` that were active; those of each status in the order of an index."""
+    moment, key = conversations.c.last_activity_at, conversations.c.id
+    where = [*of_tenant(conversations), *(conversations.c.user_id == bindparam(name) for name in users)]
+    if since:
+        where.append(moment >= bindparam("since"))
+    most = bindparam("conversations", type_=Integer)
+
+    def first(statement: Select[Any], *columns: ColumnElement[Any]) -> Any:
+        order = [column.desc() if among == "newest" else column for column in columns]
+        return select(statement.order_by(*order).limit(most).subquery())
+
+    parts = [
+        first(select(key, moment).where(*where, conversations.c.status == status), moment, key)
+        for status in (ACTIVE, ARCHIVED)
+    ]
+    both = sa.union_all(*parts).subquery()
+    found = first(select(both), both.c.last_activity_at, both.c.id).subquery()
+    return select(found.c.id)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from threadkeep.domain import rendering
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.rendering import Loss, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.shared.names import OPENAI_NAMES, NameRule, Names
 
 if TYPE_CHECKING:
+    from threadkeep.domain.rendering import Loss, Repair
     from threadkeep.formats.canonical.entries import Entry
 
 # code -> what is missing from the payload
@@ -88,11 +89,11 @@ class Context:
 
     def loss(self, code: str, path: str, detail: str) -> None:
         """Report something that the payload does not say."""
-        self.losses.append(Loss(code, self.position, path, detail))
+        self.losses.append(rendering.Loss(code, self.position, path, detail))
 
     def repair(self, code: str, path: str, detail: str) -> None:
         """Report something that was repaired."""
-        self.repairs.append(Repair(code, self.position, path, detail))
+        self.repairs.append(rendering.Repair(code, self.position, path, detail))
 
     def name(self, original: object, path: str = "name") -> str:
         """A function name as this request spells it; a cleaned one is reported."""

@@ -9,22 +9,19 @@ import json
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, Final
 
 from threadkeep.domain.session import Session
 from threadkeep.errors import NotFound
-from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.http.recorder.exchanges import CallFacts
-from threadkeep.store.aio import AsyncConversation, AsyncStore
-from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
+from threadkeep.store.aio import AsyncConversation, AsyncStore, on_conversation, on_store
+from threadkeep.store.history_sync.finding import beginning_of, find_by_history, last_shared, short_digest
+from threadkeep.web.names import own_name
 
 CONVERSATION: Final = "x-threadkeep-conversation"
 LABEL: Final = "x-threadkeep-label-"
-BEGINNING: Final = "begins-with"  # the label with which conversations are found by how they begin
 CLASS: Final = "request-class"
 _MAX_ID: Final = 200  # characters of a session's id; of longer ones, a digest stands for them
-_CANDIDATES: Final = 20  # conversations that begin alike and are compared with a history; the newest ones
 # header -> what its sessions are called, in the order in which they count
 _HEADERS: Final = {
     "x-claude-code-session-id": "claude-code",
@@ -48,12 +45,14 @@ class Origin:
     Attributes:
         external_id: the application's id of the conversation; None if the call does not say.
         conversation_id: our id of it, if the call says that.
+        name: `external_id` as the application gave it, which may have made the conversation itself.
         labels: what a new conversation is labelled with.
         is_aside: whether it is a call beside a conversation, which lists do not show.
     """
 
     external_id: str | None = None
     conversation_id: str | None = None
+    name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     is_aside: bool = False
 
@@ -64,10 +63,12 @@ class Origin:
         labels = {"recorded": facts.provider}
         labels |= {name[len(LABEL) :]: value for name, value in headers.items() if name.startswith(LABEL)}
         if named := headers.get(CONVERSATION):
-            return cls(None, named, labels) if _CONVERSATION_ID.fullmatch(named) else cls(named, None, labels)
+            if _CONVERSATION_ID.fullmatch(named):
+                return cls(None, named, labels=labels)
+            return cls(own_name(named, user_id), name=named, labels=labels)
         session = _session(headers, payload)
         if session is None:
-            return cls(None, None, labels)
+            return cls(labels=labels)
         agent, parent = (headers.get(f"x-claude-code-{name}") for name in ("agent-id", "parent-agent-id"))
         kind = headers.get(f"x-claude-code-{CLASS}", "")
         id_ = session
@@ -75,8 +76,9 @@ class Origin:
             id_ = f"{session}/{agent}"
             labels |= {"agent": agent, "parent": _external_id(f"{session}/{parent}" if parent else session, user_id)}
         if kind in _SIDE_CLASSES:
-            return cls(_external_id(f"{id_}#{kind}", user_id), None, {**labels, CLASS: kind}, is_aside=True)
-        return cls(_external_id(id_, user_id), None, labels)
+            labels[CLASS] = kind
+            return cls(_external_id(f"{id_}#{kind}", user_id), labels=labels, is_aside=True)
+        return cls(_external_id(id_, user_id), labels=labels)
 
 
 def _session(headers: Mapping[str, str], payload: Mapping[str, Any]) -> str | None:
@@ -115,12 +117,8 @@ def _in_user_id(payload: Mapping[str, Any]) -> str | None:
 def _external_id(text: str, user_id: str | None) -> str:
     """The application's id of a conversation, which is one of its user alone."""
     if len(text) > _MAX_ID:
-        text = f"{text.partition(':')[0]}:{_digest(text)}"
-    return text if user_id is None else f"{text}@{_digest(user_id)[:16]}"
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        text = f"{text.partition(':')[0]}:{short_digest(text)}"
+    return own_name(text, user_id)
 
 
 def place_of(facts: CallFacts, origin: Origin, session: Session) -> Hashable:
@@ -138,6 +136,8 @@ async def find(
     """
     if origin.conversation_id is not None:
         return await store.get_conversation(origin.conversation_id)
+    if origin.name is not None and (found := await store.find_conversation(external_id=origin.name)) is not None:
+        return found
     if origin.external_id is not None:
         return await store.find_conversation(external_id=origin.external_id)
     previous = payload.get("previous_response_id")
@@ -147,70 +147,10 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    return await _find_by_history(store, session)
-
-
-def beginning_of(session: Session) -> str | None:
-    """Return what stands for the first turn of the user in an index; None if there is none."""
-    for item in session.items:
-        value = item.to_object()
-        if value.get("type") == "message" and value.get("role") == "user":
-            return _digest(_text_of(value.get("content")))
-    return None
-
-
-def _text_of(content: Any) -> str:
-    if not isinstance(content, list):
-        return str(content)
-    parts = [part.get("text") or json.dumps(part, sort_keys=True) for part in content if isinstance(part, dict)]
-    return "".join(parts)
-
-
-async def _find_by_history(store: AsyncStore, session: Session) -> AsyncConversation | None:
-    """The one conversation that the client's history agrees with most: no other one agrees as much.
-
-    An answer must agree, not only a question that many may ask, unless nothing was answered yet.
-    """
-    beginning = beginning_of(session)
-    if beginning is None:
-        return None
-    history = ClientHistory(session)
-    page = await store.list_conversations(labels={BEGINNING: beginning}, limit=_CANDIDATES)
-    agreements = [(await _agreement(conversation, history), conversation) for conversation in page]
-    best = max((agreed for agreed, _ in agreements), default=0)
-    found = [conversation for agreed, conversation in agreements if agreed == best]
-    return found[0] if best and len(found) == 1 else None
-
-
-async def _agreement(conversation: AsyncConversation, history: ClientHistory) -> int:
-    """How many items of a conversation a client's history has, from the first one on; 0 if it is not its history."""
-    objects, delta = await _compared(conversation, history)
-    if any(map(_is_answer, objects)):
-        return delta.kept if any(map(_is_answer, objects[: delta.kept])) else 0
-    return delta.kept if delta.is_all else 0
-
-
-async def _compared(
-    conversation: AsyncConversation, history: ClientHistory
-) -> tuple[list[Mapping[str, Any]], HistoryDelta]:
-    """The items of a conversation, and how a client's history continues them."""
-    stored = await conversation.transcript()
-    objects: list[Any] = [item.item.to_object() for item in stored]
-    entries = [entry_of(value, position=item.position) for value, item in zip(objects, stored, strict=True)]
-    cut_off = {
-        response.to_position
-        for response in await conversation.responses(limit=1000)
-        if response.status in ("incomplete", "cancelled", "failed")
-    }
-    return objects, history.compare(entries, cut_off, may_begin_later=False)
+    found = await on_store(store, find_by_history, session)
+    return None if found is None else await store.get_conversation(found.id)
 
 
 async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
     """Return a new branch with what a client's history has of a conversation, for calls at the same time."""
-    _, delta = await _compared(conversation, ClientHistory(session))
-    items = await conversation.transcript()
-    return await conversation.fork(at=items[delta.kept - 1].position if delta.kept else -1)
-
-
-def _is_answer(item: Mapping[str, Any]) -> bool:
-    return item.get("role") == "assistant" or item.get("type") in ("reasoning", "function_call", "custom_tool_call")
+    return await conversation.fork(at=await on_conversation(conversation, last_shared, session))

@@ -16,11 +16,12 @@ from threadkeep.domain.redaction import HIDDEN
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError, ResponseInProgress
 from threadkeep.formats import FormatName
-from threadkeep.http.configuring import configure
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable, is_event_stream
-from threadkeep.http.recorder.sessions import BEGINNING, Origin, beginning_of, find, forked, place_of
+from threadkeep.http.recorder.sessions import Origin, find, forked, place_of
 from threadkeep.http.upstreams import text_events
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, on_conversation
+from threadkeep.store.history_sync.configuring import configure
+from threadkeep.store.history_sync.finding import BEGINNING, beginning_of
 from threadkeep.store.streaming.background import BackgroundFeed
 
 USER: Final = "x-threadkeep-user"
@@ -65,9 +66,9 @@ def _json_object(text: bytes, what: str) -> JsonObject:
     try:
         value = loads(text)
     except ValueError as error:
-        raise Unreadable(f"The {what} is not JSON: {error}.") from error
+        raise Unreadable(f"the {what} is not JSON") from error
     if not isinstance(value, dict):
-        raise Unreadable(f"The {what} is not a JSON object.")
+        raise Unreadable(f"the {what} is not a JSON object")
     return value
 
 
@@ -120,7 +121,7 @@ async def _asked(
                 if conversation is None:
                     raise
         conversation = await _continued(conversation, payload, route.format, session)
-        await configure(conversation, session)
+        await on_conversation(conversation, configure, session)
         labels = {**conversation.labels, **origin.labels}
         if labels != conversation.labels:
             await conversation.update(labels=labels)
@@ -166,7 +167,7 @@ async def _new_conversation(
 
 
 async def _store_answer(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
-    body = await _body_of(answer)
+    body = exchange.facts.secrets.hidden_bytes(await _body_of(answer))
     if not exchange.is_whole:
         await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
         return
@@ -188,14 +189,14 @@ async def _store_answer(conversation: AsyncConversation, exchange: Exchange, ans
         pass  # its ledger row was written
     except CannotParse as error:
         await _note_failure(conversation, exchange, error.message, answer.status_code)
-        raise Unreadable(error.message) from error
+        raise Unreadable("the answer is not what its format has") from error
 
 
 async def _body_of(answer: httpx2.Response) -> bytes:
     try:
         return await answer.aread()
     except httpx2.DecodingError as error:
-        raise Unreadable(f"The answer cannot be decompressed: {error}.") from error
+        raise Unreadable("the answer cannot be decompressed") from error
 
 
 def _json(body: bytes) -> Any:
@@ -208,17 +209,19 @@ def _json(body: bytes) -> Any:
 async def _store_stream(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
     """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete."""
     problem: Exception | None = None
+    hidden = exchange.facts.secrets.hidden
     first_token_ms: float | None = None
     async with _recorder(conversation, exchange, answer) as recorder:
         stored = BackgroundFeed(recorder)
         try:
             async with aclosing(text_events(answer)) as events:
                 async for event in events:
-                    stored.feed(event)
+                    stored.feed(hidden(event))
                     if first_token_ms is None and recorder.has_output:
                         first_token_ms = exchange.milliseconds
         except (httpx2.DecodingError, CannotParse) as error:
-            problem = Unreadable(f"The answer is not a stream of events: {error}.")
+            problem = Unreadable("the answer is not a stream of events")
+            problem.__cause__ = error
         except Overflow as error:
             problem = error
         recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
@@ -254,7 +257,7 @@ async def _note_failure(
 ) -> None:
     facts = exchange.facts
     format_: FormatName = facts.route.format
-    said = error if isinstance(error, dict) else {"message": error}
+    said = facts.secrets.hidden_in(error if isinstance(error, dict) else {"message": error})
     await conversation.record_attempt(
         format_,
         error=said if status is None else {**said, "http_status": status},

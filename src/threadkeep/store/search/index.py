@@ -18,8 +18,8 @@ from threadkeep.db.dialects import is_mysql
 from threadkeep.db.driver import insert_many
 from threadkeep.db.queries import search as queries
 from threadkeep.db.tables import search_documents
+from threadkeep.domain import redaction
 from threadkeep.domain.ids import new_key
-from threadkeep.domain.redaction import redact
 from threadkeep.domain.searching import TITLE, TITLE_POSITION, Vocabulary, bounded, text_in
 from threadkeep.errors import SchemaError
 from threadkeep.store.refs import ConversationRef, Scope
@@ -37,7 +37,7 @@ Scopes = Mapping[int, str | None]
 
 def reason_of(error: Exception) -> str:
     """Return the message of a driver, without the statement, its values, and passwords."""
-    return str(redact(str(getattr(error, "orig", None) or error)))
+    return str(redaction.redact(str(getattr(error, "orig", None) or error)))
 
 
 def log_index_failure(error: Exception) -> None:

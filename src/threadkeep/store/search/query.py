@@ -68,8 +68,10 @@ def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statemen
         query = replace(query, user=scope.user)
     page = transactions.read_any(lambda connection: matching_page(connection, scope, query, statement))
     if not page.items:  # words of their own have roles and types, too, but not these
-        validation.refuse_misspelt("role", query.role or "", ROLES)
-        validation.refuse_misspelt("type", query.type or "", (*items.ITEMS, searching.TITLE))
+        if query.role:
+            validation.refuse_misspelt("role", query.role, ROLES)
+        if query.type:
+            validation.refuse_misspelt("type", query.type, (*items.ITEMS, searching.TITLE))
     return page
 
 

@@ -1,16 +1,13 @@
-"""Where the media of a database are, as ``--blobs`` names it: a folder, or a bucket of S3."""
+"""Where the media of a database are, as ``--blobs`` or THREADKEEP_BLOBS names it: a folder, or a bucket of S3."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from threadkeep.blobs import BlobStore, FolderBlobs, S3Blobs
 from threadkeep.errors import InvalidOption
 
-if TYPE_CHECKING:
-    from threadkeep.blobs import BlobStore
-
-BLOBS_VARIABLE: Final = "THREADKEEP_BLOBS"
 _S3: Final = re.compile(r"s3://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?", re.DOTALL)
 _URL: Final = re.compile(r"[a-zA-Z][\w+.-]+:")
 
@@ -22,8 +19,6 @@ def blob_store_at(place: str) -> BlobStore:
         InvalidOption: it names neither.
         MissingExtra: boto3 is not installed.
     """
-    from threadkeep.blobs import FolderBlobs, S3Blobs
-
     bucket = _S3.fullmatch(place)
     if bucket is not None:
         prefix = (bucket["prefix"] or "").rstrip("/")

@@ -1,0 +1,51 @@
+"""Importing the conversations of other software, with branches, times, media and usage.
+
+`import_from` reads files of any source; ``threadkeep import --from NAME FILE…`` does the same. Sources with large JSON
+documents need the extra ``importers``.
+
+How to write a source
+    A source is an object with a `name` and two methods, see `Source`; those of this package are one module each, named
+    in `registry.SOURCES`. `recognizes` looks at how a file begins: `Input.first_lines` for JSON Lines,
+    `Input.first_keys` for JSON documents, also those of `Input.documents` in an archive, `Input.is_sqlite` and
+    `Input.url` for databases. `read` is a generator over `Transcript` and `Skipped`, and holds one conversation at a
+    time: `json_files` reads lines, and lists of any size.
+
+    A transcript is a tree of entries: each has an id, the id of the one that it follows, the items that were said in it
+    (items of threadkeep, or dicts of Open Responses; `get_format("chat_completion").parse_turns` and its like make
+    items of messages of providers), a time, and for what a model said, an `Answer` with the model, the ids and the
+    usage. Media are data URLs in the items.
+
+    What a source meets may have any shape: `shapes` reads values of the expected type, or None. What is not imported
+    becomes a `Skipped`, on its own or in `Transcript.skipped`. Nothing of this is an error, except `CannotParse` for a
+    file that cannot be read on.
+
+What the engine does
+    It finds a conversation by its external id, ``name:id``. A state of the conversation, "import", remembers the
+    entries that were stored, so an entry is stored once; one that is new is appended, or begins a branch where
+    something else followed its parent already, also what was appended in threadkeep meanwhile. All of that is one
+    transaction.
+"""
+
+from __future__ import annotations
+
+from threadkeep.contrib.importers.engine import Progress, external_id_of, import_from
+from threadkeep.contrib.importers.inputs import Input, inputs_of
+from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Source, Transcript
+from threadkeep.contrib.importers.registry import SOURCES
+from threadkeep.contrib.importers.reports import Count, ImportReport
+
+__all__ = [
+    "SOURCES",
+    "Answer",
+    "Count",
+    "Entry",
+    "ImportReport",
+    "Input",
+    "Progress",
+    "Skipped",
+    "Source",
+    "Transcript",
+    "external_id_of",
+    "import_from",
+    "inputs_of",
+]

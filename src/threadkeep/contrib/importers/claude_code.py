@@ -1,0 +1,202 @@
+"""Claude Code: a file of JSON Lines for each session, and one for each agent that a session started.
+
+Source: the files in ``~/.claude/projects``, which are not documented.
+
+* Every line with a `uuid` follows that of its `parentUuid`, after a compaction that of its `logicalParentUuid`.
+* An answer is spread over a line for each block, which have the `id` of the message in common, and all report usage.
+* Results of tools follow the line of their call, also where an answer has several calls. So the lines of an answer and
+  the results of its calls are put in a row here; what follows any of these follows the last one.
+* Lines of agents that are in the file of their session (`isSidechain`) are conversations of their own.
+* A line without a `uuid` says something about the session or the program: titles are used, other lines are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+from threadkeep.contrib.importers.inputs import Input
+from threadkeep.contrib.importers.json_files import Found, json_lines
+from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
+from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.items import Item
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.errors import CannotParse
+
+FORMAT: Final = "messages"
+PROVIDER: Final = "anthropic"
+SYNTHETIC: Final = "<synthetic>"  # the model of messages that the program made itself
+# type of a line about the session -> the key of a title in it; a later type goes before an earlier one
+TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
+# key of a line -> property of the conversation
+PROPERTIES: Final = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "agentId": "agent_id"}
+_SESSION: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class ClaudeCode:
+    """Sessions of Claude Code."""
+
+    name: Final = "claude-code"
+
+    def recognizes(self, input: Input, /) -> bool:
+        """Return whether one of the first lines is one of a session."""
+        return any(
+            {"parentUuid", "sessionId", "uuid"} <= line.keys()
+            or (line.get("type") == "summary" and "leafUuid" in line)
+            or (line.get("type") in {*TITLES, "file-history-snapshot", "queue-operation"} and "sessionId" in line)
+            for line in input.first_lines
+        )
+
+    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+        """Return the session of a file, and those of agents in it."""
+        session = _Session(input)
+        for found in json_lines(input):
+            if isinstance(found, Skipped):
+                yield found
+            else:
+                session.add(found)
+        yield from session.skipped()
+        for chain in session.chains.values():
+            if chain.lines:
+                yield chain.transcript(session)
+
+
+CLAUDE_CODE: Final = ClaudeCode()
+
+
+@dataclass(slots=True)
+class _Session:
+    """The lines of a file."""
+
+    input: Input
+    chains: dict[str, _Chain] = field(default_factory=dict)  # by the agent; "": the session itself
+    titles: dict[str, str] = field(default_factory=dict)
+    id: str = ""
+    others: Counter[str] = field(default_factory=Counter)
+    chain_of: dict[str, str] = field(default_factory=dict)  # lines of agents that are not named
+
+    def add(self, found: Found) -> None:
+        """Take in a line."""
+        line = found.value
+        kind, uuid = str(line.get("type")), text_of(line, "uuid")
+        self.id = text_of(line, "sessionId") or self.id
+        if uuid is not None:
+            name = self._chain(line, uuid)
+            self.chains.setdefault(name, _Chain(name)).add(found, uuid)
+        elif (title := text_of(line, TITLES.get(kind, ""))) is not None:
+            self.titles[kind] = title
+        else:
+            self.others[kind] += 1
+
+    def _chain(self, line: JsonObject, uuid: str) -> str:
+        """Which agent a line is of; one without a name is called after its first line."""
+        if line.get("isSidechain") is not True:
+            return ""
+        parent = text_of(line, "parentUuid") or ""
+        name = text_of(line, "agentId") or self.chain_of.get(parent, uuid)
+        self.chain_of[uuid] = name
+        return name
+
+    def skipped(self) -> Iterator[Skipped]:
+        """The lines that are not of a conversation."""
+        for kind, count in self.others.items():
+            yield Skipped(self.input.name, f"lines of the type {kind!r} are not part of the conversation", count)
+
+    def title(self) -> str | None:
+        """The title that was given last, those of the user before others."""
+        return next((self.titles[kind] for kind in reversed(TITLES) if kind in self.titles), None)
+
+    def session_id(self) -> str:
+        """The id of the session: files are named after it; a file of an agent, or another one, says it."""
+        stem = "" if self.input.path is None else PurePath(self.input.path).stem
+        return stem if _SESSION.fullmatch(stem) else self.id or stem
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The lines of a session, or of an agent of it."""
+
+    agent: str
+    lines: dict[str, Found] = field(default_factory=dict)
+    parents: dict[str, str | None] = field(default_factory=dict)
+    bundles: dict[str, str] = field(default_factory=dict)  # line -> message whose lines and results it is among
+    ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its lines and results so far
+    answers: dict[str, Answer] = field(default_factory=dict)  # by the ids of messages
+    last: str | None = None
+
+    def add(self, found: Found, uuid: str) -> None:
+        """Put a line in its place."""
+        if uuid in self.lines:  # written again by a session that was resumed
+            return
+        line = found.value
+        message = object_of(line, "message")
+        parent = text_of(line, "parentUuid") or text_of(line, "logicalParentUuid")
+        if parent is not None and parent not in self.lines:
+            parent = self.last  # a line that is gone
+        bundle = self.bundles.get(parent or "")
+        id_ = text_of(message, "id") if line.get("type") == "assistant" else None
+        if id_ is not None:
+            self._answered(id_, message)
+        self.parents[uuid] = self.ends.get((id_ if id_ in self.ends else bundle) or "", parent)
+        self._bundle(uuid, message, id_, bundle)
+        self.lines[uuid], self.last = found, uuid
+
+    def _bundle(self, uuid: str, message: JsonObject, id_: str | None, before: str | None) -> None:
+        """Note the answer that a line belongs to, given that of the line which it follows."""
+        if id_ is None and (before is None or (message and not _is_result(message))):
+            return
+        bundle = self.bundles[uuid] = id_ or before or ""
+        if message:
+            self.ends[bundle] = uuid
+
+    def _answered(self, id_: str, message: JsonObject) -> None:
+        if message.get("model") == SYNTHETIC:
+            return
+        usage = object_of(message, "usage") or None
+        reason = text_of(message, "stop_reason")
+        self.answers[id_] = Answer(
+            format=FORMAT, id=id_, model=text_of(message, "model"), provider=PROVIDER, usage=usage, finish_reason=reason
+        )
+
+    def transcript(self, session: _Session) -> Transcript:
+        """The conversation."""
+        skipped: list[Skipped] = []
+        entries = [self._entry(uuid, skipped) for uuid in self.lines]
+        lines = [found.value for found in self.lines.values()]
+        about = {name: text for line in lines for key, name in PROPERTIES.items() if (text := text_of(line, key))}
+        models = [answer.model for answer in self.answers.values() if answer.model is not None]
+        id_ = session.session_id()
+        return Transcript(
+            id=f"{id_}/{self.agent}" if self.agent else id_,
+            where=session.input.name,
+            entries=entries,
+            title=None if self.agent else session.title(),
+            model=models[-1] if models else None,
+            created_at=next((at for line in lines if (at := time_of(line, "timestamp"))), None),
+            labels={"session": id_} if self.agent else {},
+            properties=about,
+            skipped=skipped,
+        )
+
+    def _entry(self, uuid: str, skipped: list[Skipped]) -> Entry:
+        where, line = self.lines[uuid]
+        message = object_of(line, "message")
+        items: list[Item] = []
+        if message:
+            try:
+                role, content = message.get("role", line.get("type")), message.get("content")
+                (items,) = get_format(FORMAT).parse_turns([{"role": role, "content": content}])
+            except CannotParse as error:
+                skipped.append(Skipped(where, f"the message cannot be read: {error.message}"))
+        answer = self.answers.get(text_of(message, "id") or "") if line.get("type") == "assistant" else None
+        return Entry(uuid, self.parents[uuid], items, time_of(line, "timestamp"), answer)
+
+
+def _is_result(message: JsonObject) -> bool:
+    """Whether a message has results of tools."""
+    return any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))

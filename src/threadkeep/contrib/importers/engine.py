@@ -1,0 +1,207 @@
+"""The engine: reads sources, and writes each conversation in one transaction."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from hashlib import blake2b
+from itertools import islice
+from typing import Final
+
+from sqlalchemy.exc import DataError
+
+from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
+from threadkeep.contrib.importers.records import Answer, Skipped, Source, Transcript
+from threadkeep.contrib.importers.registry import SOURCES, find_source, get_source
+from threadkeep.contrib.importers.reports import ImportReport
+from threadkeep.contrib.importers.trees import Planned, moment_of
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.errors import CannotParse, Conflict, InvalidOption, MissingExtra, SchemaError, ThreadkeepError
+from threadkeep.store.conversations import ConversationInfo
+from threadkeep.store.graft_rows import NewAnswer
+from threadkeep.store.grafting import Graft, Grafting, Known, Written
+from threadkeep.store.item_rows import fitting
+from threadkeep.store.ledger import CallInfo
+from threadkeep.store.store import Store
+from threadkeep.store.validation import MAX_PROPERTIES, MAX_PROPERTY, MAX_PROPERTY_NAME, optional_identifier
+
+LABEL: Final = "source"  # of conversations that were imported
+UNRECOGNIZED: Final = "no source recognizes it"
+STEP: Final = 1 << 20  # bytes from one call of `progress` to the next
+
+Progress = Callable[[str, int], None]
+
+
+def import_from(
+    store: Store,
+    paths: Paths,
+    source: str | Source | None = None,
+    *,
+    user: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import conversations of other software; return what was stored, and what was skipped and why.
+
+    Each conversation is written in one transaction. What was imported before is not stored again; of conversations that
+    have grown, what is new is, so an import that was interrupted continues when it is repeated. A conversation that
+    cannot be stored is reported, and does not stop the others.
+
+    Args:
+        store: a `Store`, of one tenant.
+        paths: a file, a folder with files, the URL of a database, or several of these.
+        source: the name of their source, or your own; None: their contents tell it, for each file.
+        user: whose conversations they become; None: the user that the source names, if any.
+        dry_run: read everything and report what would be done; write nothing.
+        progress: called with "bytes" and how many bytes of files were read so far, and with "conversations".
+
+    Raises:
+        InvalidOption: a path cannot be read, or no source recognizes a file that was named; nothing was written.
+        MissingExtra: the source needs another package.
+    """
+    optional_identifier("user", user)
+    engine = _Engine(Grafting(store), user, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
+    chosen, inputs = None if source is None else get_source(source), inputs_of(paths)
+    for one in inputs:
+        if chosen is None and one.is_named and _recognized(one) is None:
+            hint = f"Name its source, one of {', '.join(SOURCES)}."
+            raise InvalidOption(f"No source recognizes {one.name!r}.", hint=hint)
+    for one in inputs:
+        engine.read(one, chosen or _recognized(one))
+    return engine.report
+
+
+def _recognized(input: Input) -> Source | None:
+    found = find_source(input)
+    input.forget()
+    return found
+
+
+class _Engine:
+    """Reads files, and writes what is new."""
+
+    def __init__(self, grafting: Grafting, user: str | None, *, dry_run: bool, progress: Progress) -> None:
+        self.report = ImportReport(is_dry_run=dry_run)
+        self._grafting, self._user, self._progress = grafting, user, progress
+        self._bytes = self._told = 0
+
+    def read(self, input: Input, source: Source | None) -> None:
+        """Import what a file has; what cannot be read of it is reported."""
+        report = self.report
+        if source is None:
+            report.skip(Skipped(input.name, UNRECOGNIZED))
+            return
+        report.sources[source.name] = report.sources.get(source.name, 0) + 1
+        input.on_read = self._note_bytes
+        try:
+            for found in source.read(input):
+                if isinstance(found, Skipped):
+                    report.skip(found)
+                else:
+                    self._import(source.name, found)
+        except (CannotParse, OSError, zlib.error) as error:
+            report.skip(Skipped(input.name, f"the rest cannot be read: {error}"))
+
+    def _note_bytes(self, count: int) -> None:
+        self._bytes += count
+        if self._bytes - self._told >= STEP:
+            self._told = self._bytes
+            self._progress("bytes", self._bytes)
+
+    def _import(self, source: str, transcript: Transcript) -> None:
+        """Write what is new of a conversation, and count it."""
+        report = self.report
+        report.skip(*transcript.skipped)
+        try:
+            planned, written = self._write(source, transcript)
+        except (ThreadkeepError, DataError) as error:
+            if isinstance(error, SchemaError | MissingExtra):
+                raise
+            report.skip(Skipped(transcript.where, _reason(error)))
+            report.conversations.add(skipped=1)
+            report.items.add(skipped=sum(len(entry.items) for entry in transcript.entries))
+            report.responses.add(skipped=sum(entry.answer is not None for entry in transcript.entries))
+        else:
+            report.skip(*planned.skipped)
+            report.items.add(**planned.items.values())
+            report.responses.add(**planned.responses.values())
+            is_new = planned.items.stored > 0
+            report.conversations.add(stored=is_new, unchanged=not is_new)
+            report.created += is_new and planned.state is None
+            report.attempts += 0 if written is None else written.attempts
+        self._progress("conversations", report.conversations.read)
+
+    def _write(self, source: str, transcript: Transcript) -> tuple[Planned, Written | None]:
+        """What is new, once it is written; in a dry run, what would be."""
+        external_id = external_id_of(source, transcript.id)
+        plans: list[Planned] = []
+
+        def plan(known: Known | None) -> Graft:
+            if known is not None and known.state is None:
+                problem = f"Another conversation has the external_id {external_id!r}."
+                raise Conflict(problem, hint="Change its external id, or delete it.")
+            plans.append(Planned(transcript, self._answer, None if known is None else known.state))
+            graft = plans[-1].graft()
+            if known is None and not graft.runs:
+                raise CannotParse("It has no messages.")
+            return graft
+
+        if self.report.is_dry_run:
+            plan(self._grafting.find(external_id))
+            return plans[-1], None
+        info: ConversationInfo = {
+            "user_id": self._user or transcript.user_id, "external_id": external_id, "title": _text(transcript.title),
+            "labels": _labels(transcript.labels) | {LABEL: source}, "properties": _properties(transcript.properties),
+            "created_at": moment_of(transcript.created_at),
+        }  # fmt: skip
+        session = Session(model=_text(transcript.model), instructions=_text(transcript.instructions))
+        written = self._grafting.write(session, info, plan)
+        return plans[-1], written
+
+    def _answer(self, answer: Answer, at: datetime) -> NewAnswer:
+        """A response as it is stored."""
+        usage = None if answer.usage is None else get_format(answer.format).usage_of(dict(answer.usage))
+        response = Response(
+            id=answer.id, model=answer.model, status=answer.status, finish_reason=answer.finish_reason, usage=usage
+        )
+        call: CallInfo = {
+            "provider": answer.provider, "latency_ms": answer.latency_ms, "first_token_ms": answer.first_token_ms,
+            "occurred_at": at,
+        }  # fmt: skip
+        return self._grafting.answer(response, answer.format, call)
+
+
+def external_id_of(source: str, id: str) -> str:
+    """The external id of an imported conversation; with a hash in place of an id that is too long.
+
+    >>> external_id_of("chatgpt", "67e0")
+    'chatgpt:67e0'
+    """
+    external_id = f"{source}:{id}"
+    if fitting(external_id) is not None:
+        return external_id
+    return f"{source}:{blake2b(id.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+
+
+def _reason(error: Exception) -> str:
+    """Why a conversation is not imported."""
+    return str(error) if isinstance(error, ThreadkeepError) else f"The database refuses it: {type(error).__name__}."
+
+
+def _text(value: str | None) -> str | None:
+    """A text that databases can hold: without U+0000 and lone surrogates; None where it is empty."""
+    return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode() if value else None
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Those labels that can be stored."""
+    return {name: value for name, value in labels.items() if fitting(name) and fitting(value)}
+
+
+def _properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """As much of the properties as can be stored."""
+    kept = islice(((name, text) for name, value in properties.items() if (text := _text(value))), MAX_PROPERTIES)
+    return {name[:MAX_PROPERTY_NAME]: text[:MAX_PROPERTY] for name, text in kept}

@@ -1,0 +1,216 @@
+"""What is new of a tree of entries: runs of items behind what an earlier import has stored."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
+from threadkeep.contrib.importers.reports import Count
+from threadkeep.domain.items import item_from
+from threadkeep.errors import Conflict, InvalidItem, InvalidOption
+from threadkeep.store.graft_rows import ROOT, NewAnswer, NewItem, NewSpot, Run, Spot
+from threadkeep.store.grafting import Graft
+from threadkeep.store.item_rows import ItemRecord, author_of, encode_item
+from threadkeep.store.validation import past_moment
+
+KEY_BYTES: Final = 6  # of the hash of an entry: 8 characters of the state, which holds over 100,000 of them
+KEY_LENGTH: Final = 8
+VERSION: Final = 1
+
+
+class Node(NamedTuple):
+    """An entry in its place: `after` is the key of the nearest entry before it that has items ("": none)."""
+
+    entry: Entry
+    key: str
+    after: str
+
+
+def ordered(entries: Sequence[Entry], where: str, skipped: list[Skipped]) -> Iterator[Node]:
+    """Entries with parents before their children, and what goes on with a branch right behind it."""
+    known = {entry.id for entry in entries}
+    children: dict[str | None, list[Entry]] = {}
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.id in seen:
+            skipped.append(Skipped(f"{where}, entry {entry.id}", "its id is that of an earlier entry"))
+            continue
+        seen.add(entry.id)
+        parent = entry.parent
+        if parent is not None and parent not in known:
+            skipped.append(Skipped(f"{where}, entry {entry.id}", "what it follows is missing; it begins a branch", 0))
+            parent = None
+        children.setdefault(parent, []).append(entry)
+    waiting = [(entry, "") for entry in reversed(children.pop(None, ()))]
+    while waiting:
+        entry, after = waiting.pop()
+        key = _key(entry, after) if entry.items else after
+        yield Node(entry, key, after)
+        waiting += [(child, key) for child in reversed(children.pop(entry.id, ()))]
+    lost = (entry for some in children.values() for entry in some)
+    skipped.extend(Skipped(f"{where}, entry {entry.id}", "it follows itself") for entry in lost)
+
+
+def _key(entry: Entry, after: str) -> str:
+    text = f"{after}\0{entry.id}\0{entry.revision}".encode("utf-8", "surrogatepass")
+    return urlsafe_b64encode(blake2b(text, digest_size=KEY_BYTES).digest()).decode()
+
+
+def spots_of(state: Any) -> dict[str, Spot]:
+    """Where the entries are that a state remembers: the last item of each, by the keys."""
+    spots: dict[str, Spot] = {}
+    try:
+        for branch, first, keys, counts in state["runs"]:
+            names = [keys[at : at + KEY_LENGTH] for at in range(0, len(keys), KEY_LENGTH)]
+            ends = accumulate(counts or [1] * len(names))
+            spots |= {name: Spot(branch, first + end - 1) for name, end in zip(names, ends, strict=True)}
+    except (TypeError, KeyError, ValueError) as error:
+        raise Conflict(
+            "The conversation has the external id of an import, but it was not imported.",
+            hint="Change its external id, or delete it.",
+        ) from error
+    return spots
+
+
+class _Draft(NamedTuple):
+    """An item to be written; `answer` is the number of the response that it came in."""
+
+    record: ItemRecord
+    created_at: datetime
+    answer: int | None
+    turn: str | None
+
+    def item(self, answers: Sequence[NewAnswer]) -> NewItem:
+        """The item, once the responses are known."""
+        return NewItem(self.record, self.created_at, None if self.answer is None else answers[self.answer], self.turn)
+
+
+@dataclass(slots=True)
+class _NewRun:
+    """A run in the making, with the keys of its entries and how many items each of them has."""
+
+    after: Spot | NewSpot
+    drafts: list[_Draft] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    def state(self, first: Spot) -> list[Any]:
+        """What is remembered of it."""
+        is_plain = all(count == 1 for count in self.counts)
+        return [first.branch, first.position, "".join(self.keys), None if is_plain else self.counts]
+
+
+@dataclass(slots=True)
+class Planned:
+    """What is new of a transcript, given what an earlier import remembered of it, and how much of it is not.
+
+    Attributes:
+        items, responses: what is new, unchanged, and cannot be stored.
+        skipped: why that cannot be stored.
+    """
+
+    transcript: Transcript
+    make_answer: Callable[[Answer, datetime], NewAnswer]
+    state: Any = None
+    items: Count = field(default_factory=Count)
+    responses: Count = field(default_factory=Count)
+    skipped: list[Skipped] = field(default_factory=list)
+    _runs: list[_NewRun] = field(default_factory=list)
+    _answers: list[tuple[Answer, datetime]] = field(default_factory=list)
+    _spots: dict[str, Spot | NewSpot] = field(default_factory=dict)  # by the keys of entries
+
+    def graft(self) -> Graft:
+        """Find out what is new.
+
+        Raises:
+            Conflict: what an earlier import remembered cannot be read.
+        """
+        transcript = self.transcript
+        known: dict[str, Spot] = {} if self.state is None else spots_of(self.state)
+        self._spots = {"": ROOT, **known}
+        moment, last, ends = moment_of(transcript.created_at), None, {}
+        for node in ordered(transcript.entries, transcript.where, self.skipped):
+            ends[node.entry.id] = node.key
+            if not node.entry.items:
+                continue
+            moment = moment_of(node.entry.created_at) or moment
+            is_more = _is_more(last, node)
+            if node.key in known:
+                self.items.add(unchanged=len(node.entry.items))
+                self.responses.add(unchanged=int(node.entry.answer is not None and not is_more))
+            else:
+                self._add(node, moment or datetime.now(UTC), is_more=is_more)
+            last = node
+        active = transcript.active or next((entry.id for entry in reversed(transcript.entries)), "")
+        return Graft(self._finished(), self._remembered, self._spots.get(ends.get(active, "?")))
+
+    def _add(self, node: Node, at: datetime, *, is_more: bool) -> None:
+        """Add the items of an entry to the run that ends where it follows, or begin one."""
+        records = self._records(node.entry)
+        after = self._spots[node.after]
+        if not records:
+            self._spots[node.key] = after
+            return
+        number = len(self._runs) - 1
+        if not self._runs or after != NewSpot(number, len(self._runs[number].drafts) - 1):
+            self._runs.append(_NewRun(after))
+            number, is_more = number + 1, False
+        answer = None if node.entry.answer is None else self._answer(node.entry.answer, at, is_more=is_more)
+        run, turn = self._runs[number], node.key if answer is None and len(records) > 1 else None
+        run.drafts += [_Draft(record, at, answer, turn) for record in records]
+        run.keys.append(node.key)
+        run.counts.append(len(records))
+        self._spots[node.key] = NewSpot(number, len(run.drafts) - 1)
+        self.items.add(stored=len(records))
+
+    def _answer(self, answer: Answer, at: datetime, *, is_more: bool) -> int:
+        """The number of a response, whose last entry says most of it, and whose first entry says when it began."""
+        if is_more and self._answers:
+            self._answers[-1] = (answer, self._answers[-1][1])
+        else:
+            self._answers.append((answer, at))
+            self.responses.add(stored=1)
+        return len(self._answers) - 1
+
+    def _records(self, entry: Entry) -> list[ItemRecord]:
+        """The items of an entry as they are going to be stored, without those that cannot be."""
+        records, model = [], None if entry.answer is None else entry.answer.model
+        for value in entry.items:
+            try:
+                item = item_from(value)
+                records.append(encode_item(item.to_object(), author_id=author_of(item), model=model))
+            except (InvalidItem, InvalidOption) as error:
+                self.items.add(skipped=1)
+                self.skipped.append(Skipped(f"{self.transcript.where}, entry {entry.id}", f"no item: {error}"))
+        return records
+
+    def _finished(self) -> list[Run]:
+        answers = [self.make_answer(*one) for one in self._answers]
+        return [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
+
+    def _remembered(self, spots: Sequence[Spot]) -> Any:
+        earlier = [] if self.state is None else self.state["runs"]
+        new = [run.state(spot) for run, spot in zip(self._runs, spots, strict=True)]
+        return {"version": VERSION, "runs": [*earlier, *new]}
+
+
+def _is_more(last: Node | None, node: Node) -> bool:
+    """Whether an entry came in the same response as the one right before it."""
+    if last is None or last.key != node.after or last.entry.answer is None or node.entry.answer is None:
+        return False
+    one, other = last.entry.answer, node.entry.answer
+    return one is other if one.id is None else one.id == other.id
+
+
+def moment_of(value: datetime | None) -> datetime | None:
+    """A time of the source; None for one that cannot be."""
+    try:
+        return past_moment("created_at", value)
+    except InvalidOption:
+        return None

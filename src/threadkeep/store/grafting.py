@@ -1,0 +1,157 @@
+"""Writing trees of items: runs that continue what a conversation has, or begin branches of it.
+
+Importers use it. A conversation is found by its external id, and a state of it remembers what was written, so that the
+next import writes what is new. Everything is written in one transaction, in a number of statements that does not depend
+on how much it is, but for batches of rows and of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection
+
+from threadkeep.db.queries.annotations import states_of
+from threadkeep.domain.ids import public_id_text
+from threadkeep.domain.jsontext import loads_stored
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.errors import InvalidOption, StateConflict
+from threadkeep.store.appending import write_items
+from threadkeep.store.conversations import ConversationInfo, NewConversation, insert_conversations, new_conversation
+from threadkeep.store.graft_rows import GraftRows, NewAnswer, NewSpot, Run, Spot
+from threadkeep.store.ledger import CallInfo, attempt_of
+from threadkeep.store.lineage import find_row
+from threadkeep.store.refs import BranchRef, Scope
+from threadkeep.store.state_writes import NewState, write_states
+from threadkeep.store.store import Store
+from threadkeep.store.upkeep import ImportUpkeep
+
+STATE: Final = "import"
+TRIES: Final = 3  # how often it is found out what is new, where others import the same at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """What is new of a conversation.
+
+    Attributes:
+        runs: its items, those that others continue first.
+        state: what to remember, a JSON value made of the spots of the runs' first items.
+        active: where the branch ends that is active from now on; None: it stays.
+    """
+
+    runs: Sequence[Run]
+    state: Callable[[Sequence[Spot]], Any]
+    active: Spot | NewSpot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A conversation that was imported before, and what was remembered of it (None: nothing)."""
+
+    ref: BranchRef
+    title: str | None
+    version: int = 0
+    state: Any = None
+
+
+class Written(NamedTuple):
+    """The conversation that a graft was written into; `attempts` counts new rows of the ledger."""
+
+    id: str
+    is_new: bool
+    attempts: int = 0
+
+
+class Grafting:
+    """Writes grafts into the conversations of a store.
+
+    Raises:
+        InvalidOption: it is no `Store`, or it has tenants and none was chosen.
+    """
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            hint = "Open a Store of the same database, and call this in a thread."
+            raise InvalidOption(f"must be a Store, not {type(store).__name__}.", argument="store", hint=hint)
+        self._store, self._transactions = store, store._transactions
+        self._scope = store._scope
+        self._upkeep = ImportUpkeep(self._transactions)
+
+    def answer(self, response: Response, format: str, call: CallInfo) -> NewAnswer:
+        """A response with its row for the ledger, if it reports usage; it costs what it did when the call was made."""
+        prices = self._store._resources.prices
+        attempt = None if response.usage is None else attempt_of(response, format, call, prices, None)
+        return NewAnswer(response, format, attempt)
+
+    def find(self, external_id: str) -> Known | None:
+        """The conversation with an external id; None if this store has none."""
+        return self._transactions.read(lambda connection: _find(connection, self._scope, external_id))
+
+    def write(self, session: Session, info: ConversationInfo, plan: Callable[[Known | None], Graft]) -> Written:
+        """Write what `plan` makes of what is known of the conversation with the external id of `info`.
+
+        A conversation that is there and to which nothing is new stays as it is.
+
+        Raises:
+            InvalidOption, InvalidItem, TooLarge: something cannot be stored; nothing was written.
+            Conflict: a response is in progress, or others import into the same conversation all the time.
+        """
+        external_id, tries = str(info.get("external_id")), TRIES
+        while True:
+            known, tries = self.find(external_id), tries - 1
+            graft = plan(known)
+            try:
+                return self._write(session, info, known, graft)
+            except StateConflict:
+                if not tries:
+                    raise
+            except InvalidOption:  # perhaps because another one has created it meanwhile
+                if not tries or known is not None or self.find(external_id) is None:
+                    raise
+
+    def _write(self, session: Session, info: ConversationInfo, known: Known | None, graft: Graft) -> Written:
+        if known is not None and not graft.runs:
+            return Written(known.ref.public_id, is_new=False)
+        scope = self._scope = self._store._new_scope
+        new = new_conversation(session, info, scope)
+        title = info.get("title") if known is not None and known.title is None else None
+
+        def write(connection: Connection) -> Written:
+            now = datetime.now(UTC)
+            place = known or _create(connection, scope, new)
+            rows = GraftRows.reserve(connection, place.ref, graft.runs, is_new=known is None)
+            rows.write(graft.runs, now)
+            active = None if graft.active is None else rows.spot(graft.active).branch
+            rows.move_heads(active, title)
+            state = NewState.of(STATE, graft.state(rows.spots), place.version)
+            write_states(connection, place.ref, [state], now)
+            return Written(place.ref.public_id, known is None, rows.attempts)
+
+        records = [item.record for run in graft.runs for item in run.items]
+        written = write_items(self._transactions, scope, records, write, is_repeatable=True)
+        self._upkeep.add(len(records))
+        return written
+
+
+def _create(connection: Connection, scope: Scope, new: NewConversation) -> Known:
+    (public_id,) = insert_conversations(connection, scope, [new])
+    row: Any = find_row(connection, scope, "public_id", public_id)
+    return Known(BranchRef(scope, row.id, public_id_text(public_id)), None)
+
+
+def _find(connection: Connection, scope: Scope, external_id: str) -> Known | None:
+    row = find_row(connection, scope, "external_id", external_id)
+    if row is None:
+        return None
+    ref = BranchRef(scope, row.id, public_id_text(bytes(row.public_id)))
+    statement = states_of(scoped=scope.user is not None, named=True)
+    found = connection.execute(statement, scope.parameters(key=row.id, name=STATE)).one_or_none()
+    if found is None or found.name is None:
+        return Known(ref, row.title)
+    state = loads_stored(found.value, "conversation_states", f"name {STATE!r}")
+    return Known(ref, row.title, found.version, state)

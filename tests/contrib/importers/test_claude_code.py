@@ -1,0 +1,165 @@
+"""Sessions of Claude Code: lines, answers in pieces, rewinds, agents, growth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.contrib.importers.claude_code_files import BEGUN, Session, a_session
+from threadkeep import Conversation, Message, Store
+from threadkeep.contrib.importers import ImportReport, import_from
+
+
+def texts_of(conversation: Conversation) -> list[str]:
+    return [item.item.text for item in conversation.items(limit=1000) if isinstance(item.item, Message)]
+
+
+def written(folder: Path, session: Session) -> Path:
+    path = folder / f"{session.id}.jsonl"
+    path.write_text(session.text())
+    return path
+
+
+def found(store: Store, session: Session) -> Conversation:
+    conversation = store.find_conversation(external_id=f"claude-code:{session.id}")
+    assert conversation is not None
+    return conversation
+
+
+def counts(report: ImportReport) -> dict[str, dict[str, int]]:
+    return {name: getattr(report, name).values() for name in ("conversations", "items", "responses")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_everything_is_stored_once(target: Store, tmp_path: Path, seed: int) -> None:
+    session = a_session(seed, turns=8)
+    path = written(tmp_path, session)
+    first, second = import_from(target, path), import_from(target, path)
+
+    assert first.items.values() == {"stored": session.items, "unchanged": 0, "skipped": 0}
+    assert first.responses.stored == first.attempts == session.responses
+    assert first.reasons.get("it is not JSON", 0) == session.broken
+    assert second.items.values() == {"stored": 0, "unchanged": session.items, "skipped": 0}
+    assert (second.responses.unchanged, second.attempts) == (session.responses, 0)
+    assert texts_of(found(target, session)) == session.texts
+    assert sum(row.output_tokens or 0 for row in target.usage()) == session.output_tokens
+    assert not target.check().findings
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_session_that_grows_gets_what_is_new(target: Store, tmp_path: Path, seed: int) -> None:
+    session = a_session(seed, turns=4)
+    before = import_from(target, written(tmp_path, session))
+    for _ in range(3):
+        stored, read = session.items, session.responses
+        session.grow(2)
+        report = import_from(target, written(tmp_path, session))
+        assert report.items.values() == {"stored": session.items - stored, "unchanged": stored, "skipped": 0}
+        assert report.attempts == session.responses - read
+        assert texts_of(found(target, session)) == session.texts
+    assert before.created == 1
+    assert sum(row.output_tokens or 0 for row in target.usage()) == session.output_tokens
+    assert not target.check().findings
+
+
+def test_a_file_that_is_read_while_it_is_written_loses_nothing(target: Store, tmp_path: Path) -> None:
+    """Wherever the file ends at the moment, even within an answer or a line."""
+    session = a_session(7, turns=3)
+    text = session.text()
+    path = tmp_path / f"{session.id}.jsonl"
+    for end in range(0, len(text), 997):
+        path.write_text(text[:end])
+        if end:
+            import_from(target, path, "claude-code")
+    path.write_text(text)
+    import_from(target, path)
+    assert texts_of(found(target, session)) == session.texts
+    assert target.statistics().items == session.items
+    assert not target.check().findings
+
+
+def test_times_models_and_places_are_those_of_the_session(target: Store, tmp_path: Path) -> None:
+    session = a_session(1)
+    import_from(target, written(tmp_path, session), user="ada")
+    conversation = found(target, session)
+    assert (conversation.user_id, conversation.created_at) == ("ada", BEGUN)
+    assert conversation.labels == {"source": "claude-code"}
+    assert conversation.properties == {"cwd": "/home/ada/shop", "git_branch": "main", "version": "2.0.14"}
+    times = [item.created_at for item in conversation.items(limit=1000)]
+    assert times == sorted(times, key=str)
+    assert times[0] == BEGUN
+    assert {response.model for response in conversation.responses()} == {"claude-sonnet-4-5"}
+    assert {row.day for row in target.usage(by="day")} == {BEGUN.date()}
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(target: Store, tmp_path: Path) -> None:
+    session = a_session(2)
+    path = written(tmp_path, session)
+    dry, wet = import_from(target, path, dry_run=True), import_from(target, path)
+    assert counts(dry) == counts(wet)
+    assert dry.is_dry_run
+    assert dry.attempts == 0
+    assert counts(import_from(target, path, dry_run=True)) == counts(import_from(target, path))
+
+
+def test_a_dry_run_writes_nothing(target: Store, tmp_path: Path) -> None:
+    import_from(target, written(tmp_path, a_session(2)), dry_run=True)
+    assert not list(target.list_conversations())
+
+
+def test_what_was_said_in_threadkeep_meanwhile_stays_on_its_branch(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(3))
+    session.prompt("Hello")
+    session.answer("Hello!")
+    import_from(target, written(tmp_path, session))
+    found(target, session).user("continued here")
+    session.prompt("continued there")
+    session.answer("I see.")
+    import_from(target, written(tmp_path, session))
+
+    conversation = found(target, session)
+    assert texts_of(conversation) == ["Hello", "Hello!", "continued there", "I see."]
+    assert texts_of(conversation.on_branch(0)) == ["Hello", "Hello!", "continued here"]
+
+
+def test_a_resumed_session_does_not_count_usage_again(target: Store, tmp_path: Path) -> None:
+    """Its file begins with a copy of the lines of the other one."""
+    session = a_session(4)
+    import_from(target, written(tmp_path, session))
+    resumed = Session(Random(99))
+    resumed.lines = [line.replace(session.id, resumed.id) for line in session.lines]
+    report = import_from(target, written(tmp_path, resumed))
+    assert (report.items.stored, report.responses.stored, report.attempts) == (session.items, session.responses, 0)
+
+
+def test_agents_of_a_session_are_conversations_of_their_own(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(5))
+    session.prompt("Review it")
+    session.line("user", {"role": "user", "content": "You review"}, None, isSidechain=True, agentId="a1b2")
+    session.answer("Done")
+    import_from(target, written(tmp_path, session))
+    agent = target.find_conversation(external_id=f"claude-code:{session.id}/a1b2")
+    assert agent is not None
+    assert (texts_of(agent), agent.labels["session"]) == (["You review"], session.id)
+    assert texts_of(found(target, session)) == ["Review it", "Done"]
+
+
+def test_the_title_of_the_user_goes_before_others(target: Store, tmp_path: Path) -> None:
+    session = a_session(6)
+    session.lines.append(json.dumps({"type": "custom-title", "customTitle": "Shop", "sessionId": session.id}))
+    session.lines.append(json.dumps({"type": "ai-title", "aiTitle": "About a shop", "sessionId": session.id}))
+    import_from(target, written(tmp_path, session))
+    assert found(target, session).title == "Shop"
+
+
+def test_a_compacted_session_stays_one_conversation(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(8))
+    session.prompt("First")
+    session.answer("Yes")
+    session.last = session.line("system", None, None, subtype="compact_boundary", logicalParentUuid=session.last)
+    session.last = session.line("user", {"role": "user", "content": "A summary"}, session.last, isCompactSummary=True)
+    import_from(target, written(tmp_path, session))
+    assert texts_of(found(target, session)) == ["First", "Yes", "A summary"]
