@@ -147,8 +147,8 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    found = await on_store(store, find_by_history, session)
-    return None if found is None else await store.get_conversation(found.id)
+    followed = await on_store(store, find_by_history, session)
+    return None if followed is None else await store.get_conversation(followed.id)
 
 
 async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
