@@ -147,8 +147,8 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    followed = await on_store(store, find_by_history, session)
-    return None if followed is None else await store.get_conversation(followed.id)
+    agreeing = await on_store(store, find_by_history, session)
+    return None if agreeing is None else await store.get_conversation(agreeing.id)
 
 
 async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
