@@ -149,8 +149,8 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    found = await on_store(store, find_by_history, session)
-    return None if found is None else await store.get_conversation(found.id)
+    agreeing = await on_store(store, find_by_history, session)
+    return None if agreeing is None else await store.get_conversation(agreeing.id)
 
 
 async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
