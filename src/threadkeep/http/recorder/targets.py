@@ -12,10 +12,9 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
-from threadkeep.domain.formats import get_format
 from threadkeep.formats import FormatName
 from threadkeep.http.recorder.secrets import KEY_SEGMENT, OwnKeys, is_own
-from threadkeep.http.upstreams import checked_url, upstream_parts
+from threadkeep.http.upstreams import checked_url, spoken_format, upstream_parts
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -52,7 +51,7 @@ class RecordedUpstream:
     url: str
 
     def __post_init__(self) -> None:
-        get_format(self.format)
+        spoken_format(self.format)
         object.__setattr__(self, "url", checked_url(self.url))
 
     @classmethod
