@@ -15,7 +15,8 @@ from typing import Any, Final
 from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
 from threadkeep.contrib.importers.inputs import Input
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.contrib.importers.shapes import text_of, time_of
+from threadkeep.contrib.importers.rounds import is_made
+from threadkeep.contrib.importers.shapes import time_of
 from threadkeep.domain.jsontext import JsonObject
 
 COLUMNS: Final = ("id", "session_id", "message_data")
@@ -108,9 +109,7 @@ class _Session:
     ) -> dict[int, Answer]:
         """The answers on a branch: items in a row that a model made; the last one of a turn has its usage."""
         usage = self._usage(branch)
-        runs = [
-            list(run) for is_made, run in groupby(places, lambda place: _is_made(items[place["message_id"]])) if is_made
-        ]
+        runs = [list(run) for made, run in groupby(places, lambda place: is_made(items[place["message_id"]])) if made]
         answers: dict[int, Answer] = {}
         for run in reversed(runs):
             answer = Answer(usage=usage.pop(run[-1]["user_turn_number"], None))
@@ -126,11 +125,3 @@ class _Session:
             }
             for row in rows
         }  # fmt: skip
-
-
-def _is_made(item: JsonObject | None) -> bool:
-    """Whether a model made an item: its messages, calls and reasoning, not the outputs of calls."""
-    if item is None:
-        return False
-    kind = text_of(item, "type") or "message"
-    return item.get("role") == "assistant" if kind == "message" else not kind.endswith("_output")

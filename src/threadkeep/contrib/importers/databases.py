@@ -62,8 +62,9 @@ class Database:
         """Return the rows of a statement, as they are read."""
         with self._connected() as connection:
             streamed = connection.execution_options(stream_results=True, yield_per=BATCH)
-            for row in streamed.execute(statement).mappings():
-                yield {key: _plain(value) for key, value in row.items()}
+            with streamed.execute(statement) as result:
+                for row in result.mappings():
+                    yield {key: _plain(value) for key, value in row.items()}
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

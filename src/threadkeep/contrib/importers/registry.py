@@ -18,6 +18,8 @@ SOURCES: Final = {
     "agents-sdk": "agents_sdk:AGENTS_SDK",
     "langchain": "langchain:LANGCHAIN",
     "llm": "llm:LLM",
+    "open-webui": "open_webui:OPEN_WEBUI",
+    "librechat": "librechat:LIBRECHAT",
 }
 
 

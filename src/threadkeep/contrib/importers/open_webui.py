@@ -1,0 +1,199 @@
+"""Open WebUI: its database, and the files that it exports (all chats of a user, or one).
+
+Sources: the table `chat`, whose column `chat` is what an export has; since 2026 the table `chat_message` besides, whose
+rows go before that; and the exports of its releases, which are not documented.
+
+* `history.messages` is a tree, of which `currentId` was shown last.
+* `output` of an answer has items as in the Responses API; without, `content` is a text with blocks of HTML
+  (`open_webui_texts`).
+* Usage is what the provider reported: as in Chat Completions or in the Responses API, or the counts of Ollama.
+* A message can be edited in place: it is another entry then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Final
+
+from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
+from threadkeep.contrib.importers.inputs import Input
+from threadkeep.contrib.importers.json_files import Found, converted, json_elements
+from threadkeep.contrib.importers.open_webui_texts import items_of
+from threadkeep.contrib.importers.records import Answer, Skipped, Transcript
+from threadkeep.contrib.importers.rounds import Rounds
+from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
+from threadkeep.domain.jsontext import JsonObject, dumps
+
+CHAT: Final = ("id", "user_id", "title", "chat", "created_at", "updated_at", "archived", "pinned", "folder_id", "meta")
+# column of `chat_message` -> key of a message in `history`
+MESSAGE: Final = {
+    "role": "role", "parent_id": "parentId", "content": "content", "output": "output", "model_id": "model",
+    "files": "files", "usage": "usage", "done": "done", "error": "error", "created_at": "timestamp",
+}  # fmt: skip
+MILLISECONDS: Final = 10**11  # a number of seconds is smaller until the year 5138 …
+NANOSECONDS: Final = 10**17  # … and one of milliseconds, too
+
+
+class OpenWebUI:
+    """Chats of Open WebUI."""
+
+    name: Final = "open-webui"
+
+    def recognizes(self, input: Input, /) -> bool:
+        """Return whether it is its database, or an export of chats."""
+        chat = tables_of(input).get("chat", frozenset())
+        return chat.issuperset({"id", "user_id", "title", "chat"}) or {"chat", "title"} <= input.first_keys()
+
+    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+        """Return the chats."""
+        if input.url is None and not input.is_sqlite:
+            for found in json_elements(input):
+                yield (
+                    found
+                    if isinstance(found, Skipped)
+                    else converted(found, _Chat(found.where, found.value).transcript)
+                )
+            return
+        with opened(input) as database:
+            for row in database.rows("chat", CHAT, ("id",)):
+                where = f"{input.name}, {row['id']}"
+                value = row | {"chat": json_of(row["chat"]), "meta": json_of(row["meta"])}
+                chat = _Chat(where, value, _rows(database, row["id"]))
+                yield converted(Found(where, value), chat.transcript)
+
+
+OPEN_WEBUI: Final = OpenWebUI()
+
+
+def _rows(database: Database, chat: Any) -> dict[str, JsonObject]:
+    """The messages of a chat that have rows, as the history would have them."""
+    found = {}
+    for row in database.rows("chat_message", ("id", *MESSAGE), ("created_at", "id"), chat_id=chat):
+        id_ = str(row["id"]).removeprefix(f"{chat}-")
+        values = {key: json_of(row[name]) if name in _JSON else row[name] for name, key in MESSAGE.items()}
+        found[id_] = {"id": id_} | {key: value for key, value in values.items() if value is not None}
+    return found
+
+
+_JSON: Final = frozenset({"output", "files", "usage", "error"})
+
+
+@dataclass(slots=True)
+class _Chat:
+    """A chat while it is read."""
+
+    where: str
+    value: JsonObject
+    rows: Mapping[str, JsonObject] = field(default_factory=dict)
+    rounds: Rounds = field(default_factory=Rounds)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def transcript(self) -> Transcript | Skipped:
+        """The conversation; or why it is none."""
+        value = self.value
+        chat, id_ = object_of(value, "chat"), text_of(value, "id") or text_of(object_of(value, "chat"), "id")
+        if id_ is None:
+            return Skipped(self.where, "it has no id")
+        for name, message in self._messages(chat).items():
+            if isinstance(message, dict):
+                self._add(name, message)
+            else:
+                self.skipped.append(Skipped(f"{self.where}, message {name}", "it is not an object"))
+        known = {name: str(value[name]) for name in ("folder_id", "pinned", "archived") if value.get(name)}
+        tags = [tag for tag in list_of(object_of(value, "meta"), "tags") if isinstance(tag, str)]
+        return Transcript(
+            id=id_, where=self.where, entries=self.rounds.entries(), user_id=text_of(value, "user_id"),
+            title=text_of(value, "title") or text_of(chat, "title"), model=self.rounds.model,
+            instructions=text_of(chat, "system"),
+            created_at=_time(value, "created_at"), updated_at=_time(value, "updated_at"),
+            properties=known | ({"tags": ", ".join(tags)} if tags else {}),
+            active=self.rounds.ends.get(text_of(object_of(chat, "history"), "currentId") or ""), skipped=self.skipped,
+        )  # fmt: skip
+
+    def _messages(self, chat: JsonObject) -> dict[str, Any]:
+        """The messages by their ids; of the oldest exports, one behind the other."""
+        known = object_of(object_of(chat, "history"), "messages")
+        merged = known | {id_: object_of(known, id_) | row for id_, row in self.rows.items()}
+        if merged:
+            return merged
+        before, found = None, {}
+        for number, message in enumerate(list_of(chat, "messages")):
+            id_ = text_of(message, "id") or str(number)
+            found[id_] = {"parentId": before} | message if isinstance(message, dict) else message
+            before = id_
+        return found
+
+    def _add(self, id_: str, message: JsonObject) -> None:
+        where, role = f"{self.where}, message {id_}", text_of(message, "role")
+        parent, at = text_of(message, "parentId"), _time(message, "timestamp")
+        if role == "assistant":
+            output = [item for item in list_of(message, "output") if isinstance(item, dict)]
+            items = output or items_of(text_of(message, "content") or "")
+            if not items:
+                error = text_of(object_of(message, "error"), "content")
+                why = "the answer is empty" if error is None else "the answer is an error"
+                self.skipped.append(Skipped(where, why))
+            self.rounds.add(id_, parent, items, at, _answer_of(message), _revision(message))
+            return
+        if role not in {"user", "system", "developer"}:
+            self.skipped.append(Skipped(where, "its role is unknown"))
+        text = text_of(message, "content")
+        parts = [{"type": "input_text", "text": text}] if text else []
+        parts += [part for file in list_of(message, "files") if (part := self._file(file, where)) is not None]
+        items = [{"type": "message", "role": role or "user", "content": parts}] if parts else []
+        self.rounds.add(id_, parent, items, at, revision=_revision(message))
+
+    def _file(self, file: Any, where: str) -> JsonObject | None:
+        """A picture, or the text of a file; None for what is kept elsewhere."""
+        url, kind = text_of(file, "url") or "", text_of(file, "type")
+        content_type = text_of(file, "content_type") or ""
+        is_image = kind == "image" or content_type.startswith("image/")
+        if is_image and url.startswith(("data:", "https://", "http://")):
+            return {"type": "input_image", "image_url": url}
+        about = object_of(file, "file")
+        text = text_of(object_of(about, "data"), "content") or text_of(file, "content")
+        if text is not None and not is_image:
+            name = text_of(file, "name") or text_of(about, "filename")
+            return {"type": "input_text", "text": text if name is None else f"{name}\n\n{text}"}
+        self.skipped.append(Skipped(where, "a file is not in the export"))
+        return None
+
+
+def _answer_of(message: JsonObject) -> Answer:
+    about = object_of(message, "info")
+    usage = object_of(message, "usage") or object_of(about, "usage") or about
+    format_, counts, latency = _counts(usage)
+    is_done, has_failed = message.get("done") is not False, bool(message.get("error"))
+    status = "failed" if has_failed else "completed" if is_done else "incomplete"
+    return Answer(format_, model=text_of(message, "model"), usage=counts, status=status, latency_ms=latency)
+
+
+def _counts(usage: JsonObject) -> tuple[str, JsonObject | None, float | None]:
+    """In which format the counts are, the counts, and how many milliseconds the answer took."""
+    duration = usage.get("total_duration")  # nanoseconds, from Ollama
+    latency = duration / 1e6 if isinstance(duration, int | float) and duration > 0 else None
+    if "input_tokens" in usage:
+        return "open_responses", usage, latency
+    if "prompt_tokens" in usage:
+        return "chat_completion", usage, latency
+    if "prompt_eval_count" in usage or "eval_count" in usage:
+        counts = {"input_tokens": usage.get("prompt_eval_count"), "output_tokens": usage.get("eval_count")}
+        return "open_responses", counts, latency
+    return "open_responses", None, latency
+
+
+def _revision(message: JsonObject) -> str:
+    said = dumps([str(message.get("content")), list_of(message, "output")])
+    return blake2b(said, digest_size=6).hexdigest()
+
+
+def _time(value: JsonObject, key: str) -> datetime | None:
+    """A time in seconds, milliseconds or nanoseconds, or as a text."""
+    number = value.get(key)
+    if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) > MILLISECONDS:
+        scale = 10**9 if abs(number) > NANOSECONDS else 1000
+        return time_of({key: number / scale}, key)
+    return time_of(value, key)
