@@ -251,8 +251,11 @@ class ResponseInProgress(Conflict):
     """The `branch` has a streamed response in progress; `number` is its number.
 
     `retry_after` is the number of seconds until its lease expires. A running recorder renews its lease; if the recorder
-    has died, the next writer takes over after that time.
+    has died, the next writer takes over after that time. `is_repeated` says whether it began under the idempotency key
+    of the call that was refused, which is the same call again.
     """
+
+    is_repeated = False
 
     def __init__(self, number: int, branch: int, retry_after: float = 0.0) -> None:
         self.number, self.branch, self.retry_after = number, branch, retry_after

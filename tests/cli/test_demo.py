@@ -19,13 +19,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.cli.runs import PROGRAM, Cli
+from tests.wires import SPOKEN
 from threadkeep import Store
 from threadkeep.cli.commands.demo import PROVIDERS, body_of, load_script
 from threadkeep.cli.demo_month import MODELS, PRICES, USERS, fill
 from threadkeep.domain.content import InputImage
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import FunctionCall, Reasoning
-from threadkeep.formats import NAMES
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -99,7 +99,7 @@ def test_the_demo_on_a_terminal(demo: Cli) -> None:
 
 def test_the_demo_as_json(demo: Cli) -> None:
     result = demo.spawn("demo", "--json").json
-    assert set(result["requests"]) == set(NAMES)
+    assert set(result["requests"]) == set(SPOKEN)
     assert [message["role"] for message in result["requests"]["chat_completion"]["payload"]["messages"]] == [
         "system", "user", "assistant", "tool", "tool", "assistant", "user",
     ]  # fmt: skip

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.http.recorder.provider import Provider, whole
 from tests.http.recorder.provider import serving as served_provider
 from tests.http.servers import running
 from threadkeep import Store
+from threadkeep.web.keys import CACHE_SECONDS
 
 
 @contextmanager
@@ -108,6 +110,23 @@ def test_with_keys_nobody_is_served_without(cli: Cli, stored: str) -> None:
         with pytest.raises(openai.AuthenticationError):
             client.conversations.retrieve(stored)
         assert client.with_options(api_key=other).conversations.retrieve(theirs).id == theirs
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.parametrize("tenant", [None, "acme"])
+def test_keys_that_are_made_meanwhile_count_within_seconds(cli: Cli, stored: str, tenant: str | None) -> None:
+    with Store(cli.url, tenants=True) as store:
+        store.create_tenant("acme").create_conversation(external_id="theirs")
+    named = () if tenant is None else ("--tenant", tenant)
+    name = stored if tenant is None else "theirs"
+    with serving(cli, *named) as base_url, OpenAI(base_url=base_url, api_key="any", max_retries=0) as client:
+        assert client.conversations.retrieve(name).object == "conversation"
+        secret = cli(*named, "keys", "create").out.strip()
+        time.sleep(CACHE_SECONDS + 0.1)
+        with pytest.raises(openai.AuthenticationError):
+            client.conversations.retrieve(name)
+        assert client.with_options(api_key=secret).conversations.retrieve(name).object == "conversation"
 
 
 def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:

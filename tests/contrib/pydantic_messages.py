@@ -52,6 +52,21 @@ def request_part(random: Random) -> Any:
         lambda: m.ToolAvailabilityDeltaPart(tools_added=["weather"]),
         lambda: m.CapabilityLoadDeltaPart(loaded=["maps"]),
         lambda: m.SpeechPart(speaker="user", transcript=text, audio=m.BinaryContent(b"RIFF", media_type="audio/wav")),
+        lambda: m.ToolReturnPart(
+            "weather", ["seen:", m.ImageUrl("https://example.org/a.png"), {"a": 1}], call, timestamp=at(random)
+        ),
+        lambda: m.ToolReturnPart("weather", m.BinaryContent(b"\xff\xfe", media_type="image/png"), call, timestamp=NOON),
+        lambda: m.ToolReturnPart("weather", text, call, outcome="retried", timestamp=at(random)),
+        lambda: tool_part("request", "return", "search_tools", "tool-search", {"discovered_tools": [{"name": "a"}]}),
+        lambda: tool_part("request", "return", "load_capability", "capability-load", {"capability_id": "x"}),
+        lambda: m.InstructionBaselinePart(instructions=[m.InstructionPart(text, name="rules")]),
+        lambda: read_part("request", part_kind="model-settings-delta", settings={"service_tier": "flex"}),
+        lambda: m.CompactionPart(content=text),
+        # as earlier releases wrote it
+        lambda: read_part("request", part_kind="retry-prompt", content=text, tool_name="weather", tool_call_id=call),
+        lambda: read_part(
+            "request", part_kind="retry-prompt", content=[{"type": "x", "loc": ["a"], "msg": "m", "input": 1}]
+        ),
         lambda: m.RetryFeedbackPart(content="again", retry=m.RetryInfo(cause="validation_error"), timestamp=at(random)),
     ]
     return random.choice(kinds)()
@@ -70,9 +85,27 @@ def response_part(random: Random) -> Any:
         lambda: m.ToolCallPart("weather", '{"city":', call, id="fc_1", provider_details={"a": 1}),
         lambda: m.ToolCallPart("weather", None, call),
         lambda: m.NativeToolCallPart("web_search", {"query": text}, call, provider_name="openai"),
+        lambda: m.SpeechPart(speaker="assistant", transcript=text),
+        lambda: tool_part("response", "call", "search_tools", "tool-search", {"queries": [text]}),
+        lambda: tool_part("response", "call", "load_capability", "capability-load", {"id": "x"}),
+        lambda: tool_part("response", "call", "tool_search", "tool-search", {"queries": [text]}, "builtin-"),
+        lambda: tool_part("response", "return", "tool_search", "tool-search", {"discovered_tools": []}, "builtin-"),
         lambda: m.NativeToolReturnPart("web_search", ["found"], call, timestamp=at(random)),
     ]
     return random.choice(kinds)()
+
+
+def read_part(kind: str, **part: Any) -> Any:
+    """A part as Pydantic AI reads it."""
+    fields = {"timestamp": NOON.isoformat(), "tool_call_id": "call_0", **part}
+    (message,) = m.ModelMessagesTypeAdapter.validate_python([{"kind": kind, "parts": [fields]}])
+    return message.parts[0]
+
+
+def tool_part(kind: str, what: str, name: str, tool: str, value: Any, of: str = "") -> Any:
+    """A call or return of a tool of Pydantic AI itself."""
+    key = {"call": "args", "return": "content"}[what]
+    return read_part(kind, part_kind=f"{of}tool-{what}", tool_name=name, tool_kind=tool, **{key: value})
 
 
 def a_message(random: Random) -> Any:

@@ -21,6 +21,7 @@ from threadkeep.domain.items import FunctionCall
 from threadkeep.domain.session import Session
 from threadkeep.domain.tools import FunctionTool, ToolRegistry, default_registry, register_tool, reset_default_registry
 from threadkeep.errors import InvalidItem, InvalidOption, InvalidToolArguments, ToolNotFound
+from threadkeep.formats import NAMES
 
 
 class Unit(Enum):
@@ -391,7 +392,7 @@ def test_a_new_handler_takes_the_arguments_as_they_are(registry: ToolRegistry) -
         registry.invoke("trip", {})
 
 
-@pytest.mark.parametrize("format", ["open_responses", "chat_completion", "messages", "gemini", "converse"])
+@pytest.mark.parametrize("format", NAMES)
 def test_every_format_offers_them(registry: ToolRegistry, format: Any) -> None:
     session = Session(model="m", input="Hi", tools=registry.definitions)
     body = session.request_body(format)

@@ -12,11 +12,12 @@ import pytest
 from anthropic.types import MessageParam, ToolUnionParam
 from pydantic import TypeAdapter, ValidationError
 
-from tests.formats import validity_converse, validity_gemini
+from tests.formats import validity_converse, validity_gemini, validity_pydantic_ai
 from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.test_sdk_types import TYPES, completed, forced
 from tests.formats.validity import refused
 from tests.formats.validity_messages import MESSAGES
+from tests.wires import SPOKEN
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import loads
 from threadkeep.domain.rendering import RenderOptions
@@ -26,7 +27,7 @@ from threadkeep.formats import NAMES, FormatName, get_format
 
 Json = dict[str, Any]
 ANTHROPIC: dict[str, TypeAdapter[Any]] = {"messages": TypeAdapter(MessageParam), "tools": TypeAdapter(ToolUnionParam)}
-PAIRS = [(source, target) for source in NAMES for target in NAMES if source != target]
+PAIRS = [(source, target) for source in SPOKEN for target in NAMES if source != target]
 
 
 @cache
@@ -63,6 +64,8 @@ def faults(payload: Json, target: str) -> list[str]:
     """What the provider, or the types of its SDK, would refuse."""
     if target == "converse":
         return validity_converse.refused(payload)
+    if target == "pydantic_ai":
+        return validity_pydantic_ai.refused(payload)
     if target == "gemini":
         return validity_gemini.refused(payload)
     found = [broken for rule in MESSAGES for broken in rule(payload)] if target == "messages" else []

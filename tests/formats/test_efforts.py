@@ -26,6 +26,7 @@ MODELS = {
         "anthropic.claude-opus-4-6-v1:0", "anthropic.claude-sonnet-4-5-v1:0", "us.amazon.nova-2-lite-v1:0",
         "openai.gpt-oss-120b-1:0", "qwen.qwen3-32b-v1:0", "amazon.nova-lite-v1:0",
     ),
+    "pydantic_ai": ("openai:gpt-5.4",),
 }  # fmt: skip
 TARGETS = [(name, model) for name in formats.NAMES for model in MODELS[name]]
 WORDS = (*EFFORTS, "default", "off", "auto", "HIGH", "low ")
@@ -39,6 +40,8 @@ def says(payload: Json, effort: str, dialect: str | None) -> bool:
         return True
     turns_off = effort in ("none", "off") and payload.get("thinking") == {"type": "disabled"}
     thinking = payload.get("generationConfig", {}).get("thinkingConfig", {})
+    if effort == "none" and payload.get("model_settings") == {"thinking": False}:
+        return True
     return (turns_off and dialect is not None) or thinking == {"thinkingBudget": {**BUDGETS, "none": 0}.get(effort)}
 
 

@@ -21,6 +21,8 @@ from threadkeep.formats.converse import turns as converse_messages
 from threadkeep.formats.gemini import turns as gemini_contents
 from threadkeep.formats.messages import turns as messages_turns
 from threadkeep.formats.open_responses import fields as responses_fields
+from threadkeep.formats.pydantic_ai import fields as pydantic_ai_fields
+from threadkeep.formats.pydantic_ai import turns as pydantic_ai_turns
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, render_fields
 from threadkeep.formats.shared.rendering import WRITERS
 from threadkeep.formats.shared.reports import Context
@@ -29,6 +31,7 @@ TABLES = {
     "open_responses": responses_fields.FIELDS,
     "chat_completion": chat_fields.FIELDS,
     "converse": converse_fields.FIELDS,
+    "pydantic_ai": pydantic_ai_fields.FIELDS,
 }
 
 
@@ -50,7 +53,9 @@ def test_every_item_type_has_a_mapper() -> None:
     assert ITEMS.keys() <= WRITERS.keys()
 
 
-@pytest.mark.parametrize("turns", [chat_messages, converse_messages, gemini_contents, messages_turns])
+@pytest.mark.parametrize(
+    "turns", [chat_messages, converse_messages, gemini_contents, messages_turns, pydantic_ai_turns]
+)
 def test_every_writer_has_the_methods_of_the_table(turns: Any) -> None:
     assert all(callable(getattr(turns.Writer, name)) for name in WRITERS.values())
 

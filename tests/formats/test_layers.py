@@ -11,12 +11,11 @@ from google.genai import types
 from tests.formats.factories import Json, answer, assistant, call, codes, output, render, user
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender
-from threadkeep.formats import NAMES, FormatName
+from threadkeep.formats import NAMES, FormatName, get_format
 
 NOW = {"time": "12:00"}
 FRONT = RenderOptions(dynamic_context=NOW)
 TAIL = RenderOptions(dynamic_context=NOW, dynamic_context_at="tail")
-TURNS = {"open_responses": "input", "gemini": "contents"}
 RULES: Json = {"instructions": "RULES", "tools": [{"type": "function", "name": "lookup", "parameters": None}]}
 TALK = [user("q1"), assistant("a1"), user("q2")]
 LOOP = [user("q1"), assistant("a1"), user("q2"), *[call("k"), output("k", "r2")]]
@@ -25,7 +24,7 @@ LOOP = [user("q1"), assistant("a1"), user("q2"), *[call("k"), output("k", "r2")]
 def words(format_name: FormatName, items: list[Any], options: RenderOptions) -> list[str]:
     """The words of the layers in the order in which the turn list has them."""
     payload = render(format_name, *items, options=options, **RULES).payload
-    text = json.dumps(payload[TURNS.get(format_name, "messages")])
+    text = json.dumps(payload[get_format(format_name).signs.turns])
     found = {word: text.find(word) for word in ("12:00", "q1", "a1", "q2", "r2")}
     assert all(text.count(word) == 1 for word, place in found.items() if place >= 0)
     return sorted((word for word in found if found[word] >= 0), key=found.__getitem__)
@@ -47,7 +46,7 @@ def test_a_tool_result_at_the_end_is_the_trigger(format_name: FormatName) -> Non
 def test_the_static_layer_is_the_same_whatever_is_true_now(format_name: FormatName) -> None:
     def static(items: list[Any], options: RenderOptions) -> str:
         payload = render(format_name, *items, options=options, **RULES).payload
-        turns = payload.pop(TURNS.get(format_name, "messages"))
+        turns = payload.pop(get_format(format_name).signs.turns)
         return json.dumps([payload, turns[0] if format_name == "chat_completion" else None])
 
     assert static(TALK, FRONT) == static(LOOP, TAIL) == static(TALK, RenderOptions())
@@ -55,7 +54,7 @@ def test_the_static_layer_is_the_same_whatever_is_true_now(format_name: FormatNa
 
 @pytest.mark.parametrize("format_name", NAMES)
 def test_the_buffered_layer_grows_at_its_end_only(format_name: FormatName) -> None:
-    turns = TURNS.get(format_name, "messages")
+    turns = get_format(format_name).signs.turns
     before = render(format_name, *TALK, options=TAIL, **RULES)
     after = render(format_name, *TALK, assistant("a2"), user("q3"), options=TAIL, **RULES)
     assert before.stable >= 2

@@ -26,13 +26,13 @@ from threadkeep.formats.shared.views import view_of
 
 Json = dict[str, Any]
 
-TURNS = {"open_responses": "input", "gemini": "contents"}  # the others have messages
 MODELS = {
     "open_responses": ["gpt-5.4"],
     "chat_completion": ["gpt-5.4", "anthropic/claude-sonnet-4.5", "glm-5.2", "mimo-v2-flash"],
     "messages": ["claude-sonnet-4-5", "claude-opus-4-8"],
     "gemini": ["gemini-2.5-flash", "gemini-3-flash-preview"],
     "converse": ["us.anthropic.claude-sonnet-4-6", "amazon.nova-2-lite-v1:0", "meta.llama", "tuned"],
+    "pydantic_ai": ["openai:gpt-5.4"],
 }
 VIEWS = st.builds(
     RenderOptions,
@@ -69,7 +69,7 @@ def rest(entry: Any) -> bytes:
 
 
 def turns_of(rendered: Rendered, format_name: FormatName) -> list[Any]:
-    found: list[Any] = without_marks(rendered.payload[TURNS.get(format_name, "messages")])
+    found: list[Any] = without_marks(rendered.payload[get_format(format_name).signs.turns])
     return found
 
 
@@ -163,7 +163,7 @@ def test_a_view_changes_nothing_and_repeats_itself(
         return
     assert first.body == second.body
     assert json.loads(first.body) == first.payload
-    assert list(first.payload)[-1] == TURNS.get(format_name, "messages")
+    assert list(first.payload)[-1] == get_format(format_name).signs.turns
 
 
 @pytest.mark.parametrize("format_name", NAMES)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx2
 import pytest
 from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
-from threadkeep.http import KeyAuthentication
+from tests.http.conftest import Bridge
+from threadkeep.http import KeyAuthentication, Owner
+from threadkeep.viewer import app as viewer_app
 from threadkeep.web import keys as module
+from threadkeep.web.keys import KeysOnceMade
+from threadkeep.web.limits import Rates
+from threadkeep.web.owners import local_owner
 
 
 def asking(served: Any, authentication: Any, secret: str, header: str = "Authorization") -> int:
@@ -97,3 +108,98 @@ def test_few_keys_are_remembered(served: Any, authentication: Any, monkeypatch: 
     for _ in range(4):
         served.call(authentication.owner, served.call(served.store.keys.create).secret)
     assert len(authentication._known) == 2
+
+
+def test_a_known_key_counts_while_the_database_cannot_be_asked(
+    served: Any, authentication: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = served.call(served.store.keys.create)
+    assert asking(served, authentication, made.secret) == 200
+    monkeypatch.setattr(authentication, "_seconds", 0)
+    authentication._known = OrderedDict(
+        (name, known._replace(until=0)) for name, known in authentication._known.items()
+    )
+    with unreachable_keys(served):
+        assert served.call(authentication.owner, made.secret).key == made.key.id
+        with pytest.raises(OperationalError):
+            served.call(authentication.owner, made.secret[:-1] + "x")
+    served.call(served.store.keys.revoke, made.key.id)
+    assert served.call(authentication.owner, made.secret) is None
+
+
+@contextmanager
+def unreachable_keys(served: Any) -> Iterator[None]:
+    """As long as this lasts, keys cannot be read."""
+    engine = served._store._sync._root._engine
+
+    def refuse(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if "threadkeep_api_keys" in statement:
+            raise OperationalError(statement, None, Exception("The database is away."))
+
+    event.listen(engine, "before_cursor_execute", refuse)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", refuse)
+
+
+def until_keys(served: Any, **options: Any) -> KeysOnceMade:
+    """What a server asks that was started before there were keys."""
+    return KeysOnceMade(served._store, local_owner(Owner(tenant=served.tenant)), tenant=served.tenant, **options)
+
+
+def test_keys_that_are_made_while_a_server_runs_are_asked_for(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    authentication = until_keys(served)
+    assert asking(served, authentication, "any") == 200
+    made = served.call(served.store.keys.create)
+    now[0] += module.CACHE_SECONDS + 0.1
+    assert asking(served, authentication, "any") == 401
+    assert asking(served, authentication, made.secret) == 200
+    served.call(served.store.keys.revoke, made.key.id)
+    now[0] += module.CACHE_SECONDS + 0.1
+    assert asking(served, authentication, made.secret) == 401  # and nobody is let in again
+    assert asking(served, authentication, "any") == 401
+
+
+def test_the_pages_of_a_running_server_ask_for_a_key_once_there_is_one(served: Any) -> None:
+    keys = until_keys(served, seconds=0)
+    pages = viewer_app(served._store, keys=keys, owner=Owner(tenant=served.tenant), token="of-the-start")
+    with httpx2.Client(transport=Bridge(served.runner, pages), base_url="http://localhost") as client:
+        assert client.get("/").status_code == 401
+        assert client.get("/sign-in").status_code == 404
+        assert client.get("/?token=of-the-start").status_code == 303
+        assert client.get("/").status_code == 200
+        made = served.call(served.store.keys.create)
+        for path in ("/", "/?token=of-the-start", "/sign-in"):
+            answer = client.get(path)
+            assert (answer.status_code, 'name="key"' in answer.text) == (401, True), path
+        secret = re.search(r'name="form" value="([^"]+)"', client.get("/").text)
+        assert secret
+        fields = {"form": secret[1], "key": made.secret}
+        assert client.post("/sign-in", data=fields, headers={"Origin": "http://localhost"}).status_code == 303
+        assert client.get("/").status_code == 200
+
+
+def test_keys_of_other_tenants_do_not_close_the_server_of_one(served: Any) -> None:
+    authentication = until_keys(served, seconds=0)
+    other = served.call(served._store.create_tenant, f"{served.tenant} too")
+    served.call(other.keys.create)
+    assert asking(served, authentication, "any") == 200
+
+
+def test_a_server_without_keys_goes_on_while_the_database_is_away(served: Any) -> None:
+    authentication = until_keys(served, seconds=0)
+    assert asking(served, authentication, "any") == 200
+    with unreachable_keys(served):
+        assert asking(served, authentication, "any") == 200
+        with pytest.raises(OperationalError):  # whether there are keys has never been known
+            served.call(until_keys(served).are_made)
+
+
+def test_owners_ask_so_often_with_and_without_keys(served: Any) -> None:
+    authentication = until_keys(served, seconds=0, rates=Rates(2))
+    assert [asking(served, authentication, "any") for _ in range(3)] == [200, 200, 429]
+    made = served.call(served.store.keys.create)
+    assert [asking(served, authentication, made.secret) for _ in range(3)] == [200, 200, 429]

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from tests.http.conftest import Bridge
 from tests.http.servers import running
 from threadkeep import AsyncStore, InvalidOption, Store
-from threadkeep.http import Owner, Upstream, app
+from threadkeep.http import Owner, Upstream, app, rest_app
 from threadkeep.web import limits as module
 from threadkeep.web.limits import Limits, Rates, rated
 from threadkeep.web.logs import JsonFormatter
@@ -67,6 +67,25 @@ def test_large_bodies_are_refused(body: Any) -> None:
     assert answer.status_code == 413
     [fine] = asyncio.run(calling(application, ("POST", "/echo/1", b"x" * 10)))
     assert fine.content == b"x" * 10
+
+
+@pytest.mark.parametrize("length", ["9" * 5_000, "0" * 5_000 + "99", "11"])
+@pytest.mark.parametrize("is_site", [True, False])
+def test_a_length_of_any_size_is_too_large(served: Any, length: str, *, is_site: bool) -> None:
+    made = rest_app(served._store, auth=served.authenticate, prefix="", max_body_bytes=10)
+    application = site({"": made}, limits=Limits(max_body_bytes=10)) if is_site else made
+
+    async def run() -> tuple[httpx2.Response, httpx2.Response]:
+        transport = httpx2.ASGITransport(app=application, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            large = await http.post("/conversations", content=b"{}", headers={"content-length": length})
+            return large, await http.post(
+                "/conversations", content=b"{}", headers={"content-length": "0" * 5_000 + "2"}
+            )
+
+    large, fine = served.runner.run(run())
+    assert code(large) == (413, "request_too_large")
+    assert fine.status_code == 201
 
 
 def test_more_requests_than_allowed_are_told_to_come_again() -> None:

@@ -56,6 +56,13 @@ BODIES: dict[str, dict[str, Any]] = {
         ]}},
         "stopReason": "tool_use", "usage": {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18},
     },
+    "pydantic_ai": {
+        "kind": "response", "parts": [
+            {"part_kind": "text", "content": "Let me see."},
+            {"part_kind": "tool-call", "tool_name": "look", "args": TOOL, "tool_call_id": "call_1"},
+        ],
+        "usage": {"input_tokens": 11, "output_tokens": 7}, "model_name": "gpt-5.4", "finish_reason": "tool_call",
+    },
 }  # fmt: skip
 
 

@@ -126,3 +126,93 @@ def test_scopes_allow_what_they_name(served: Any, known: dict[str, str], scope: 
         assert (status == 403) == (one.scope != scope), (one.method, one.path, status)
         assert one.method != "GET" or one.scope in ("read", "usage")
         assert one.method == "GET" or one.scope == "write"
+
+
+# Names and keys that others use
+
+
+def test_nobody_learns_which_names_and_keys_others_use(served: Any) -> None:
+    """An `external_id` and an `Idempotency-Key` of another user are free."""
+    rest, answers = Rest(served), []
+    for user in ("ann", "ben"):
+        body = {"external_id": "trip", "title": f"Of {user}"}
+        answers.append(rest.of(user).post("/conversations", json=body, headers={"Idempotency-Key": "k"}))
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert [answer.json()["external_id"] for answer in answers] == ["trip", "trip"]
+    assert answers[0].json()["id"] != answers[1].json()["id"]
+    for user, answer in zip(("ann", "ben"), answers, strict=True):
+        assert rest.of(user).get("/conversations/trip").json()["title"] == f"Of {user}"
+        again = rest.of(user).post("/conversations", json={"external_id": "trip"})
+        assert (again.status_code, again.json()["error"]["code"]) == (400, "invalid_value")
+        body = {"external_id": "trip", "title": f"Of {user}"}
+        repeated = rest.of(user).post("/conversations", json=body, headers={"Idempotency-Key": "k"})
+        assert repeated.json()["id"] == answer.json()["id"]
+        other = rest.of(user).post("/conversations", json={"title": "?"}, headers={"Idempotency-Key": "k"})
+        assert other.status_code == 409
+    made = rest.of("ben").post("/conversations", json={}).json()["id"]
+    assert rest.of("ben").patch(f"/conversations/{made}", json={"external_id": "trip"}).status_code == 400
+    changed = rest.of("ann").patch("/conversations/trip", json={"external_id": "journey"})
+    assert (changed.status_code, changed.json()["external_id"]) == (200, "journey")
+    assert rest.of("ben").patch(f"/conversations/{made}", json={"external_id": "journey"}).status_code == 200
+
+
+def test_names_that_the_application_gave_are_found_and_taken(served: Any) -> None:
+    rest, store = Rest(served), served.store.for_user("ann")
+    made = served.call(store.create_conversation, external_id="trip")
+    assert rest.of("ann").get("/conversations/trip").json()["id"] == made.id
+    assert rest.of("ann").post("/conversations", json={"external_id": "trip"}).status_code == 400
+    assert rest.of("ann").patch("/conversations/trip", json={"external_id": "trip"}).json()["external_id"] == "trip"
+    assert served.call(store.get_conversation, made.id).external_id == "trip"
+    assert rest.of("ben").post("/conversations", json={"external_id": "trip"}).status_code == 201
+    assert rest.of("").get("/conversations/trip").json()["id"] == made.id
+
+
+def test_keys_of_openais_api_are_those_of_their_user(served: Any) -> None:
+    headers = {"Idempotency-Key": "k"}
+    made = [served.http(user).post("/conversations", json={"metadata": {"a": user}}, headers=headers) for user in "ab"]
+    assert [answer.status_code for answer in made] == [200, 200]
+
+
+# Writing without reading
+
+SECRET = "canary-7f3a91"
+
+
+def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
+    store = served.store.for_user("ann")
+    conversation = served.call(
+        store.create_conversation, model="m", title=SECRET, instructions=SECRET, labels={"a": SECRET},
+        properties={"a": SECRET}, input=SECRET,
+    )  # fmt: skip
+    body = {"id": "resp_of_ann", "object": "response", "model": "m", "status": "completed", "output": [
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": SECRET}]},
+    ]}  # fmt: skip
+    stored = served.call(conversation.add_response, body, "open_responses")
+    item = served.call(conversation.transcript)[0].id
+    served.call(conversation.set_feedback, item, comment=SECRET)
+    owner = Owner(user_id="ann", tenant=served.tenant, scopes=frozenset({"write"}))
+    rest = httpx2.Client(
+        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)),
+        base_url="http://localhost/api",
+    )
+    openai = served.http(auth=lambda _: owner)
+    one = f"/conversations/{conversation.id}"
+    reference = {"items": [{"type": "item_reference", "id": item}]}
+    calls: list[tuple[httpx2.Client, str, str, Any, int]] = [
+        (rest, "POST", "/responses/resp_of_ann/cancel", None, 200),
+        (rest, "PATCH", one, {}, 200),
+        (rest, "PUT", f"{one}/active_branch", {"branch": 0}, 200),
+        (rest, "POST", f"{one}/branches", {}, 201),
+        (rest, "PUT", f"{one}/messages/{item}/feedback", {"rating": 1}, 200),
+        (rest, "PUT", f"{one}/messages/{item}/labels", {"labels": {}}, 200),
+        (openai, "POST", "/responses/resp_of_ann/cancel", None, 200),
+        (openai, "POST", one, {"metadata": {}}, 200),
+        (openai, "POST", f"{one}/items", reference, 403),
+        (openai, "POST", "/conversations", reference, 403),
+        (openai, "DELETE", f"{one}/items/{item}", None, 200),
+    ]
+    for http, method, path, given, status in calls:
+        answer = http.request(method, path, json=given)
+        assert answer.status_code == status, (path, answer.text)
+        assert SECRET not in answer.text, path
+    assert stored.status == "completed"

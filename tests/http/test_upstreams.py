@@ -22,8 +22,11 @@ from starlette.routing import Route
 from tests.databases import Database
 from tests.http.scripts import FORMATS, script
 from tests.http.servers import running
-from threadkeep import AsyncStore, Store
+from tests.wires import SPOKEN
+from threadkeep import AsyncStore, InvalidOption, Store
+from threadkeep.formats import NAMES
 from threadkeep.http import Owner, Upstream, app, http_upstream
+from threadkeep.http.recorder.targets import RecordedUpstream
 
 PATHS = {
     "open_responses": "/v1/responses",
@@ -68,6 +71,18 @@ class Provider:
             body = b": a comment\n\n" + b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
             body += b"data: [DONE]\n\n" if self.format == "chat_completion" else b""
         return Response(body, media_type="text/event-stream")
+
+
+def test_there_is_a_provider_of_each_format_that_is_spoken() -> None:
+    assert set(FORMATS) == set(PATHS) == set(SPOKEN)
+
+
+@pytest.mark.parametrize("format_", sorted(set(NAMES) - set(SPOKEN)))
+def test_a_format_in_which_nobody_answers_has_no_upstream(format_: Any) -> None:
+    with pytest.raises(InvalidOption, match="in which no provider answers"):
+        http_upstream("provider", format_, "http://localhost/v1")
+    with pytest.raises(InvalidOption, match="in which no provider answers"):
+        RecordedUpstream("provider", format_, "http://localhost/v1")
 
 
 @pytest.mark.parametrize("format_", FORMATS)

@@ -147,6 +147,7 @@ VALUES: list[Any] = [
     "converse",
     "open_responses",
     "chat_completion",
+    "pydantic_ai",
     "no_format",
     "append",
     "branch",
@@ -254,8 +255,18 @@ TURNS: dict[str, Any] = {
             {"role": "user", "content": [{"toolResult": {"toolUseId": "t", "content": [{"json": {"x": 1}}]}}]},
         ],
     },
+    "pydantic_ai": {
+        "model": MODEL,
+        "instructions": "Be brief.",
+        "message_history": [
+            {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Hi"}]},
+            {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_name": "f", "args": "{}", "tool_call_id": "t"}]},
+            {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_name": "f", "content": "ok", "tool_call_id": "t"}]},
+        ],
+        "tools": [{"name": "f", "parameters_json_schema": SCHEMA}],
+    },
 }  # fmt: skip
-LISTS = {"open_responses": "input", "gemini": "contents"}  # else: messages
+LISTS = {"open_responses": "input", "gemini": "contents", "pydantic_ai": "message_history"}  # else: messages
 BODIES: dict[str, Any] = {
     "open_responses": an_answer("Hi", calls=("c1",)),
     "chat_completion": a_completion(),
@@ -273,6 +284,12 @@ BODIES: dict[str, Any] = {
         "output": {"message": {"role": "assistant", "content": [{"text": "Hi"}]}},
         "stopReason": "end_turn",
         "usage": {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3},
+    },
+    "pydantic_ai": {
+        "kind": "response",
+        "parts": [{"part_kind": "thinking", "content": "Hm"}, {"part_kind": "text", "content": "Hi"}],
+        "usage": {"input_tokens": 1, "output_tokens": 2},
+        "model_name": MODEL,
     },
 }
 

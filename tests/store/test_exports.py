@@ -17,6 +17,7 @@ from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, a_stream, an_answer, an_output, noise
 from tests.store.test_recorded import answer, begun, recorded
 from tests.store.watching import Tables, statements_of
+from tests.wires import SPOKEN
 from threadkeep import CannotParse, Conflict, InvalidOption, NotFound, Store, ThreadkeepError
 from threadkeep.db import tables as schema
 from threadkeep.formats import NAMES, FormatName
@@ -140,7 +141,7 @@ def test_the_formats_of_recorded_traffic_are_the_same_bytes(empty_database: Data
         Store(empty_database.url) as between,
         Store(f"sqlite:///{tmp_path / 'b.db'}") as target,
     ):
-        for wire in NAMES:
+        for wire in SPOKEN:
             for one in sample(wire):
                 conversation = begun(source, one)
                 if one["status"] == 200:

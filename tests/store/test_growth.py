@@ -83,10 +83,24 @@ def requests(count: int) -> dict[str, Any]:
                 )
             ],
         },
+        "pydantic_ai": {
+            "message_history": [
+                one
+                for number in pairs
+                for one in (
+                    {"kind": "response", "parts": [
+                        {"part_kind": "tool-call", "tool_name": "f", "args": {}, "tool_call_id": f"c{number}"}
+                    ]},
+                    {"kind": "request", "parts": [
+                        {"part_kind": "tool-return", "tool_name": "f", "content": "ok", "tool_call_id": f"c{number}"}
+                    ]},
+                )
+            ],
+        },
     }  # fmt: skip
 
 
-TURNS = {"open_responses": "input", "gemini": "contents"}  # else: messages
+TURNS = {"open_responses": "input", "gemini": "contents", "pydantic_ai": "message_history"}  # else: messages
 
 
 def bodies(count: int) -> dict[str, Any]:
@@ -107,6 +121,9 @@ def bodies(count: int) -> dict[str, Any]:
             ]}},
             "stopReason": "tool_use",
         },
+        "pydantic_ai": {"kind": "response", "parts": [
+            {"part_kind": "tool-call", "tool_name": "f", "args": {}, "tool_call_id": call} for call in calls
+        ]},
     }  # fmt: skip
 
 

@@ -40,6 +40,14 @@ REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"system": [{"text": "Be brief."}], "messages": [{"role": "user", "content": [{"text": "Hi"}]}]},
         {"model": "m"},
     ),
+    "pydantic_ai": (
+        {
+            "model": "m",
+            "instructions": "Be brief.",
+            "message_history": [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Hi"}]}],
+        },
+        {},
+    ),
 }
 # Two parallel calls with their outputs, as they stand in a request
 CALLS: dict[str, tuple[list[Any], list[Any]]] = {
@@ -125,8 +133,28 @@ CALLS: dict[str, tuple[list[Any], list[Any]]] = {
             }
         ],
     ),
+    "pydantic_ai": (
+        [
+            {
+                "kind": "response",
+                "parts": [
+                    {"part_kind": "tool-call", "tool_name": "one", "args": "{}", "tool_call_id": "c1"},
+                    {"part_kind": "tool-call", "tool_name": "two", "args": {}, "tool_call_id": "c2"},
+                ],
+            }
+        ],
+        [
+            {
+                "kind": "request",
+                "parts": [
+                    {"part_kind": "tool-return", "tool_name": "two", "content": "second", "tool_call_id": "c2"},
+                    {"part_kind": "tool-return", "tool_name": "one", "content": "first", "tool_call_id": "c1"},
+                ],
+            }
+        ],
+    ),
 }
-LISTS = {"open_responses": "input", "gemini": "contents"}
+LISTS = {"open_responses": "input", "gemini": "contents", "pydantic_ai": "message_history"}
 
 
 def imported(store: Any, wire: str, **options: Any) -> Any:

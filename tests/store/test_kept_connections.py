@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from tests.databases import Database
 from tests.factories import a_message
-from threadkeep import Store
+from threadkeep import InvalidOption, Store
 from threadkeep.db.driver import executors
 from threadkeep.store import connections
 
@@ -111,3 +111,29 @@ def test_a_cursor_is_kept_unless_it_holds_many_rows(opened: tuple[Store, Any], c
     assert len(store.get_conversation(conversation.id).request_payload("open_responses")["input"]) == count
     rows = transactions.read(kept)
     assert rows == count + 1 if count < executors._KEPT_ROWS else rows <= executors._KEPT_ROWS
+
+
+@pytest.mark.parametrize("how", ["kept", "given back"])
+def test_a_connection_in_use_is_closed_after_its_store(opened: tuple[Store, Any], how: str) -> None:
+    """By whoever was at work on it, as soon as that is done."""
+    store, transactions = opened
+    begun, closed = Event(), Event()
+    used: list[Any] = []
+
+    def work(connection: Connection) -> None:
+        used.append(connection.connection.driver_connection)
+        begun.set()
+        assert closed.wait(60)
+
+    if how == "given back":
+        transactions._reading._keeps = False
+    thread = Thread(target=transactions.read, args=(work,))
+    thread.start()
+    assert begun.wait(60)
+    store.close()
+    assert not used[0].closed
+    closed.set()
+    thread.join(60)
+    assert used[0].closed
+    with pytest.raises(InvalidOption, match="closed"):
+        store.list_conversations()

@@ -12,7 +12,7 @@ import pytest
 from tests.factories import a_picture, an_answer, an_output, noise
 from tests.store.watching import statements_of
 from threadkeep import InvalidOption
-from threadkeep.formats.registry import NAMES
+from threadkeep.formats import NAMES, get_format
 
 URL = "https://files.example/{hash}.{extension}?type={media_type}"
 BIG = noise(20_000)
@@ -48,14 +48,18 @@ SENT: dict[str, tuple[Any, Any]] = {
         {"image": {"format": "png", "source": {"bytes": DATA}}},
         {"document": {"format": "pdf", "name": "a", "source": {"bytes": PDF_DATA}}},
     ),
+    "pydantic_ai": (
+        {"kind": "image-url", "url": PICTURE_URL},
+        {"kind": "document-url", "url": PDF_URL, "identifier": "a.pdf"},
+    ),
 }
 
 
-def parts(rendered: Any, format: str) -> list[Any]:
+def parts(rendered: Any, format: Any) -> list[Any]:
     payload = json.loads(rendered.body)
-    turns = payload.get("input") or payload.get("messages") or payload.get("contents")
+    turns = payload[get_format(format).signs.turns]
     found: list[Any] = turns[0].get("content") or turns[0].get("parts")
-    return found
+    return found[0]["content"] if format == "pydantic_ai" else found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.store.watching import Tables
 from threadkeep import IdempotencyConflict, InvalidOption, Session
 
-FORMATS = ("open_responses", "chat_completion", "messages", "gemini", "converse")
+FORMATS = ("open_responses", "chat_completion", "messages", "gemini", "converse", "pydantic_ai")
 PROPERTIES = {"customer": "c-17", "source": "mobile app"}
 MOST = {f"{number:064}": "v" * 512 for number in range(16)}
 

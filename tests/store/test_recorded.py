@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.wires import SPOKEN
 from threadkeep import Store
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.store.history_sync.matching import TEXT, normalize_text, utterances_of
@@ -161,7 +162,7 @@ def goes_on(store: Store, interactions: list[Json], links: list[Json]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", SPOKEN)
 def test_conversations_go_on_as_their_clients_went_on(wire: FormatName) -> None:
     """The first request, each answer and each new input give the next request: texts, calls, ids, signatures, media."""
     with Store("sqlite://") as store:
@@ -170,7 +171,7 @@ def test_conversations_go_on_as_their_clients_went_on(wire: FormatName) -> None:
 
 
 @pytest.mark.parametrize("has_answers", [True, False])
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", SPOKEN)
 def test_clients_that_echo_make_no_branches(wire: FormatName, has_answers: bool) -> None:
     """… whether the answers were stored when they came, or are only known from the client's next request."""
     with Store("sqlite://") as store:
@@ -192,7 +193,7 @@ def test_clients_that_echo_make_no_branches(wire: FormatName, has_answers: bool)
                     assert (again.appended, again.branched_at) == (0, None), after["id"]
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", SPOKEN)
 def test_a_stream_that_broke_off_anywhere_goes_on_in_every_format(wire: FormatName) -> None:
     with Store("sqlite://") as store:
         for one in recorded(wire).values():

@@ -22,6 +22,7 @@ from tests.factories import a_message, a_picture, a_stream, an_output, noise, te
 from tests.store.test_recorded import recorded
 from tests.store.test_streams import expire, left, streamed
 from tests.store.watching import Tables
+from tests.wires import SPOKEN
 from threadkeep import CannotParse, NotFound, Store
 from threadkeep.formats import NAMES, FormatName
 
@@ -291,7 +292,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", SPOKEN)
 def test_any_value_at_any_place_ends(stores: Any, tenant: str, wire: FormatName, value: str) -> None:
     """… and nothing but what is no event at all is told to who feeds."""
     store = stores.get("sync").for_tenant(tenant)
@@ -307,7 +308,7 @@ def test_any_value_at_any_place_ends(stores: Any, tenant: str, wire: FormatName,
 
 
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", SPOKEN)
 def test_any_value_ends_on_every_database(conversation: Any, tables: Tables, wire: FormatName, value: str) -> None:
     """In usage, errors, what the provider says besides, and items."""
     odd = VALUES[value]()
@@ -436,7 +437,7 @@ def memory() -> Iterator[Store]:
         yield store
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", SPOKEN)
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_recorded_streams_that_were_changed_end(memory: Store, wire: FormatName, data: st.DataObject) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.wires import SPOKEN
 from threadkeep import ProviderError
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse
-from threadkeep.formats import NAMES
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))
@@ -44,7 +44,7 @@ def usages(name: str) -> Iterator[tuple[str, Usage]]:
                 yield one["id"], response.usage
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPOKEN)
 def test_figures_add_up(name: str) -> None:
     compared = 0
     for found, usage in usages(name):

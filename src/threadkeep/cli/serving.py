@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from threadkeep.cli.target import Target
@@ -15,9 +15,11 @@ from threadkeep.errors import InvalidOption
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from threadkeep import AsyncStore
-    from threadkeep.web.owners import Authenticate
+    from threadkeep import AsyncStore, Store
+    from threadkeep.web.keys import KeysOnceMade
+    from threadkeep.web.owners import Owner
 
+DEFAULT_TENANT: Final = "default"  # that of databases without tenants
 MAX_PORT: Final = 65_535
 STOP_SECONDS: Final = 30  # for which requests in flight may go on when the server is told to end
 
@@ -30,6 +32,8 @@ def checked_keys(target: Target, host: str) -> bool:
         pass  # it can be used, and has that tenant
     with target.store(all_tenants=target.tenant is None) as store:
         has_keys = store.keys.exist()
+        if target.tenant is None:
+            _make_default_tenant(store)
     if not has_keys and not is_loopback(host):
         problem = (
             f"{host!r} is reached by other machines, and the database has no keys: anybody could read everything. "
@@ -39,23 +43,36 @@ def checked_keys(target: Target, host: str) -> bool:
     return has_keys
 
 
-def authentication(target: Target, store: AsyncStore, rate: int | None = None, *, has_keys: bool) -> Authenticate:
-    """Who may call: those who have a key; without keys, whoever calls from this machine."""
-    from threadkeep.web.keys import KeyAuthentication
-    from threadkeep.web.limits import Rates, rated
-    from threadkeep.web.owners import Owner, local_owner
+def _make_default_tenant(store: Store) -> None:
+    """Make the tenant of databases without tenants, which is served as long as no key names another."""
+    from sqlalchemy.exc import SQLAlchemyError
 
-    auth: Authenticate = local_owner(Owner(tenant=target.tenant))
-    if has_keys:
-        auth = KeyAuthentication(store, tenant=target.tenant)
-    return auth if rate is None else rated(auth, Rates(rate))
+    with suppress(InvalidOption, SQLAlchemyError):  # it is there, or the database can only be read
+        store.create_tenant(DEFAULT_TENANT)
 
 
-def opened_store(target: Target, *, has_keys: bool) -> AsyncStore:
-    """Return a store for a server: of all tenants, if keys say which."""
+def local_caller(target: Target) -> Owner:
+    """What whoever calls from this machine may see while there are no keys."""
+    from threadkeep.web.owners import Owner
+
+    return Owner(tenant=target.tenant or DEFAULT_TENANT)
+
+
+def authentication(target: Target, store: AsyncStore, rate: int | None = None) -> KeysOnceMade:
+    """Who may call: those who have a key; as long as there are none, whoever calls from this machine."""
+    from threadkeep.web.keys import KeysOnceMade
+    from threadkeep.web.limits import Rates
+    from threadkeep.web.owners import local_owner
+
+    rates = None if rate is None else Rates(rate)
+    return KeysOnceMade(store, local_owner(local_caller(target)), tenant=target.tenant, rates=rates)
+
+
+def opened_store(target: Target) -> AsyncStore:
+    """Return a store for a server: of all tenants, as keys say which."""
     from threadkeep import AsyncStore
 
-    return AsyncStore(target.url, tenants=has_keys or target.tenant is not None, blobs=target.blob_store)
+    return AsyncStore(target.url, tenants=True, blobs=target.blob_store)
 
 
 def metrics_token() -> str | None:

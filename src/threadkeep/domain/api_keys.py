@@ -16,7 +16,7 @@ ApiScope: TypeAlias = Literal["read", "write", "usage"]
 SCOPES: Final[frozenset[ApiScope]] = frozenset({"read", "write", "usage"})
 
 ID_PREFIX: Final = "key_"
-_SECRET: Final = re.compile(r"tk_([0-9a-f]{16})_[A-Za-z0-9]{43}")
+SECRET: Final = re.compile(r"tk_([0-9a-f]{16})_[A-Za-z0-9]{43}")
 _LETTERS: Final = string.ascii_letters + string.digits
 _ID: Final = re.compile(rf"{ID_PREFIX}([0-9a-f]{{16}})")
 
@@ -72,7 +72,7 @@ def new_secret(number: int) -> str:
 
 def number_in(secret: object) -> int | None:
     """Return the number of the key that a secret belongs to; None for a text that is the secret of none."""
-    found = _SECRET.fullmatch(secret) if isinstance(secret, str) else None
+    found = SECRET.fullmatch(secret) if isinstance(secret, str) else None
     return None if found is None else int(found[1], 16)
 
 

@@ -23,6 +23,7 @@ FormatName = Literal[
     "messages",
     "converse",
     "gemini",
+    "pydantic_ai",
 ]
 """The name of a wire format."""
 NAMES: Final[tuple[FormatName, ...]] = get_args(FormatName)

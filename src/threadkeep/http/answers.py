@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 import anyio
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.web.following import OpenStreams, Permission
+from threadkeep.web.refusals import refusal
 
 
 class JsonAnswer(Response):
@@ -24,32 +27,61 @@ class JsonAnswer(Response):
 
 
 class EventStream(Response):
-    """A response with server-sent events, which ends with the client: then the iterator of events is closed."""
+    """A response with server-sent events, which ends with the client: then the iterator of events is closed.
+
+    It also ends when its owner may not follow it any more.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[JsonObject], *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, events: AsyncGenerator[JsonObject], permission: Permission, *, headers: Mapping[str, str] | None = None,
+        streams: OpenStreams | None = None,
+    ) -> None:  # fmt: skip
+        """`streams`: those among which this one counts, of owners who may follow only so many."""
         super().__init__(headers={"cache-control": "no-cache", **(headers or {})})
         del self.headers["content-length"]
-        self._events = events
+        self._events, self._permission, self._streams = events, permission, streams
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - of ASGI
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events as they come."""
+        with ExitStack() as stack:
+            try:
+                if self._streams is not None:
+                    stack.enter_context(self._streams.one_more(self._permission.owner))
+            except HTTPException as error:
+                await self._events.aclose()
+                wait = int((error.headers or {})["retry-after"])
+                answer = refusal(error.status_code, f"{error.detail}.", "too_many_streams", retry_after=wait)
+                await answer(scope, receive, send)
+                return
+            await self._send(receive, send)
+
+    async def _send(self, receive: Receive, send: Send) -> None:
+        is_left = False
         async with anyio.create_task_group() as group:
-            group.start_soon(self._listen, receive, group.cancel_scope)
+
+            async def listen() -> None:
+                nonlocal is_left
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                is_left = True
+                group.cancel_scope.cancel()
+
+            async def watch() -> None:
+                await self._permission.ended()
+                group.cancel_scope.cancel()
+
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            group.start_soon(listen)
+            group.start_soon(watch)
             async with aclosing(self._events) as events:
                 async for event in events:
                     await send({"type": "http.response.body", "body": self.encoded(event), "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
             group.cancel_scope.cancel()
+        if not is_left:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def encoded(self, event: JsonObject) -> bytes:
         """Return an event as it is sent."""
         return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), dumps(event))
-
-    @staticmethod
-    async def _listen(receive: Receive, running: anyio.CancelScope) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        running.cancel()

@@ -94,11 +94,19 @@ def problem_of(error: Exception) -> Problem:
         headers = {"retry-after": "1"} if status != 500 else None  # noqa: PLR2004 - above
         return Problem(status, message, code=code, type=_SERVER, headers=headers)
     if isinstance(error, ResponseInProgress):
-        headers = {"retry-after": str(ceil(error.retry_after))}
-        return Problem(status, error.message, param="conversation", code=code, headers=headers)
+        return _locked(error, status, code)
     param = _parameter(error.argument)
     text = " ".join(part for part in (param, error.message) if part)
     return Problem(status, text, param=param, code=code, headers=_NO_RETRY if status == 409 else None)  # noqa: PLR2004
+
+
+def _locked(error: ResponseInProgress, status: int, code: str | None) -> Problem:
+    """The answer while another request is being answered, or the first one with the same Idempotency-Key."""
+    if error.is_repeated:
+        text = "The request with this Idempotency-Key is still being answered."
+        return Problem(409, text, code="request_in_progress", headers={"retry-after": "1"})
+    headers = {"retry-after": str(ceil(error.retry_after))}
+    return Problem(status, error.message, param="conversation", code=code, headers=headers)
 
 
 def _parameter(argument: str | None) -> str | None:

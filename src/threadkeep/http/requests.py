@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.http.problems import Problem
+from threadkeep.web.limits import exceeds
 
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 100
@@ -31,9 +32,8 @@ async def body_object(request: Request, most: int) -> JsonObject:
 
 async def _body(request: Request, most: int) -> bytes:
     """The body as it comes, for as long as it is within its limit."""
-    length = request.headers.get("content-length", "")
     found = bytearray()
-    if not length.isdecimal() or int(length) <= most:
+    if not exceeds(request.headers.get("content-length", ""), most):
         async for chunk in request.stream():
             found += chunk
             if len(found) > most:

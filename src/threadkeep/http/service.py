@@ -16,6 +16,8 @@ from threadkeep.errors import NotFound
 from threadkeep.http.problems import Problem
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
+from threadkeep.web.following import OpenStreams, Permission
+from threadkeep.web.names import find_named
 from threadkeep.web.owners import Authenticate, Scope, owner_of
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class Service:
         max_items: how many items a request may bring.
         masked: the values of `include` without which items lack what these values stand for.
         upstreams: who answers: model, or a pattern of models, to its upstream.
+        streams: those that are followed.
     """
 
     store: AsyncStore
@@ -43,6 +46,7 @@ class Service:
     max_items: int = MAX_ITEMS
     masked: frozenset[str] = frozenset()
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
+    streams: OpenStreams = field(default_factory=OpenStreams)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -98,26 +102,38 @@ class Call(NamedTuple):
         request: the HTTP request.
         store: the store, limited to what its owner has.
         service: the settings.
+        permission: who makes it.
     """
 
     request: Request
     store: AsyncStore
     service: Service
+    permission: Permission
+
+    @property
+    def may_read(self) -> bool:
+        """Whether its owner may see what is stored, besides what the request brings."""
+        return "read" in self.permission.owner.scopes
+
+    @property
+    def user_id(self) -> str | None:
+        """The user whose data are all that it sees; None for all users."""
+        return self.permission.owner.user_id
 
     async def conversation(self, name: str = "conversation_id") -> AsyncConversation:
         """Open the conversation in the path: by its id, or by the application's own."""
-        return await open_conversation(self.store, self.request.path_params[name])
+        return await open_conversation(self, self.request.path_params[name])
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
 
 
-async def open_conversation(store: AsyncStore, id: str) -> AsyncConversation:
+async def open_conversation(call: Call, id: str) -> AsyncConversation:
     """Open a conversation by its id, or by the application's own (`external_id`)."""
     try:
-        return await store.get_conversation(id)
+        return await call.store.get_conversation(id)
     except NotFound as error:
-        found = await store.find_conversation(external_id=id)
+        found = await find_named(call.store, id, call.user_id)
         if found is None:
             raise Problem(404, f"Conversation with id '{id}' not found.", code="not_found") from error
         return found
@@ -137,6 +153,6 @@ def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Re
             store = await owner.store(service.store)
         except NotFound as error:
             raise Problem(401, "The key is for a tenant that does not exist.", code="invalid_api_key") from error
-        return await handler(Call(request, store, service))
+        return await handler(Call(request, store, service, Permission(request, service.authenticate, owner, scope)))
 
     return answer

@@ -38,6 +38,12 @@ class UpstreamError(Exception):
         self.status, self.body, self.message = status, body, message
 
 
+def spoken_format(name: FormatName) -> None:
+    """Check that providers answer in a format; raise UnknownFormat or InvalidOption."""
+    if not get_format(name).has_streams:
+        raise InvalidOption(f"is {name}, in which no provider answers.", argument="format")
+
+
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """A provider that answers requests of one format.
@@ -56,7 +62,7 @@ class Upstream:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        get_format(self.format)
+        spoken_format(self.format)
 
     async def close(self) -> None:
         """Close the connections that an upstream over HTTP keeps; the lifespan of the application does it, too."""
@@ -81,7 +87,7 @@ def http_upstream(
         UnknownFormat, InvalidOption: an argument cannot be used.
         MissingExtra: the streams of Converse need the extra ``bedrock``.
     """
-    get_format(format)
+    spoken_format(format)
     base = checked_url(url)
     if format == "converse":
         _event_buffer()

@@ -9,6 +9,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -48,6 +49,14 @@ def run_blocking(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs)
     return function(*args, **kwargs)
 
 
+def error_name(error: BaseException) -> str:
+    """Return the class of an error, with a database's code: for logs, as messages may quote what was sent."""
+    cause: Any = getattr(error, "orig", None) or error
+    first = cause.args[0] if cause.args and isinstance(cause.args[0], int) else None
+    code = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None) or first
+    return type(cause).__name__ if code is None else f"{type(cause).__name__} ({code})"
+
+
 def hide_parameters(error: BaseException) -> None:
     """Let an error show no parameters of statements: they are what people wrote. The engine may be the host's."""
     cause: BaseException | None = error
@@ -76,6 +85,12 @@ def give_up(engine: Engine, *connections: object) -> None:
     engine.dispose(close=False)
 
 
+def _end(connection: Connection) -> None:
+    """Close a connection for good: the pool that it is from may be given up."""
+    connection.invalidate()
+    connection.close()
+
+
 class Connections:
     """A connection for each transaction.
 
@@ -90,9 +105,11 @@ class Connections:
         self._is_shared = keeps and engine.dialect.name != "sqlite"
         self._free: deque[tuple[Connection, float]] = deque()
         self._has_answered = False
+        self._generation = 0  # of connections: those of an earlier one are not kept any more
 
     def run(self, work: Callable[[Connection], T]) -> T:
         """Run work on a connection that nothing else uses meanwhile."""
+        generation = self._generation
         connection, since = self._take()
         try:
             result = work(connection)
@@ -106,8 +123,12 @@ class Connections:
                 self.close()
             hide_parameters(error)
             raise
-        if self._keeps and not (self._is_shared and self._is_due(since)):
+        if generation != self._generation:
+            _end(connection)
+        elif self._keeps and not (self._is_shared and self._is_due(since)):
             self._free.append((connection, since))
+            if generation != self._generation:  # just now, maybe after all that were kept had been closed
+                self._close_kept(_end)
         else:
             connection.close()
         return result
@@ -129,9 +150,14 @@ class Connections:
         return pool.checkedout() > pool.size() or time.monotonic() - since > KEPT_SECONDS
 
     def close(self) -> None:
-        """Close the pooled connections."""
+        """Close the connections that are kept, and those that are in use as soon as they are not."""
+        self._generation += 1
+        self._close_kept(Connection.close)
+
+    def _close_kept(self, close: Callable[[Connection], object]) -> None:
         while self._free:
-            self._free.pop()[0].close()
+            with suppress(IndexError):  # another thread took it
+                close(self._free.pop()[0])
 
     def forget(self) -> object:
         """Keep no connection any more; return those that were kept, which are not closed."""

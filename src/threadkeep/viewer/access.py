@@ -10,9 +10,10 @@ from typing import Final
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response
 
+from threadkeep.web.keys import KeysOnceMade
 from threadkeep.web.owners import Authenticate, Owner, is_local, owner_of
 
 KEY_COOKIE: Final = "threadkeep_key"
@@ -33,12 +34,20 @@ class Access:
         token: what the address that was printed at the start contains, and from then on a cookie; None for none.
         owner: what whoever has the token, or is on this machine, may see.
         has_form: whether somebody without a key is asked for one.
+        keys: what is asked instead, once the database has keys; None for nothing.
     """
 
     authenticate: Authenticate | None = None
     token: str | None = None
     owner: Owner = field(default_factory=Owner)
     has_form: bool = False
+    keys: KeysOnceMade | None = None
+
+    async def now(self) -> Access:
+        """Return how the owner of a request is found now that there may be keys."""
+        if self.keys is None or not await self.keys.are_made():
+            return self
+        return Access(self.keys.keys, has_form=True)
 
     async def owner_of(self, request: Request) -> Owner | None:
         """Return the owner of a request; None for nobody."""
@@ -49,6 +58,10 @@ class Access:
         if self.token is None:
             return self.owner
         return self.owner if _is_same(request.cookies.get(self.token_cookie), self.token) else None
+
+    async def asked(self, connection: HTTPConnection) -> Owner | None:
+        """Return the owner of a request as it is found now; None for nobody: an `Authenticate`."""
+        return await (await self.now()).owner_of(Request(connection.scope))
 
     @property
     def token_cookie(self) -> str:

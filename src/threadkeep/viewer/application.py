@@ -33,6 +33,7 @@ from threadkeep.viewer.pages import (
 from threadkeep.viewer.seen import body_file, seen_page
 from threadkeep.viewer.tailing import tail
 from threadkeep.viewer.thread import fragment, thread_page
+from threadkeep.web.keys import KeysOnceMade
 from threadkeep.web.owners import Authenticate, Owner
 
 _A_YEAR: Final = 31_536_000
@@ -46,6 +47,7 @@ def app(
     token: str | None = None,
     owner: Owner | None = None,
     sign_in: bool = False,
+    keys: KeysOnceMade | None = None,
 ) -> Starlette:
     """Return the viewer, an ASGI application; mount it, or run it with a server such as uvicorn.
 
@@ -60,15 +62,17 @@ def app(
         owner: what those without `auth` may see; by default everything.
         sign_in: show a form for a key to those whom `auth` does not know. The browser keeps the key in a cookie, and
             `auth` gets it as the header ``Authorization: Bearer …``.
+        keys: once the database has keys, they are asked for as with `auth` and `sign_in`; until then, `token` and
+            `owner` apply.
 
     Raises:
         InvalidOption: the arguments contradict each other.
     """
-    if auth is not None and (token is not None or owner is not None):
-        raise InvalidOption("cannot be combined with `token` or `owner`.", argument="auth")
+    if auth is not None and (token is not None or owner is not None or keys is not None):
+        raise InvalidOption("cannot be combined with `token`, `owner` or `keys`.", argument="auth")
     if sign_in and auth is None:
         raise InvalidOption("needs `auth`, which is asked about the key.", argument="sign_in")
-    access = Access(auth, token, owner or Owner(), has_form=sign_in)
+    access = Access(auth, token, owner or Owner(), has_form=sign_in, keys=keys)
     routes = [
         Route("/", endpoint("read", list_page)),
         Route("/c/{id}", endpoint("read", thread_page)),
@@ -84,7 +88,7 @@ def app(
         Route("/media/{hash}", endpoint("read", media)),
         Route("/static/{name}", _static),
     ]
-    if sign_in:
+    if sign_in or keys is not None:
         routes += [
             Route("/sign-in", _sign_in, methods=["GET", "POST"]),
             Route("/sign-out", _sign_out, methods=["POST"]),
@@ -109,7 +113,9 @@ async def _static(request: Request) -> Response:
 
 async def _sign_in(request: Request) -> Response:
     """The form for a key, and what it sends."""
-    access: Access = request.app.state.viewer.access
+    access: Access = await request.app.state.viewer.access.now()
+    if not access.has_form:
+        return error_page(request, HTTPException(404, "There are no keys"))
     home = request.scope.get("root_path", "").rstrip("/") + "/"
     if request.method == "GET":
         return nobody(request, access)

@@ -25,6 +25,7 @@ from threadkeep.store.aio import AsyncStore, on_store
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
 from threadkeep.viewer.access import Access, offer_form, present_key
+from threadkeep.web.following import Permission
 from threadkeep.web.owners import Scope
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,12 @@ class View(NamedTuple):
 
     request: Request
     store: AsyncStore
-    scopes: frozenset[Scope]
+    permission: Permission
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """What they may do."""
+        return self.permission.owner.scopes
 
     async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function makes of the store, without blocking."""
@@ -154,26 +160,27 @@ def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Re
     async def answer(request: Request) -> Response:
         viewer: Viewer = request.app.state.viewer
         try:
-            return viewer.access.exchange(request) or await _answer(request, viewer, scope, handler)
+            access = await viewer.access.now()
+            return access.exchange(request) or await _answer(request, viewer.store, access, scope, handler)
         except Exception as error:  # noqa: BLE001 - logged, and shown without details
             return error_page(request, error)
 
     return answer
 
 
-async def _answer(request: Request, viewer: Viewer, scope: Scope, handler: Handler) -> Response:
-    if viewer.access.has_form:
+async def _answer(request: Request, store: AsyncStore, access: Access, scope: Scope, handler: Handler) -> Response:
+    if access.has_form:
         present_key(request)
-    owner = await viewer.access.owner_of(request)
+    owner = await access.owner_of(request)
     if owner is None:
-        return nobody(request, viewer.access)
+        return nobody(request, access)
     if scope not in owner.scopes:
         raise HTTPException(403, f"This needs the scope {scope!r}")
     try:
-        store = await owner.store(viewer.store)
+        store = await owner.store(store)
     except NotFound:
-        return nobody(request, viewer.access)
-    return await handler(View(request, store, owner.scopes))
+        return nobody(request, access)
+    return await handler(View(request, store, Permission(request, access.asked, owner, scope)))
 
 
 def nobody(request: Request, access: Access, problem: str | None = None) -> Response:

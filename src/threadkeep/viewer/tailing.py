@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from itertools import count
+from time import monotonic
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
@@ -14,19 +15,20 @@ from threadkeep.store.overviews import is_answering
 from threadkeep.store.store import Store
 from threadkeep.viewer.pages import View
 from threadkeep.viewer.thread import number_of_branch
+from threadkeep.web.following import RECHECK_SECONDS, OpenStreams
 
 SECONDS: Final = 1.0  # between two looks
 LOOKS: Final = 600  # after so many, the browser asks again
-MAX_FOLLOWED: Final = 100  # at once, in a process
+MAX_FOLLOWED: Final = 20  # at once, by each owner in a process
 RETRY_MS: Final = 3_000
 NO_CONTENT: Final = 204  # tells browsers to stop asking
 
-_followed: set[object] = set()
+_streams = OpenStreams(MAX_FOLLOWED)
 
 
 async def tail(view: View) -> Response:
     """Answer with events about a branch: its last position, and whether an answer is in progress."""
-    if len(_followed) >= MAX_FOLLOWED:
+    if _streams.is_full(view.permission.owner):
         return Response(status_code=NO_CONTENT)
     name, branch = view.request.path_params["id"], number_of_branch(view)
     first = await view.read(look, name, branch)  # an error is answered as such
@@ -40,9 +42,8 @@ def look(store: Store, id: str, branch: int | None) -> dict[str, int | bool]:
 
 
 async def _events(view: View, id: str, branch: int | None, state: dict[str, int | bool]) -> AsyncIterator[str]:
-    follower = object()
-    _followed.add(follower)
-    try:
+    checked = monotonic()
+    with _streams.one_more(view.permission.owner):
         yield f"retry: {RETRY_MS}\n\n"
         told: dict[str, int | bool] = {}
         for number in count():
@@ -52,6 +53,8 @@ async def _events(view: View, id: str, branch: int | None, state: dict[str, int 
             if number == LOOKS:
                 return
             await asyncio.sleep(SECONDS)
+            if monotonic() - checked >= RECHECK_SECONDS:
+                if not await view.permission.holds():
+                    return
+                checked = monotonic()
             state = await view.read(look, id, branch)
-    finally:
-        _followed.discard(follower)

@@ -44,6 +44,12 @@ class Limits:
                 raise InvalidOption("must be positive.", argument=name)
 
 
+def exceeds(length: str, most: int) -> bool:
+    """Return whether a Content-Length is a number above a limit; one of any number of digits."""
+    digits = length.strip().lstrip("0") or "0"
+    return digits.isdecimal() and (len(digits) > len(str(most)) or int(digits) > most)
+
+
 class Limited:
     """Middleware that refuses what exceeds the limits."""
 
@@ -56,8 +62,7 @@ class Limited:
         if scope["type"] != "http" or scope["path"] in self._exempt:
             await self._app(scope, receive, send)
             return
-        length = HTTPConnection(scope).headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._limits.max_body_bytes:
+        if exceeds(HTTPConnection(scope).headers.get("content-length", ""), self._limits.max_body_bytes):
             await self._too_large()(scope, receive, send)
         elif self._in_flight >= self._limits.max_requests:
             busy = refusal(503, "The server has too many requests in flight.", "overloaded", retry_after=1)
@@ -139,7 +144,7 @@ def rated(authenticate: Authenticate, rates: Rates) -> Authenticate:
     async def limited(connection: HTTPConnection) -> Owner | None:
         found: Any = authenticate(connection)
         owner: Owner | None = await found if isawaitable(found) else found
-        if owner is not None and (wait := rates.take(owner.key or (owner.tenant, owner.user_id))):
+        if owner is not None and (wait := rates.take(owner.name)):
             headers = {"retry-after": str(ceil(wait))}
             raise HTTPException(429, "There were too many requests with this key", headers=headers)
         return owner

@@ -12,6 +12,7 @@ from threadkeep.domain.jsontext import dumps
 # attributes of records that lines have, besides those of every record
 FIELDS: Final = ("request_id", "method", "route", "status", "duration_ms", "key")
 ACCESS: Final = "threadkeep.access"  # the logger of requests
+_TALKATIVE: Final = ("httpx2", "httpcore2")  # which log the addresses that are called
 
 
 class JsonFormatter(logging.Formatter):
@@ -51,3 +52,5 @@ def log_as_json(level: int = logging.WARNING) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from inspect import isawaitable
 from ipaddress import ip_address
@@ -38,6 +38,11 @@ class Owner:
         if unknown := self.scopes - SCOPES:
             known = ", ".join(sorted(SCOPES))
             raise InvalidOption(f"cannot have {', '.join(sorted(unknown))}; known are {known}.", argument="scopes")
+
+    @property
+    def name(self) -> Hashable:
+        """What requests of this owner are counted by: the key, or else tenant and user."""
+        return self.key or (self.tenant, self.user_id)
 
     async def store(self, store: AsyncStore) -> AsyncStore:
         """Return the store, limited to what this owner has: everything else does not exist in it.

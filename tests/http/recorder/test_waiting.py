@@ -8,6 +8,7 @@ from functools import partial
 from tests.http.recorder.conftest import wait
 from threadkeep import AsyncStore, Store
 from threadkeep.http.recorder.exchanges import CallFacts
+from threadkeep.http.recorder.secrets import CallSecrets
 from threadkeep.http.recorder.targets import RecordedRoute
 from threadkeep.http.recorder.worker import RecordingThread
 from threadkeep.web.owners import Owner
@@ -28,7 +29,7 @@ def test_bytes_of_a_call_that_cannot_be_recorded_are_given_back(tmp_path: object
         recording, waiting = RecordingThread(AsyncStore(url), max_bytes=1_500_000), []
         recording.start()
         for number in range(4):
-            exchange = recording.begin(CallFacts(route, "provider", Owner(), {}))
+            exchange = recording.begin(CallFacts(route, "provider", Owner(), {}, CallSecrets({})))
             assert exchange is not None
             exchange.note_request(b"not JSON")
             exchange.note_request_end()

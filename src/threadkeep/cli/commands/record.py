@@ -41,10 +41,9 @@ def record(
     upstreams = [RecordedUpstream.named(text) for text in upstream]
     from threadkeep.cli.serving import authentication, checked_keys, listening_at, metrics_token, opened_store, run
 
-    has_keys = checked_keys(target, host)
-    store = opened_store(target, has_keys=has_keys)
-    auth = authentication(target, store, has_keys=has_keys)
-    recorder = recorder_app(opened_store(target, has_keys=has_keys), upstreams, auth=auth)
+    checked_keys(target, host)
+    store = opened_store(target)
+    recorder = recorder_app(opened_store(target), upstreams, auth=authentication(target, store))
     application = site({"": recorder}, store=store, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         for one in upstreams:

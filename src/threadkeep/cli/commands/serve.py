@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from threadkeep import AsyncStore
     from threadkeep.http import Upstream
+    from threadkeep.web.keys import KeysOnceMade
     from threadkeep.web.owners import Authenticate
 
 DEFAULT_PORT: Final = 4010
@@ -69,20 +70,20 @@ def serve(
     from threadkeep.web.site import site
 
     has_keys = checked_keys(target, host)
-    store = opened_store(target, has_keys=has_keys)
-    auth = authentication(target, store, rate, has_keys=has_keys)
+    store = opened_store(target)
+    auth = authentication(target, store, rate)
     table, body = _upstreams(upstream or (), model or ()), max_body * MIB
     openai = threadkeep.http.app(store, auth=auth, prefix="", masked=mask or (), upstreams=table, max_body_bytes=body)
     rest = threadkeep.http.rest_app(store, auth=auth, prefix="", upstreams=table, max_body_bytes=body)
-    pages, query = _pages(target, store, auth if has_keys else None)
-    recorder = _recorder(upstream or (), opened_store(target, has_keys=has_keys), auth)
+    pages, token = _pages(target, store, auth)
+    recorder = _recorder(upstream or (), opened_store(target), auth)
     faces = {"/v1": openai, "/api": rest, **recorder, **pages}
     limits = Limits(max(body, Limits().max_body_bytes), max_requests, max_seconds)
     application = site(faces, store=store, limits=limits, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         note(f"threadkeep: serving {target.shown_url} at {url}/v1")
         if pages:
-            note(f"threadkeep: pages for a browser at {url}/{query}")
+            note(f"threadkeep: pages for a browser at {url}/{'' if has_keys else f'?token={token}'}")
         run(application, listening, store, log)
 
 
@@ -94,21 +95,19 @@ def _recorder(upstreams: Iterable[str], store: AsyncStore, auth: Authenticate) -
     return {"/record": recorder_app(store, recorded, auth=auth)} if recorded else {}
 
 
-def _pages(target: Target, store: AsyncStore, auth: Authenticate | None) -> tuple[dict[str, Starlette], str]:
-    """The viewer under its path, where its extra is installed; and what its address has to end with.
+def _pages(target: Target, store: AsyncStore, keys: KeysOnceMade) -> tuple[dict[str, Starlette], str]:
+    """The viewer under its path, where its extra is installed; and a token.
 
-    With keys, it asks for one. Otherwise, a browser needs the token in the address.
+    Once there are keys, it asks for one. Until then, a browser needs the token in the address.
     """
-    from threadkeep.web.owners import Owner
+    from threadkeep.cli.serving import local_caller
 
     try:
         from threadkeep.viewer import app
     except MissingExtra:
         return {}, ""
-    if auth is not None:
-        return {"": app(store, auth=auth, sign_in=True)}, ""
     token = token_urlsafe(24)
-    return {"": app(store, owner=Owner(tenant=target.tenant), token=token)}, f"?token={token}"
+    return {"": app(store, keys=keys, owner=local_caller(target), token=token)}, token
 
 
 def _upstreams(upstreams: Iterable[str], models: Iterable[str]) -> dict[str, Upstream]:

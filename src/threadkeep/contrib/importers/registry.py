@@ -12,6 +12,9 @@ from threadkeep.errors import InvalidOption
 # name -> module and object; a file is of the first one that recognizes it
 SOURCES: Final = {
     "claude-code": "claude_code:CLAUDE_CODE",
+    "agents-sdk": "agents_sdk:AGENTS_SDK",
+    "langchain": "langchain:LANGCHAIN",
+    "llm": "llm:LLM",
 }
 
 

@@ -17,6 +17,7 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, body_object, idempotency_key, pairs, required
 from threadkeep.http.service import Call
 from threadkeep.store.aio import AsyncConversation
+from threadkeep.web.names import own_key
 
 
 def _answer(conversation: AsyncConversation) -> JsonAnswer:
@@ -35,8 +36,9 @@ async def create(call: Call) -> Response:
     """POST /conversations."""
     body = await body_object(call.request, call.service.max_body_bytes)
     items = await given_items(call, body.get("items") or [], most=call.service.max_items)
+    key = own_key(idempotency_key(call.request), call.user_id)
     conversation = await call.store.create_conversation(
-        input=items, properties=_metadata(body.get("metadata")), idempotency_key=idempotency_key(call.request)
+        input=items, properties=_metadata(body.get("metadata")), idempotency_key=key
     )
     return _answer(conversation)
 
@@ -52,7 +54,9 @@ async def update(call: Call) -> Response:
     metadata = _metadata(required(body, "metadata"))
     conversation = await call.conversation()
     await conversation.update(properties=metadata, idempotency_key=idempotency_key(call.request))
-    return _answer(await call.conversation())
+    changed = await call.conversation()
+    found = conversation_object(changed, is_whole=call.may_read)
+    return JsonAnswer({**found, "metadata": metadata}, headers={"ETag": f'"{changed.head}"'})
 
 
 async def delete(call: Call) -> Response:

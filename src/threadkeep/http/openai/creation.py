@@ -24,7 +24,7 @@ from threadkeep.domain.objects import body_object as parsed
 from threadkeep.domain.objects import event_text
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Loss, Rendered, Repair
-from threadkeep.errors import LossError
+from threadkeep.errors import LossError, NotFound
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.http.answers import EventStream, JsonAnswer
@@ -38,6 +38,7 @@ from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, on_conversation
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.streaming.background import BackgroundFeed
+from threadkeep.web.names import own_key
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +116,9 @@ async def create(call: Call) -> Response:
         if not wanted.is_stream:
             return JsonAnswer(first["response"], headers=headers)
         found = await find(call, first["response"]["id"])
-        return EventStream(replay(call, found, -1), headers=headers)
+        return EventStream(replay(call, found, -1), call.permission, headers=headers)
     if wanted.is_stream:
-        return EventStream(_chained(first, events, call.service), headers=headers)
+        return EventStream(_chained(first, events, call.service), call.permission, headers=headers)
     with call.service.waiting():
         return JsonAnswer((await drained(events))["response"], headers=headers)
 
@@ -157,22 +158,25 @@ async def _with_input(call: Call, body: Mapping[str, Any], wanted: Wanted) -> _A
     given = body.get("input")
     content: Any = given if isinstance(given, str) else await given_items(call, given or [], "input")
     key = idempotency_key(call.request)
-    own_key = None if key is None else f"{key}:input"
+    input_key = None if key is None else f"{key}:input"
     if wanted.conversation_id is None and wanted.previous_response_id is None:
         made = await call.store.create_conversation(
-            input=content or None, tools=session.tools, idempotency_key=own_key, **session.settings
+            input=content or None,
+            tools=session.tools,
+            idempotency_key=own_key(input_key, call.user_id),
+            **session.settings,
         )
         return _Asked(made, is_new=True, has_key=key is not None)
     if wanted.conversation_id is not None:
-        conversation = await open_conversation(call.store, wanted.conversation_id)
+        conversation = await open_conversation(call, wanted.conversation_id)
     else:
         conversation = await _after(call, str(wanted.previous_response_id), key)
     await on_conversation(conversation, configure, session)
     asked = _Asked(conversation, is_new=False, has_key=key is not None)
     if isinstance(content, str):
-        asked.added.append((await conversation.user(content, idempotency_key=own_key)).position)
+        asked.added.append((await conversation.user(content, idempotency_key=input_key)).position)
     elif content:
-        asked.added += [item.position for item in await conversation.add_items(content, idempotency_key=own_key)]
+        asked.added += [item.position for item in await conversation.add_items(content, idempotency_key=input_key)]
     return asked
 
 
@@ -290,9 +294,18 @@ async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
             idempotency_key=None if key is None else f"{key}:response:{attempt}",
         )
         await stack.enter_async_context(recorder)
-        if not recorder.replayed or recorder.partial.output or recorder.partial.status == "completed":
+        if not recorder.replayed or await _is_answered(run, recorder.number or 0):
             break
     return recorder
+
+
+async def _is_answered(run: Run, number: int) -> bool:
+    """Whether what was stored under a key is an answer, and no refusal; Problem if it was deleted since."""
+    try:
+        stored = await run.conversation.get_response(number)
+    except NotFound as error:
+        raise Problem(404, "The response with this Idempotency-Key was deleted.", code="not_found") from error
+    return stored.status == "completed" or bool(await run.conversation.output_items(number))
 
 
 async def _asked(run: Run, recorder: AsyncRecorder) -> AsyncGenerator[Any]:

@@ -55,7 +55,7 @@ async def delete(call: Call) -> Response:
     purge = flag(call.request, "purge")
     conversation = await call.conversation()
     await conversation.remove_item(call.request.path_params["item_id"], purge=purge)
-    return JsonAnswer(conversation_object(await call.conversation()))
+    return JsonAnswer(conversation_object(await call.conversation(), is_whole=call.may_read))
 
 
 def masked(call: Call) -> frozenset[str]:
@@ -80,5 +80,7 @@ async def _given(call: Call, item: Any, param: str) -> JsonObject:
         return item
     if not isinstance(item.get("id"), str):
         raise Problem(400, f"{param}.id must be the id of an item.", param=f"{param}.id", code="invalid_type")
+    if not call.may_read:
+        raise Problem(403, f"{param}: the key does not allow to read items.", param=param, code="missing_scope")
     found = await call.store.get_item(item["id"])
     return {**found.given(), "id": found.id}

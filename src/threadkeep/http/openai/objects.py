@@ -8,6 +8,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import ConversationSummary, StoredItem
 from threadkeep.store.aio import AsyncConversation
+from threadkeep.web.names import shown_name
 
 # value of `include` -> the type of the items, or of their parts, and the key that it asks for
 INCLUDED: Final = {
@@ -19,8 +20,12 @@ INCLUDED: Final = {
 }
 
 
-def conversation_object(conversation: AsyncConversation | ConversationSummary) -> JsonObject:
-    """Return a conversation as OpenAI's clients read it, with what threadkeep knows besides."""
+def conversation_object(conversation: AsyncConversation | ConversationSummary, *, is_whole: bool = True) -> JsonObject:
+    """Return a conversation as OpenAI's clients read it, with what threadkeep knows besides.
+
+    What users wrote is left out unless it `is_whole`.
+    """
+    hidden: JsonObject = {} if is_whole else {"metadata": {}, "title": None, "labels": {}}
     return {
         "id": conversation.id,
         "object": "conversation",
@@ -28,9 +33,10 @@ def conversation_object(conversation: AsyncConversation | ConversationSummary) -
         "metadata": dict(conversation.properties),
         "title": conversation.title,
         "labels": dict(conversation.labels),
-        "external_id": conversation.external_id,
+        "external_id": shown_name(conversation.external_id, conversation.user_id),
         "user_id": conversation.user_id,
         "status": conversation.status,
+        **hidden,
     }
 
 

@@ -52,7 +52,7 @@ async def retrieve(call: Call) -> Response:
     if not _SEQUENCE_NUMBER.fullmatch(start):
         problem = "starting_after must be the sequence number of an event."
         raise Problem(400, problem, param="starting_after", code="invalid_value")
-    return EventStream(replay(call, found, int(start)))
+    return EventStream(replay(call, found, int(start)), call.permission, streams=call.service.streams)
 
 
 async def delete(call: Call) -> Response:
@@ -67,7 +67,12 @@ async def cancel(call: Call) -> Response:
     found = await find(call, call.request.path_params["response_id"])
     if found.stored.status == "in_progress":
         await found.conversation.cancel_response(found.stored.number)
-    return JsonAnswer(await stored_object(call, found))
+    return JsonAnswer(await stored_object(call, found) if call.may_read else _without_content(found))
+
+
+def _without_content(found: Found) -> JsonObject:
+    """A response for who may only write: that it is there, and its status."""
+    return {**response_object(found.stored, None, []), "id": found.id}
 
 
 async def list_input(call: Call) -> Response:

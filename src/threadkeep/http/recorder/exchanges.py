@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import httpx2
 
+from threadkeep.http.recorder.secrets import CallSecrets
 from threadkeep.http.recorder.targets import Headers, RecordedRoute
 from threadkeep.web.owners import Owner
 
@@ -26,7 +27,10 @@ _REQUEST_END: Final = object()
 
 
 class Unreadable(Exception):
-    """A body that is not what its route should have; nothing can be stored of it."""
+    """A body that is not what its route should have; nothing can be stored of it.
+
+    Its text is logged, so it says nothing of what was sent.
+    """
 
 
 class Overflow(Exception):
@@ -42,12 +46,14 @@ class CallFacts:
         provider: the name of the upstream.
         owner: who calls.
         headers: those of the request, by their names in lower case; only few of them are ever stored.
+        secrets: what is not stored of an answer that repeats it.
     """
 
     route: RecordedRoute
     provider: str
     owner: Owner
     headers: Mapping[str, str]
+    secrets: CallSecrets
     id: str = field(default_factory=lambda: uuid4().hex)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=time.monotonic)
@@ -162,12 +168,12 @@ class Exchange:
         try:
             return b"".join([part async for part in self._decompressed(headers, self._request())])
         except httpx2.DecodingError as error:
-            raise Unreadable(f"The request cannot be decompressed: {error}.") from error
+            raise Unreadable("the request cannot be decompressed") from error
 
     async def _request(self) -> AsyncIterator[bytes]:
         while (note := await self._next()) is not _REQUEST_END:
             if not isinstance(note, bytes):  # an answer, or the end: the request is of no use to the upstream
-                raise Unreadable("The request broke off.")
+                raise Unreadable("the request broke off")
             yield note
 
     async def answer(self) -> httpx2.Response | None:

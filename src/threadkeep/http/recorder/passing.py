@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from threadkeep.domain.redaction import redact
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange
+from threadkeep.http.recorder.secrets import CallSecrets, OwnKeys, leaves_base
 from threadkeep.http.recorder.targets import RecordedRoute, RecordedUpstream, Target, passed_on
 from threadkeep.http.recorder.worker import RecordingThread
 from threadkeep.http.upstreams import CONNECT_SECONDS
@@ -64,8 +65,13 @@ class Passing:
             status, text = (401, "No valid key was given") if owner is None else (403, "The key does not allow this")
             await _problem(status, f"{text}: {KEY} or /k/KEY/ in the base URL.")(scope, receive, send)
             return
+        keys = OwnKeys([Headers(scope=scope).get(KEY), target.key])
+        target = target._replace(path=keys.path_without(target.path))
+        if leaves_base(target.path):
+            await _problem(400, "The path must not have '..' in it, in any spelling.")(scope, receive, send)
+            return
         exchange = self._exchange(scope, target, owner)
-        await _PassedCall(scope, receive, send, exchange).run(self._client, target)
+        await _PassedCall(scope, receive, send, exchange, keys).run(self._client, target)
 
     def _exchange(self, scope: Scope, target: Target, owner: Owner) -> Exchange | None:
         """What the call is noted with; None for one that is not recorded."""
@@ -73,7 +79,8 @@ class Passing:
         route = RecordedRoute.of(scope["method"], target.path)
         if route is None or headers.get(RECORD, "").strip().lower() in ("off", "false", "0"):
             return None
-        return self._recording.begin(CallFacts(route, target.upstream.name, owner, dict(headers)))
+        secrets = CallSecrets(headers, scope.get("query_string", b""))
+        return self._recording.begin(CallFacts(route, target.upstream.name, owner, dict(headers), secrets))
 
 
 def _with_own_key(scope: Scope, target: Target) -> HTTPConnection:
@@ -88,8 +95,8 @@ def _with_own_key(scope: Scope, target: Target) -> HTTPConnection:
 class _PassedCall:
     """One call, from its request to the end of its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange | None) -> None:
-        self._scope, self._receive, self._send, self._exchange = scope, receive, send, exchange
+    def __init__(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange | None, keys: OwnKeys) -> None:
+        self._scope, self._receive, self._send, self._exchange, self._keys = scope, receive, send, exchange, keys
         self._is_sent = False  # the whole request
         self._has_begun = False  # to answer
         self._has_sent: Callable[[], object]
@@ -120,12 +127,13 @@ class _PassedCall:
         has_body = b"transfer-encoding" in given or b"content-length" in given
         if not has_body:
             self._note_sent()
+        query = self._keys.query_without(self._scope.get("query_string", b""))
         return httpx2.Request(
             self._scope["method"],
             target.upstream.url,
-            headers=passed_on(self._scope["headers"], without=_NOT_PASSED_ON),
+            headers=passed_on(self._scope["headers"], without=_NOT_PASSED_ON, keys=self._keys),
             content=self._body() if has_body else None,
-            extensions={"target": target.upstream.target(target.path, self._scope.get("query_string", b""))},
+            extensions={"target": target.upstream.target(target.path, query)},
         )
 
     async def _body(self) -> AsyncGenerator[bytes]:

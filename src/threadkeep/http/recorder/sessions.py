@@ -16,6 +16,7 @@ from threadkeep.errors import NotFound
 from threadkeep.http.recorder.exchanges import CallFacts
 from threadkeep.store.aio import AsyncConversation, AsyncStore, on_conversation, on_store
 from threadkeep.store.history_sync.finding import beginning_of, find_by_history, last_shared, short_digest
+from threadkeep.web.names import own_name
 
 CONVERSATION: Final = "x-threadkeep-conversation"
 LABEL: Final = "x-threadkeep-label-"
@@ -44,12 +45,14 @@ class Origin:
     Attributes:
         external_id: the application's id of the conversation; None if the call does not say.
         conversation_id: our id of it, if the call says that.
+        name: `external_id` as the application gave it, which may have made the conversation itself.
         labels: what a new conversation is labelled with.
         is_aside: whether it is a call beside a conversation, which lists do not show.
     """
 
     external_id: str | None = None
     conversation_id: str | None = None
+    name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     is_aside: bool = False
 
@@ -60,10 +63,12 @@ class Origin:
         labels = {"recorded": facts.provider}
         labels |= {name[len(LABEL) :]: value for name, value in headers.items() if name.startswith(LABEL)}
         if named := headers.get(CONVERSATION):
-            return cls(None, named, labels) if _CONVERSATION_ID.fullmatch(named) else cls(named, None, labels)
+            if _CONVERSATION_ID.fullmatch(named):
+                return cls(None, named, labels=labels)
+            return cls(own_name(named, user_id), name=named, labels=labels)
         session = _session(headers, payload)
         if session is None:
-            return cls(None, None, labels)
+            return cls(labels=labels)
         agent, parent = (headers.get(f"x-claude-code-{name}") for name in ("agent-id", "parent-agent-id"))
         kind = headers.get(f"x-claude-code-{CLASS}", "")
         id_ = session
@@ -71,8 +76,9 @@ class Origin:
             id_ = f"{session}/{agent}"
             labels |= {"agent": agent, "parent": _external_id(f"{session}/{parent}" if parent else session, user_id)}
         if kind in _SIDE_CLASSES:
-            return cls(_external_id(f"{id_}#{kind}", user_id), None, {**labels, CLASS: kind}, is_aside=True)
-        return cls(_external_id(id_, user_id), None, labels)
+            labels[CLASS] = kind
+            return cls(_external_id(f"{id_}#{kind}", user_id), labels=labels, is_aside=True)
+        return cls(_external_id(id_, user_id), labels=labels)
 
 
 def _session(headers: Mapping[str, str], payload: Mapping[str, Any]) -> str | None:
@@ -112,7 +118,7 @@ def _external_id(text: str, user_id: str | None) -> str:
     """The application's id of a conversation, which is one of its user alone."""
     if len(text) > _MAX_ID:
         text = f"{text.partition(':')[0]}:{short_digest(text)}"
-    return text if user_id is None else f"{text}@{short_digest(user_id)[:16]}"
+    return own_name(text, user_id)
 
 
 def place_of(facts: CallFacts, origin: Origin, session: Session) -> Hashable:
@@ -130,6 +136,10 @@ async def find(
     """
     if origin.conversation_id is not None:
         return await store.get_conversation(origin.conversation_id)
+    if origin.name is not None:
+        named = await store.find_conversation(external_id=origin.name)
+        if named is not None:
+            return named
     if origin.external_id is not None:
         return await store.find_conversation(external_id=origin.external_id)
     previous = payload.get("previous_response_id")
@@ -139,8 +149,8 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    found = await on_store(store, find_by_history, session)
-    return None if found is None else await store.get_conversation(found.id)
+    agreeing = await on_store(store, find_by_history, session)
+    return None if agreeing is None else await store.get_conversation(agreeing.id)
 
 
 async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:

@@ -66,9 +66,9 @@ def _json_object(text: bytes, what: str) -> JsonObject:
     try:
         value = loads(text)
     except ValueError as error:
-        raise Unreadable(f"The {what} is not JSON: {error}.") from error
+        raise Unreadable(f"the {what} is not JSON") from error
     if not isinstance(value, dict):
-        raise Unreadable(f"The {what} is not a JSON object.")
+        raise Unreadable(f"the {what} is not a JSON object")
     return value
 
 
@@ -167,7 +167,7 @@ async def _new_conversation(
 
 
 async def _store_answer(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
-    body = await _body_of(answer)
+    body = exchange.facts.secrets.hidden_bytes(await _body_of(answer))
     if not exchange.is_whole:
         await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
         return
@@ -189,14 +189,14 @@ async def _store_answer(conversation: AsyncConversation, exchange: Exchange, ans
         pass  # its ledger row was written
     except CannotParse as error:
         await _note_failure(conversation, exchange, error.message, answer.status_code)
-        raise Unreadable(error.message) from error
+        raise Unreadable("the answer is not what its format has") from error
 
 
 async def _body_of(answer: httpx2.Response) -> bytes:
     try:
         return await answer.aread()
     except httpx2.DecodingError as error:
-        raise Unreadable(f"The answer cannot be decompressed: {error}.") from error
+        raise Unreadable("the answer cannot be decompressed") from error
 
 
 def _json(body: bytes) -> Any:
@@ -209,17 +209,19 @@ def _json(body: bytes) -> Any:
 async def _store_stream(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
     """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete."""
     problem: Exception | None = None
+    hidden = exchange.facts.secrets.hidden
     first_token_ms: float | None = None
     async with _recorder(conversation, exchange, answer) as recorder:
         stored = BackgroundFeed(recorder)
         try:
             async with aclosing(text_events(answer)) as events:
                 async for event in events:
-                    stored.feed(event)
+                    stored.feed(hidden(event))
                     if first_token_ms is None and recorder.has_output:
                         first_token_ms = exchange.milliseconds
         except (httpx2.DecodingError, CannotParse) as error:
-            problem = Unreadable(f"The answer is not a stream of events: {error}.")
+            problem = Unreadable("the answer is not a stream of events")
+            problem.__cause__ = error
         except Overflow as error:
             problem = error
         recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
@@ -255,7 +257,7 @@ async def _note_failure(
 ) -> None:
     facts = exchange.facts
     format_: FormatName = facts.route.format
-    said = error if isinstance(error, dict) else {"message": error}
+    said = facts.secrets.hidden_in(error if isinstance(error, dict) else {"message": error})
     await conversation.record_attempt(
         format_,
         error=said if status is None else {**said, "http_status": status},

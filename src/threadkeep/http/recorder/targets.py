@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
-from threadkeep.domain.formats import get_format
 from threadkeep.formats import FormatName
-from threadkeep.http.upstreams import checked_url, upstream_parts
+from threadkeep.http.recorder.secrets import KEY_SEGMENT, OwnKeys, is_own
+from threadkeep.http.upstreams import checked_url, spoken_format, upstream_parts
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
-KEY_SEGMENT: Final = "k"  # the segment of a path after which our key comes
 _OWN: Final = b"x-threadkeep-"  # headers for us, which no provider sees
 _OWN_COOKIE: Final = b"threadkeep_"  # what the names of the viewer's cookies begin with; no provider reads or sets them
 # headers about one connection, which a proxy does not pass on (RFC 9110, 7.6.1)
@@ -51,7 +51,7 @@ class RecordedUpstream:
     url: str
 
     def __post_init__(self) -> None:
-        get_format(self.format)
+        spoken_format(self.format)
         object.__setattr__(self, "url", checked_url(self.url))
 
     @classmethod
@@ -100,7 +100,7 @@ class Target(NamedTuple):
     Attributes:
         upstream: the provider.
         key: our key in the path; None if there is none.
-        path: what follows our base URL, percent-encoded as it came.
+        path: what follows our base URL, percent-encoded as it came; a key after its beginning is still in it.
     """
 
     upstream: RecordedUpstream
@@ -124,6 +124,8 @@ class Target(NamedTuple):
             return None
         if key is None:
             key, segments = _without_key(segments)
+        if key is None:
+            key = next((unquote(two) for one, two in pairwise(segments) if one == KEY_SEGMENT and is_own(two)), None)
         return cls(upstream, key, "".join(f"/{segment}" for segment in segments))
 
 
@@ -133,12 +135,16 @@ def _without_key(segments: list[str]) -> tuple[str | None, list[str]]:
     return None, segments
 
 
-def passed_on(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset()) -> Headers:
-    """Return the headers that are for the other side, as they are and in their order."""
+def passed_on(
+    headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset(), keys: OwnKeys | None = None
+) -> Headers:
+    """Return the headers that are for the other side, as they are and in their order; none that has one of our keys."""
     given = [(name.lower(), value) for name, value in headers]
     named = {word.strip().lower() for name, value in given if name == b"connection" for word in value.split(b",")}
     left_out = _HOP_BY_HOP | named | without
     passed = [(name, value) for name, value in given if name not in left_out and not name.startswith(_OWN)]
+    if keys is not None:
+        passed = [(name, value) for name, value in passed if not keys.are_in_header(name, value)]
     return [(name, rest) for name, value in passed if (rest := _without_own_cookies(name, value)) is not None]
 
 

@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from threading import Event, Lock, Thread
 from typing import Final
 
-from threadkeep.domain.redaction import redact
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.http.recorder.storing import Locks, store_exchange
 from threadkeep.store.aio import AsyncStore
+from threadkeep.store.connections import error_name
 from threadkeep.web.counters import Counters
 
 logger = logging.getLogger(__name__)
@@ -90,11 +90,11 @@ class RecordingThread:
             return True
 
     def _count(self, name: str, problem: str, detail: str = "") -> None:
-        """Count a problem, and log it unless that has just been done."""
+        """Count a problem, and log it unless that has just been done; `detail` says nothing of what was sent."""
         count, now = self.counters.add(name), time.monotonic()
         if now - self._logged.get(name, float("-inf")) >= _LOG_SECONDS:
             self._logged[name] = now
-            logger.warning("%s%s (%d so far)", problem.capitalize(), f": {redact(detail)}" if detail else "", count)
+            logger.warning("%s%s (%d so far)", problem.capitalize(), f": {detail}" if detail else "", count)
 
     # The recorder's thread
 
@@ -122,7 +122,7 @@ class RecordingThread:
             self._count(DROPPED, "a call is not recorded: the server stops")
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, calls go on
-            self._count(FAILED, "a call is not recorded", f"{type(error).__name__}: {error}")
+            self._count(FAILED, "a call is not recorded", error_name(error))
         else:
             self.counters.add(RECORDED)
         finally:

@@ -96,7 +96,7 @@ async def answer(call: Call, asked: Asked) -> Response:
     if asked.body.background and not asked.body.stream:
         return JsonAnswer(turn, 202, headers)
     if asked.body.stream:
-        return NumberedEvents(_live_events(turn, live), headers=headers)
+        return NumberedEvents(_live_events(turn, live), call.permission, headers=headers)
     last = first
     while (event := await live.get()) is not None:
         last = event
@@ -145,7 +145,7 @@ async def events(call: Call) -> Response:
         return Response(status_code=204)  # what tells clients not to come again
     if not (given.isascii() and given.isdecimal() and len(given) < 16):  # noqa: PLR2004 - digits of any text
         raise Problem(400, "Last-Event-ID must be the id of an event.", param="Last-Event-ID", code="invalid_value")
-    return NumberedEvents(_stored_events(call, found, int(given)))
+    return NumberedEvents(_stored_events(call, found, int(given)), call.permission, streams=call.service.streams)
 
 
 async def _stored_events(call: Call, found: Found, sent: int) -> AsyncGenerator[JsonObject]:

@@ -14,6 +14,8 @@ from threadkeep.http.rest.bodies import read_body, seconds
 from threadkeep.http.rest.models import ConversationChange, NewConversation, SeenPosition, StateValue
 from threadkeep.http.rest.objects import conversation_view, plain_list
 from threadkeep.http.service import Call
+from threadkeep.store.aio import AsyncConversation
+from threadkeep.web.names import own_key, own_name
 
 
 async def create(call: Call) -> Response:
@@ -21,9 +23,20 @@ async def create(call: Call) -> Response:
     body = await read_body(call, NewConversation)
     given: dict[str, Any] = body.model_dump(exclude_none=True)
     properties = given.pop("metadata", None)
-    key = idempotency_key(call.request)
+    if "external_id" in given:
+        given["external_id"] = await _free_name(call, given["external_id"])
+    key = own_key(idempotency_key(call.request), call.user_id)
     made = await call.store.create_conversation(properties=properties, idempotency_key=key, **given)
     return JsonAnswer(conversation_view(made), 201)
+
+
+async def _free_name(call: Call, name: str, own: AsyncConversation | None = None) -> str:
+    """An `external_id` as it is stored; Problem if another conversation of this user has it from its application."""
+    found = None if call.user_id is None or not name else await call.store.find_conversation(external_id=name)
+    if found is not None and (own is None or found.id != own.id):
+        problem = f"Another conversation has the external_id {name!r}."
+        raise Problem(400, problem, param="external_id", code="invalid_value")
+    return name if found is not None else own_name(name, call.user_id)
 
 
 async def list_all(call: Call) -> Response:
@@ -58,13 +71,15 @@ async def update(call: Call) -> Response:
     status = given.pop("status", None)
     if "metadata" in given:
         given["properties"] = given.pop("metadata") or {}
+    if given.get("external_id"):
+        given["external_id"] = await _free_name(call, given["external_id"], conversation)
     if given.get("labels", "absent") is None:
         given["labels"] = {}
     if given:
         await conversation.update(idempotency_key=idempotency_key(call.request), **given)
     if status is not None:
         await (conversation.archive() if status == "archived" else conversation.unarchive())
-    return JsonAnswer(conversation_view(await call.conversation()))
+    return JsonAnswer(conversation_view(await call.store.get_conversation(conversation.id), is_whole=call.may_read))
 
 
 async def delete(call: Call) -> Response:

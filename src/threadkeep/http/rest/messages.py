@@ -129,7 +129,8 @@ async def set_feedback(call: Call) -> Response:
     await conversation.set_feedback(
         id_, rating=body.rating, comment=body.comment, idempotency_key=idempotency_key(call.request)
     )  # fmt: skip
-    return JsonAnswer(message_view(await conversation.get_item(id_, annotations=True, media="reference")))
+    item = await conversation.get_item(id_, annotations=True, media="reference")
+    return JsonAnswer(message_view(item, is_whole=call.may_read))
 
 
 async def set_labels(call: Call) -> Response:
@@ -137,7 +138,8 @@ async def set_labels(call: Call) -> Response:
     body = await read_body(call, Labels)
     conversation, id_ = await conversation_on_branch(call), call.request.path_params["item_id"]
     await conversation.label_item(id_, body.labels, idempotency_key=idempotency_key(call.request))
-    return JsonAnswer(message_view(await conversation.get_item(id_, annotations=True, media="reference")))
+    item = await conversation.get_item(id_, annotations=True, media="reference")
+    return JsonAnswer(message_view(item, is_whole=call.may_read))
 
 
 # Branches
@@ -171,7 +173,7 @@ async def fork(call: Call) -> Response:
     body = await read_body(call, NewBranch)
     conversation = await conversation_on_branch(call)
     made = await conversation.fork(body.at, idempotency_key=idempotency_key(call.request))
-    return JsonAnswer(conversation_view(made), 201)
+    return JsonAnswer(conversation_view(made, is_whole=call.may_read), 201)
 
 
 async def set_active_branch(call: Call) -> Response:
@@ -179,4 +181,4 @@ async def set_active_branch(call: Call) -> Response:
     body = await read_body(call, ActiveBranch)
     conversation = await call.conversation()
     await conversation.set_active_branch(body.branch, idempotency_key=idempotency_key(call.request))
-    return JsonAnswer(conversation_view(await call.conversation()))
+    return JsonAnswer(conversation_view(await call.conversation(), is_whole=call.may_read))

@@ -12,19 +12,19 @@ from threadkeep.http.rest.bodies import seconds
 from threadkeep.store.aio import AsyncConversation
 
 
-def conversation_view(conversation: AsyncConversation) -> JsonObject:
-    """Return a conversation with what an application shows of it."""
+def conversation_view(conversation: AsyncConversation, *, is_whole: bool = True) -> JsonObject:
+    """Return a conversation with what an application shows of it; otherwise without what users wrote."""
     return {
-        **conversation_object(conversation),
+        **conversation_object(conversation, is_whole=is_whole),
         "model": conversation.model,
-        "instructions": conversation.instructions,
+        "instructions": conversation.instructions if is_whole else None,
         "branch": conversation.branch,
         "head": conversation.head,
     }
 
 
-def message_view(item: StoredItem) -> JsonObject:
-    """Return an item with what is kept beside it."""
+def message_view(item: StoredItem, *, is_whole: bool = True) -> JsonObject:
+    """Return an item with what is kept beside it; otherwise only which one it is."""
     return {
         "id": item.id,
         "object": "conversation.item",
@@ -32,9 +32,9 @@ def message_view(item: StoredItem) -> JsonObject:
         "branch": item.branch,
         "created_at": seconds(item.created_at),
         "author_id": item.author_id,
-        "labels": dict(item.labels or {}),
-        "feedback": [feedback_view(one) for one in item.feedback or ()],
-        "item": item_object(item),
+        "labels": dict(item.labels or {}) if is_whole else {},
+        "feedback": [feedback_view(one) for one in item.feedback or ()] if is_whole else [],
+        "item": item_object(item) if is_whole else {"id": item.id, "type": item.item.type},
     }
 
 

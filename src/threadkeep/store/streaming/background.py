@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.domain.redaction import redact
 from threadkeep.errors import PoolExhausted
+from threadkeep.store.connections import error_name
 from threadkeep.store.streaming.recorder import LOG
 
 if TYPE_CHECKING:
@@ -81,5 +81,4 @@ class BackgroundFeed:
                 try:
                     await recorder._run(recorder._writer.flush)
                 except (SQLAlchemyError, PoolExhausted) as error:
-                    reason = redact(str(getattr(error, "orig", None) or error))
-                    LOG.warning("A part of a streamed response is not stored yet: %s", reason)
+                    LOG.warning("A part of a streamed response is not stored yet: %s", error_name(error))

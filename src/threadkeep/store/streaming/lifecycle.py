@@ -110,7 +110,9 @@ def _refuse_second(connection: Connection, ref: ConversationRef, key: Idempotenc
         return
     for row in connection.execute(streams.open_streams_of(), ref.parameters()):
         if loads(row.content).get("key") == key.key:
-            raise positions.in_progress(BranchRef(ref.scope, ref.key, ref.public_id, row.branch), row)
+            refusal = positions.in_progress(BranchRef(ref.scope, ref.key, ref.public_id, row.branch), row)
+            refusal.is_repeated = True
+            raise refusal
 
 
 def _find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: datetime) -> StreamHandle | None:

@@ -18,12 +18,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.objects import event_text, mismatch
-from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound, PoolExhausted
 from threadkeep.store.appending import write_items
+from threadkeep.store.connections import error_name
 from threadkeep.store.handle import Handle
 from threadkeep.store.ledger import CallInfo, check_call, milliseconds
 from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
@@ -162,8 +162,7 @@ class StreamWriter:
             self._written_at = float("-inf")  # so that the next event is written at once, and raises
             return None
         except (SQLAlchemyError, PoolExhausted) as error:
-            reason = redact(str(getattr(error, "orig", None) or error))
-            LOG.warning("The lease of a streamed response was not renewed: %s", reason)
+            LOG.warning("The lease of a streamed response was not renewed: %s", error_name(error))
         return self.renewal
 
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:

@@ -1,0 +1,187 @@
+"""Messages of LangChain as items: what `message_to_dict` of langchain-core makes of them.
+
+* Texts, images and files of people are parts of a message; those of models that are no text are reasoning, or reported.
+* Calls of tools are taken from `tool_calls`, which LangChain fills for every provider, and not from blocks of content.
+* `input_tokens` of `usage_metadata` includes what a cache had, as in the Responses API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from threadkeep.contrib.importers.records import Answer
+from threadkeep.contrib.importers.shapes import list_of, object_of, text_of
+from threadkeep.domain.jsontext import JsonObject, dumps
+
+Say = Callable[[str], None]  # tells why something is not imported
+
+# types of blocks that say nothing which is not told elsewhere
+ASIDE: Final = frozenset(
+    {"tool_use", "function_call", "tool_call", "tool_call_chunk", "invalid_tool_call", "input_json_delta"}
+)
+REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_content"})
+NAMES: Final = {"human": "user", "ai": "assistant", "system": "system", "developer": "developer"}
+
+
+def kind_of(message: Any) -> str:
+    """The type of a message, also of one that was put together from chunks: human, ai, system, tool, function, chat."""
+    kind = text_of(message, "type") or ""
+    return kind.removesuffix("MessageChunk").lower()
+
+
+def items_of(message: Any, say: Say) -> list[JsonObject]:
+    """The items of a message as it is stored; what is not imported of it is told."""
+    kind, data = kind_of(message), object_of(message, "data") or message
+    read = READERS.get(kind)
+    if read is None:
+        say(f"a message of the type {kind or None!r} is no part of a conversation")
+        return []
+    return read(kind, data, say)
+
+
+def answer_of(message: Any) -> Answer:
+    """The response that a message of a model was."""
+    data = object_of(message, "data") or message
+    about = object_of(data, "response_metadata")
+    return Answer(
+        format="chat_completion" if _usage(data) is None and _token_usage(about) else "open_responses",
+        id=text_of(about, "id") or text_of(data, "id"),
+        model=next((name for key in ("model_name", "model", "model_id") if (name := text_of(about, key))), None),
+        provider=text_of(about, "model_provider"),
+        usage=_usage(data) or _token_usage(about),
+        finish_reason=text_of(about, "finish_reason") or text_of(about, "stop_reason"),
+    )
+
+
+def _usage(data: Any) -> JsonObject | None:
+    given = object_of(data, "usage_metadata")
+    if not given:
+        return None
+    put, out = object_of(given, "input_token_details"), object_of(given, "output_token_details")
+    return {name: given.get(name) for name in ("input_tokens", "output_tokens", "total_tokens")} | {
+        "input_tokens_details": {
+            "cached_tokens": put.get("cache_read"),
+            "cache_write_tokens": put.get("cache_creation"),
+        },
+        "output_tokens_details": {"reasoning_tokens": out.get("reasoning")},
+    }
+
+
+def _token_usage(about: Any) -> JsonObject | None:
+    """What older releases kept of Chat Completions."""
+    return object_of(about, "token_usage") or None
+
+
+def _message(kind: str, data: Any, say: Say) -> list[JsonObject]:
+    role = NAMES.get(kind) or text_of(data, "role") or "user"
+    content = data.get("content")
+    if not isinstance(content, list):
+        return [{"type": "message", "role": role, "content": content}] if isinstance(content, str) and content else []
+    parts = [part for block in content if (part := _part(block, say)) is not None]
+    return [{"type": "message", "role": role, "content": parts}] if parts else []
+
+
+def _part(block: Any, say: Say) -> JsonObject | None:
+    """A part of what a person said."""
+    if isinstance(block, str):
+        return {"type": "input_text", "text": block}
+    kind = text_of(block, "type")
+    if kind == "text":
+        return {"type": "input_text", "text": block.get("text")}
+    url, media_type = _url_of(block), text_of(block, "mime_type") or text_of(object_of(block, "source"), "media_type")
+    if kind in {"image", "image_url", "input_image"} and url is not None:
+        return {"type": "input_image", "image_url": url}
+    if kind in {"file", "document", "input_file", "text-plain"} and url is not None:
+        name = text_of(block, "filename") or text_of(object_of(block, "metadata"), "filename")
+        where = "file_data" if url.startswith("data:") else "file_url"
+        return {"type": "input_file", where: url} | ({"filename": name} if name else {})
+    say(f"a part of the type {kind!r}{f' ({media_type})' if media_type else ''} is not imported")
+    return None
+
+
+def _url_of(block: Any) -> str | None:
+    """Where a picture or file is, in the spellings of LangChain's releases and of providers; bytes as a data URL."""
+    source = object_of(block, "source") or object_of(block, "file") or block
+    if isinstance(image := source.get("image_url"), dict):
+        source = image
+    elif isinstance(image, str):
+        return image
+    for key in ("url", "file_url", "file_data"):
+        if (found := text_of(source, key)) is not None:
+            return found
+    data = text_of(source, "base64") or text_of(source, "data")
+    media_type = text_of(source, "mime_type") or text_of(source, "media_type") or "application/octet-stream"
+    return None if data is None else f"data:{media_type};base64,{data}"
+
+
+def _answer(_: str, data: Any, say: Say) -> list[JsonObject]:
+    items: list[JsonObject] = []
+    additional, content = object_of(data, "additional_kwargs"), data.get("content")
+    if (thought := text_of(additional, "reasoning_content")) is not None:
+        items.append(_reasoning(thought))
+    for block in [content] if isinstance(content, str) else list_of(data, "content"):
+        _add_block(items, {"type": "text", "text": block} if isinstance(block, str) else block, say)
+    if (refusal := text_of(additional, "refusal")) is not None:
+        items.append({"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": refusal}]})
+    return items + _calls(data, additional)
+
+
+def _add_block(items: list[JsonObject], block: Any, say: Say) -> None:
+    """Add what a block of a model's content says to the last message, or as an item of its own."""
+    kind = text_of(block, "type")
+    if kind in REASONING:
+        text = text_of(block, "reasoning") or text_of(block, "thinking") or _summary(block)
+        items.extend([_reasoning(text)] if text else [])
+    elif kind in {"text", "output_text"}:
+        if not text_of(block, "text"):
+            return
+        part = {"type": "output_text", "text": block["text"]}
+        if items and items[-1]["type"] == "message":
+            items[-1]["content"].append(part)
+        else:
+            items.append({"type": "message", "role": "assistant", "content": [part]})
+    elif kind not in ASIDE:
+        say(f"a part of the type {kind!r} is not imported")
+
+
+def _summary(block: Any) -> str:
+    parts = (text_of(part, "text") for part in [*list_of(block, "summary"), *list_of(block, "content")])
+    return "\n".join(part for part in parts if part)
+
+
+def _reasoning(text: str) -> JsonObject:
+    return {"type": "reasoning", "content": [{"type": "reasoning_text", "text": text}]}
+
+
+def _calls(data: Any, additional: JsonObject) -> list[JsonObject]:
+    """Calls of tools, those whose arguments are no JSON included; or one of a function, as they once were called."""
+    calls = [call for key in ("tool_calls", "invalid_tool_calls") for call in list_of(data, key)]
+    found = [
+        _call(text_of(call, "id"), text_of(call, "name"), call.get("args")) for call in calls if isinstance(call, dict)
+    ]
+    function = object_of(additional, "function_call")
+    if not found and (name := text_of(function, "name")) is not None:
+        found = [_call(name, name, function.get("arguments"))]
+    return found
+
+
+def _call(id_: str | None, name: str | None, arguments: Any) -> JsonObject:
+    text = arguments if isinstance(arguments, str) else dumps(arguments if arguments is not None else {}).decode()
+    return {"type": "function_call", "call_id": id_ or name or "", "name": name or "", "arguments": text}
+
+
+def _output(_: str, data: Any, say: Say) -> list[JsonObject]:
+    """The result of a call; of a function, which has no id, that of its name."""
+    content = data.get("content")
+    if isinstance(content, list):
+        content = [part for block in content if (part := _part(block, say)) is not None]
+    call_id = text_of(data, "tool_call_id") or text_of(data, "name") or ""
+    return [{"type": "function_call_output", "call_id": call_id, "output": content}]
+
+
+# type of a message -> what reads it
+READERS: Final[Mapping[str, Callable[[str, Any, Say], list[JsonObject]]]] = {
+    **dict.fromkeys(("human", "system", "developer", "chat"), _message), "ai": _answer,
+    **dict.fromkeys(("tool", "function"), _output),
+}  # fmt: skip

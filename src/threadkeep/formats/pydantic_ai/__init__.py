@@ -1,0 +1,18 @@
+"""The message history of Pydantic AI, as its `ModelMessagesTypeAdapter` writes it: plain JSON, without the package."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from threadkeep.domain.formats import Format
+from threadkeep.formats.base import MediaUrls, Signs
+
+FORMAT: Final = Format(
+    name="pydantic_ai",
+    package=__name__,
+    signs=Signs(turns="message_history", body={"parts": list}),
+    media_urls=MediaUrls(
+        {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"}, url="(https?|gs|s3)://.+"
+    ),
+    has_streams=False,
+)

@@ -1,0 +1,105 @@
+"""Calls, returns and thinking of any origin as parts.
+
+* Arguments go as JSON text; those that are not JSON become ``{}``, which is reported.
+* A return is named after its call; one that failed says so in its outcome.
+* Signed thinking of Anthropic and encrypted reasoning of OpenAI go with the name of the provider that can read them,
+  to which Pydantic AI sends them back; of other reasoning the text goes alone.
+
+Source: Pydantic AI's API reference, `pydantic_ai.messages`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.pydantic_ai import own
+from threadkeep.formats.pydantic_ai.fields import NAME
+from threadkeep.formats.pydantic_ai.parts import user_content
+from threadkeep.formats.shared.arguments import object_arguments, sent_arguments
+from threadkeep.formats.shared.pairing import MISSING_OUTPUT
+from threadkeep.formats.shared.parts import report_foreign
+from threadkeep.formats.shared.reports import Context
+
+_FAILED: Final = ("failed", "incomplete")
+_REDACTED: Final = "redacted_thinking"  # the id by which Pydantic AI knows the thinking that is encrypted
+
+
+def tool_call(item: JsonObject, call_id: str, context: Context) -> JsonObject:
+    """A call."""
+    if "native" in item:
+        report_foreign(item, NAME, context, "native")
+    is_custom = item["type"] == "custom_tool_call"
+    args: Any = object_arguments(item, context) if is_custom else sent_arguments(item, context)
+    return {
+        "part_kind": "tool-call",
+        "tool_name": context.name(item.get("name")),
+        "args": args,
+        "tool_call_id": call_id,
+    }
+
+
+def tool_return(item: JsonObject, call: JsonObject, call_id: str, context: Context) -> JsonObject:
+    """What a call returned."""
+    if "native" in item:
+        report_foreign(item, NAME, context, "native")
+    output = item.get("output")
+    content: Any = user_content(output, context, "output") if isinstance(output, list) else output or ""
+    if isinstance(content, list) and all(isinstance(one, str) for one in content):
+        content = "\n".join(content)
+    part = {"part_kind": "tool-return", "tool_name": _name(call, context), "content": content, "tool_call_id": call_id}
+    return part | ({"outcome": "failed"} if item.get("status") in _FAILED else {})
+
+
+def missing_return(call: JsonObject, call_id: str, context: Context) -> JsonObject:
+    """What stands for the return of a call that has none."""
+    part = {"part_kind": "tool-return", "tool_name": _name(call, context), "tool_call_id": call_id}
+    return part | {"content": MISSING_OUTPUT, "outcome": "interrupted"}
+
+
+def _name(call: JsonObject, context: Context) -> str:
+    """The name that the call was sent with."""
+    is_own = call.get("origin") == NAME
+    return str(call.get("name") or own.UNKNOWN) if is_own else context.names.wire(call.get("name"))
+
+
+def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
+    """Reasoning as thinking parts; what no provider could read is reported."""
+    if "native" in item:
+        report_foreign(item, NAME, context, "native")
+    blocks = _blocks(item)
+    if item.get("origin") == "messages":
+        return [part for block in blocks if (part := _thought(block)) is not None]
+    text = "\n\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
+    encrypted = item.get("encrypted_content")
+    if item.get("origin") == "open_responses" and encrypted:
+        return [_encrypted(item, text)]
+    if encrypted or not text:
+        context.loss("reasoning", "", "Reasoning was left out that only its provider can read.")
+    return [_thinking(text)] if text else []
+
+
+def _blocks(item: JsonObject) -> list[JsonObject]:
+    found = [*(item.get("summary") or ()), *(item.get("content") or ())]
+    return [block for block in found if isinstance(block, dict)]
+
+
+def _encrypted(item: JsonObject, text: str) -> JsonObject:
+    """Reasoning of OpenAI's."""
+    signed = {"signature": item["encrypted_content"], "provider_name": "openai"}
+    return _thinking(text) | signed | ({"id": item["id"]} if item.get("id") else {})
+
+
+def _thought(block: JsonObject) -> JsonObject | None:
+    """A block of thinking of Anthropic's."""
+    signed = {"provider_name": "anthropic"}
+    if block.get("type") == _REDACTED:
+        return _thinking("") | signed | {"id": _REDACTED, "signature": block.get("data")}
+    text, signature = block.get("thinking"), block.get("signature")
+    if not isinstance(text, str):
+        return None
+    return _thinking(text) | (signed | {"signature": signature} if signature else {})
+
+
+def _thinking(text: str) -> JsonObject:
+    return {"part_kind": "thinking", "content": text}

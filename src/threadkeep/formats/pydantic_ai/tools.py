@@ -1,0 +1,64 @@
+"""Tool definitions of Pydantic AI, `ToolDefinition`: those of tools that run outside of the agent.
+
+* A tool listed twice is defined by the later definition, at the place of the first.
+* Tools that only this format has go back as they came.
+
+Source: Pydantic AI's API reference, `pydantic_ai.tools.ToolDefinition` and `pydantic_ai.toolsets.ExternalToolset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.pydantic_ai.fields import NAME
+from threadkeep.formats.shared.parts import block, native_keys, own_block, report_foreign, with_native_keys
+from threadkeep.formats.shared.reports import Context
+
+# key here -> key of a function tool, and the type of its value
+_KEYS: Final[dict[str, tuple[str, type]]] = {
+    "name": ("name", str),
+    "description": ("description", str),
+    "parameters_json_schema": ("parameters", dict),
+    "strict": ("strict", bool),
+}
+
+
+def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
+    """The tool definitions as the format has them."""
+    wire: dict[Any, Any] = {}
+    for index, tool in enumerate(tools):
+        sent = _tool(tool, context, f"tools[{index}]")
+        if sent is not None:
+            name = sent.get("name") if isinstance(sent, dict) else None
+            wire[name if isinstance(name, str) else index] = sent
+    return list(wire.values())
+
+
+def _tool(tool: JsonObject, context: Context, path: str) -> Any:
+    kind = tool.get("type", "function")
+    if kind == "provider_tool":
+        return own_block(tool, NAME, context, path)
+    if kind != "function":
+        context.loss("tool", path, f"The format has no tool of type {kind!r}.")
+        return None
+    report_foreign(tool, NAME, context, path)
+    wire = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
+    if tool.get("origin") != NAME:
+        wire["name"] = context.name(tool.get("name"), f"{path}.name")
+    wire.setdefault("parameters_json_schema", {"type": "object", "properties": {}})
+    return wire | native_keys(tool, NAME)
+
+
+def tool_from_wire(tool: Any) -> JsonObject:
+    """A definition of a request as a tool; one that would not come back stays a block."""
+    is_regular = isinstance(tool, dict) and all(
+        isinstance(tool.get(key), kind) or (tool.get(key) is None and key in ("description", "strict"))
+        for key, (_, kind) in _KEYS.items()
+    )
+    if not is_regular:
+        return {**block(tool, NAME), "type": "provider_tool"}
+    ours = {name: tool[key] for key, (name, _) in _KEYS.items() if tool.get(key) is not None}
+    strange = {key: value for key, value in tool.items() if key not in _KEYS and value is not None}
+    return with_native_keys({"type": "function", **ours, "origin": NAME}, strange, NAME)

@@ -1,0 +1,181 @@
+"""The messages as they are written item by item.
+
+* What came from Pydantic AI goes back as it came, calls without returns included: an agent goes on with them.
+* Every other item of the user is a request, all items of an answer are a response. Pydantic AI joins neighbours.
+* Returns stand directly behind the response of their calls, all of them; a call without an output gets one that says
+  so. An output that came too late is sent as the user's text.
+
+Source: Pydantic AI's documentation, "Messages and chat history".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.pydantic_ai import own
+from threadkeep.formats.pydantic_ai.calls import missing_return, thoughts, tool_call, tool_return
+from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE, RESPONSE_PARTS
+from threadkeep.formats.pydantic_ai.parts import texts, user_content
+from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.parts import own_block, report_foreign
+from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
+
+_ROLES = ("user", "assistant", "system", "developer")
+
+
+@dataclass(slots=True)
+class Turn:
+    """A message that is being written."""
+
+    kind: str
+    number: int | None = None  # the wire turn that its items came in; None for those that the user built
+    parts: list[JsonObject] = field(default_factory=list)
+    items: list[JsonObject] | None = None  # of a message that came from Pydantic AI
+    is_settled: bool = True  # no later output changes what follows
+
+    def message(self) -> JsonObject:
+        """The message."""
+        return own.message_of(self.items) if self.items is not None else {"kind": self.kind, "parts": self.parts}
+
+
+class Writer(TurnWriter):
+    """Writes `turns` item by item."""
+
+    def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
+        super().__init__(rendering, pairing)
+        self.turns: list[Turn] = []
+        unanswered = {call.position for call in pairing.all_calls if call.position in pairing.alone}
+        self._pending |= {position for position in unanswered if position > pairing.sent}
+        self._calls: dict[int, tuple[str, JsonObject]] = {}  # calls that wait for their returns: position -> id, call
+        self._written: set[int] = set()  # positions of all calls that were written
+        self._results: tuple[Turn, int] | None = None  # the newest request of returns, and how many it has
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write all items."""
+        for entry in entries:
+            self._context.position = entry.position
+            if self._calls and entry.seen is not None and entry.turn != self.turns[-1].number:
+                self._answer(None)  # the request of an answer has shown them, with their returns
+            if entry.origin == NAME:
+                self._own(entry.item(), entry)
+            else:
+                getattr(self, WRITERS.get(entry.type, "nothing"))(entry.item(), entry)
+        self._answer(None)
+        self._context.position = None
+
+    def stable(self) -> int:
+        """How many messages no later append changes."""
+        unsettled = next((index for index, turn in enumerate(self.turns) if not turn.is_settled), len(self.turns))
+        return max(min(unsettled, len(self.turns) - 1), 0)
+
+    def _own(self, item: JsonObject, entry: Entry) -> None:
+        """An item that came from Pydantic AI, in the message that it came in."""
+        turn = self._own_turn(item, entry)
+        if entry.type == "function_call":
+            self._written.add(entry.position)
+            turn.is_settled = turn.is_settled and entry.position not in self._pending
+            answer = self._pairing.answers.get(entry.position)
+            if answer is not None and answer.origin != NAME:
+                self._calls[entry.position] = entry.call_id or "", item
+
+    def _own_turn(self, item: JsonObject, entry: Entry) -> Turn:
+        """The message that an item of Pydantic AI belongs to: the last one, or a new one."""
+        last = self.turns[-1] if self.turns else None
+        is_next = last is not None and last.number == entry.turn and own.fields_of(item) is None
+        if last is not None and last.items is not None and is_next:
+            last.items.append(item)
+            return last
+        self._answer(entry if entry.position in self._pairing.calls else None)
+        self.turns.append(Turn(own.kind_of(item), entry.turn, items=[item]))
+        return self.turns[-1]
+
+    def _turn(self, kind: str, entry: Entry) -> Turn:
+        """The message that an item of another origin belongs to: the last one, or a new one."""
+        last = self.turns[-1] if self.turns else None
+        is_joined = kind == RESPONSE or entry.turn is not None
+        if last is not None and last.items is None and last.kind == kind and last.number == entry.turn and is_joined:
+            return last
+        self._answer(None)
+        self.turns.append(Turn(kind, entry.turn))
+        return self.turns[-1]
+
+    def _answer(self, output: Entry | None) -> None:
+        """The returns of the calls that wait for them; `output` is the one that is met first where it stands."""
+        waiting, self._calls = self._calls, {}
+        context, answers = self._context, self._pairing.answers
+        position, parts = context.position, []
+        for answer, (call_id, item) in sorted(
+            ((answers[call], waiting[call]) for call in waiting if call in answers), key=lambda pair: pair[0].position
+        ):
+            if answer.origin != NAME:
+                context.position = answer.position
+                parts.append(tool_return(answer.item(), item, call_id, context))
+        for call in [call for call in waiting if call in self._pairing.unanswered]:
+            context.missing_output(self._pairing.unanswered[call], MISSING_OUTPUT)
+            parts.append(missing_return(waiting[call][1], waiting[call][0], context))
+        context.position = position
+        if parts:
+            self.turns.append(Turn(REQUEST, None if output is None else output.turn, parts))
+            self._results = (self.turns[-1], len(parts))
+
+    def message(self, item: JsonObject, entry: Entry) -> None:
+        """A message; one of an unknown role is the user's."""
+        role, context = item.get("role"), self._context
+        if role not in _ROLES:
+            context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
+        if "native" in item:
+            report_foreign(item, NAME, context, "native")
+        content = item.get("content") or ()
+        if role in ("assistant", "system", "developer"):
+            kind = "text" if role == "assistant" else "system-prompt"
+            parts: list[JsonObject] = [
+                {"part_kind": kind, "content": text} for text in texts(content, context, "content")
+            ]
+        else:
+            sent = user_content(content, context, "content")
+            said = sent[0] if len(sent) == 1 and isinstance(sent[0], str) else sent
+            parts = [{"part_kind": "user-prompt", "content": said}] if sent else []
+        if parts:
+            turn = self._turn(RESPONSE if role == "assistant" else REQUEST, entry)
+            turn.parts += parts
+            turn.is_settled = turn.is_settled and entry.turn != LAYER
+
+    def call(self, item: JsonObject, entry: Entry) -> None:
+        """A call; an id that another call of the response has becomes a hash."""
+        turn, call_id = self._turn(RESPONSE, entry), entry.call_id or ""
+        if not call_id or call_id in {used for used, _ in self._calls.values()}:
+            call_id = f"call_{hashed(call_id, entry.position)}"
+            self._context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} came before.")
+        turn.parts.append(tool_call(item, call_id, self._context))
+        turn.is_settled = turn.is_settled and entry.position not in self._pending
+        self._calls[entry.position] = call_id, item
+        self._written.add(entry.position)
+
+    def output(self, item: JsonObject, entry: Entry) -> None:
+        """An output: with all others of its turn where it answers a call in time."""
+        position, pairing = entry.position, self._pairing
+        if position in pairing.late:
+            self._context.late_output(entry)
+            self.message(late_output_message(item, pairing.late[position].item()), entry._replace(origin=None))
+        elif (call := pairing.calls.get(position)) is None or call.position not in self._written:
+            self._context.orphan_output(entry)
+        elif call.position in self._calls:
+            self._answer(entry)
+        elif self._results != (self.turns[-1], len(self.turns[-1].parts)):
+            self._context.moved_output(entry)
+
+    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+        """Thinking."""
+        if parts := thoughts(item, self._context):
+            self._turn(RESPONSE, entry).parts += parts
+
+    def block(self, item: JsonObject, entry: Entry) -> None:
+        """A part that the user built for this format; of other formats' blocks none can be sent."""
+        part = own_block(item, NAME, self._context, "")
+        if isinstance(part, dict):
+            kind = RESPONSE if part.get("part_kind") in RESPONSE_PARTS else REQUEST
+            self._turn(kind, entry).parts.append(part)

@@ -1,0 +1,130 @@
+"""Requests that are repeated: while the first one goes on, after it, and after its answer was deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.http.scripts import script
+from threadkeep.http import Upstream, app, rest_app
+
+KEY = {"Idempotency-Key": "one"}
+FORMAT: Any = "chat_completion"
+
+
+class Slow:
+    """An upstream whose answer is held back after its first words."""
+
+    def __init__(self, texts: Sequence[str] = ("Once ", "only.")) -> None:
+        self.bills, self.texts = 0, texts
+        self.begun, self.release = asyncio.Event(), asyncio.Event()
+        self.upstream = Upstream("slow", FORMAT, self.ask)
+
+    async def ask(self, _payload: Any, _model: str) -> AsyncGenerator[Any]:
+        self.bills += 1
+        for number, event in enumerate(script(FORMAT, list(self.texts)) if self.texts else []):
+            if number == 2:
+                self.begun.set()
+                await self.release.wait()
+            yield event
+
+
+async def call(application: Any, path: str, body: Any, **headers: str) -> httpx2.Response:
+    transport = httpx2.ASGITransport(app=application, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        return await http.post(path, json=body, headers={"Authorization": "Bearer ann", **KEY, **headers})
+
+
+def faces(served: Any, slow: Slow) -> dict[str, Any]:
+    options: Any = {"auth": served.authenticate, "prefix": "", "upstreams": {"m": slow.upstream}}
+    return {"openai": app(served._store, **options), "rest": rest_app(served._store, **options)}
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": True}], ids=["plain", "stream"])
+@pytest.mark.parametrize("place", ["new", "conversation", "previous_response_id", "rest"])
+def test_a_request_that_is_repeated_while_it_goes_on_is_not_answered_twice(
+    served: Any, more: dict[str, Any], place: str
+) -> None:
+    async def run() -> tuple[httpx2.Response, list[httpx2.Response], httpx2.Response, int]:
+        slow, store = Slow(), served.store.for_user("ann")
+        found = faces(served, slow)
+        application, path, body = found["openai"], "/responses", {"model": "m", "input": "How often?", **more}
+        if place != "new":
+            conversation = await store.create_conversation(model="m", input="Hello")
+        if place == "conversation":
+            body["conversation"] = conversation.id
+        elif place == "previous_response_id":
+            given = {"id": "resp_0", "output": [{"type": "message", "role": "assistant", "content": "Hi"}]}
+            await conversation.add_response({**given, "model": "m", "status": "completed"}, "open_responses")
+            body["previous_response_id"] = "resp_0"
+        elif place == "rest":
+            path, body = f"/conversations/{conversation.id}/messages", {"content": "How often?", **more}
+            application = found["rest"]
+        first = asyncio.ensure_future(call(application, path, body))
+        await slow.begun.wait()
+        meanwhile = [await call(application, path, {**body, **changes}) for changes in ({}, {"stream": True}, more)]
+        slow.release.set()
+        return await first, meanwhile, await call(application, path, body), slow.bills
+
+    first, meanwhile, later, bills = served.runner.run(run())
+    assert (first.is_success, bills) == (True, 1)
+    for answer in meanwhile:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "request_in_progress"), answer.text
+        assert answer.headers["retry-after"]
+        assert "x-should-retry" not in answer.headers  # clients of OpenAI repeat it
+    assert later.is_success
+    assert "Once only." in later.text.replace('","delta":"', "") or more
+
+
+def test_another_request_meanwhile_finds_the_conversation_locked(served: Any) -> None:
+    async def run() -> httpx2.Response:
+        slow, conversation = Slow(), await served.store.for_user("ann").create_conversation()
+        application = faces(served, slow)["openai"]
+        body = {"model": "m", "input": "How often?", "conversation": conversation.id}
+        first = asyncio.ensure_future(call(application, "/responses", body))
+        await slow.begun.wait()
+        other = await call(application, "/responses", body, **{"Idempotency-Key": "two"})
+        slow.release.set()
+        await first
+        return other
+
+    other = served.runner.run(run())
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "conversation_locked")
+
+
+@pytest.mark.parametrize("place", ["openai", "rest"])
+@pytest.mark.parametrize("texts", [["Once."], []], ids=["an answer", "nothing"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_that_was_deleted_is_not_found_under_its_key(
+    served: Any, texts: list[str], place: str, *, is_stream: bool
+) -> None:
+    async def run() -> tuple[str, httpx2.Response, int]:
+        slow = Slow(texts)
+        slow.release.set()
+        application, path, body = faces(served, slow)[place], "/responses", {"model": "m", "stream": is_stream}
+        body |= {"input": "How often?"} if place == "openai" else {"content": "How often?"}
+        if place == "rest":
+            conversation = await served.store.for_user("ann").create_conversation(model="m")
+            path = f"/conversations/{conversation.id}/messages"
+        first = await call(application, path, {**body, "stream": False})
+        found = first.json()
+        await served.store.delete_response((found if place == "openai" else found["response"])["id"])
+        return first.text, await call(application, path, body), slow.bills
+
+    _, again, bills = served.runner.run(run())
+    assert (again.status_code, again.json()["error"]["code"], bills) == (404, "not_found", 1)
+
+
+def test_the_events_of_a_response_end_when_it_is_deleted(served: Any) -> None:
+    http = served.http()
+    conversation = served.call(served.store.for_user("ann").create_conversation, model="m", input="Hi")
+    given = {"id": "resp_0", "object": "response", "model": "m", "status": "completed", "output": []}
+    served.call(conversation.add_response, given, "open_responses")
+    assert http.get("/responses/resp_0", params={"stream": True}).is_success
+    served.call(served.store.delete_response, "resp_0")
+    for query in ({}, {"stream": True}, {"stream": True, "starting_after": 1}):
+        assert http.get("/responses/resp_0", params=query).status_code == 404
