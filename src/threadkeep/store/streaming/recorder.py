@@ -198,7 +198,7 @@ class StreamWriter:
         if ref.branch == handle.ref.branch:
             records = ending.new.records
             handle.cache.append(records, result.first, result.revision, turn=result.first, seen=result.input_to)
-        handle.after_response()
+        handle.after_response(ending.new.attempt, ending.new.columns, is_stream=True)
         if result.refused is not None:
             raise result.refused
 
