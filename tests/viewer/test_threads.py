@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.factories import a_message
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import PNG, answer, ask, with_tools
-from threadkeep.viewer import html_of
+from threadkeep.viewer import exporting, html_of
+from threadkeep.viewer.texts import Budget, markdown
 
 ITEM = re.compile(r'<article class="item ([\w-]+)" id="p(\d+)"')
 MAX_CELLS = 5_000
@@ -131,8 +133,8 @@ def test_markdown_beyond_a_limit_is_text(pages: Pages) -> None:
     conversation = pages.store.create_conversation()
     conversation.user([{"type": "input_text", "text": "**word** " * 2_000}] * 15)
     html = pages.get(f"/c/{conversation.id}")
-    assert html.count("<strong>word</strong>") == 2_000 * 11
-    assert html.count("**word**") >= 2_000 * 4
+    assert html.count("<strong>word</strong>") == 2_000 * 5
+    assert html.count("**word**") >= 2_000 * 10
 
 
 @pytest.mark.parametrize(
@@ -173,3 +175,25 @@ def test_a_page_takes_a_few_statements(pages: Pages) -> None:
     assert "kind=picture" in html
     assert "rated 1: Good" in html
     assert pages.statements(f"/c/{conversation.id}") <= MAX_STATEMENTS
+
+
+SLOW_TEXTS = ["![" * 10_000, "[" * 20_000, "1. a\n" * 4_000, "**x* " * 4_000]  # the square of their length in steps
+
+
+def test_markdown_that_takes_long_is_plain_once_its_time_is_over() -> None:
+    budget = Budget(characters=10**9)
+    shown = [markdown(text, budget) for _ in range(40) for text in SLOW_TEXTS]
+    assert budget.seconds <= 0
+    assert shown[-1].startswith('<div class="plain">')
+    assert not shown[0].startswith('<div class="plain">')
+    assert markdown("**bold**", Budget()) == "<p><strong>bold</strong></p>\n"
+
+
+def test_all_of_an_export_has_one_budget(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "PAGE", 2)
+    monkeypatch.setattr(exporting, "MAX_MARKDOWN", 60)
+    conversation = pages.store.create_conversation(input=[a_message(f"**{n}** " + "x" * 20) for n in range(5)])
+    html = html_of(pages.store, conversation.id)
+    assert [f"<strong>{number}</strong>" in html for number in range(5)] == [True, True, False, False, False]
+    exported = pages.client("all").get(f"/c/{conversation.id}/export/html").text
+    assert exported.count("<strong>") == html.count("<strong>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from hashlib import sha256
 from typing import Final
@@ -17,8 +18,9 @@ from threadkeep.viewer.texts import Budget
 from threadkeep.viewer.thread import Group, Thread, groups_of, number_of_branch
 
 PAGE: Final = 500  # items that are read at once
-MAX_MARKDOWN: Final = 2_000_000  # characters of these that are read as Markdown
-MAX_CELLS: Final = 50_000  # of their tables
+MAX_MARKDOWN: Final = 5_000_000  # characters that are read as Markdown
+MAX_CELLS: Final = 50_000  # of tables
+MAX_SECONDS: Final = 30.0  # of the processor's time, for Markdown
 
 
 def html_of(store: Store, id: str, *, branch: int | None = None) -> str:
@@ -35,13 +37,28 @@ def html_of(store: Store, id: str, *, branch: int | None = None) -> str:
     Raises:
         NotFound: there is no such conversation or branch.
     """
+    return _document(_read(store, id, branch))
+
+
+def _read(store: Store, id: str, branch: int | None) -> list[tuple[int, Thread]]:
+    """The pages of a branch, each with its first position."""
     conversation = store.get_conversation(id, branch=0)
-    groups: list[Group] = []
+    pages: list[tuple[int, Thread]] = []
     start: int | None = 0
     while start is not None:
         page = overviews.read_thread(conversation, branch, start, PAGE, media="inline")
-        groups += groups_of(Thread(conversation, page), start, Budget(MAX_MARKDOWN, MAX_CELLS))
+        pages.append((start, Thread(conversation, page)))
         start = page.next
+    return pages
+
+
+def _document(pages: list[tuple[int, Thread]]) -> str:
+    """The document of what was read."""
+    groups: list[Group] = []
+    budget = Budget(MAX_MARKDOWN, MAX_CELLS, MAX_SECONDS)
+    for start, thread in pages:
+        groups += groups_of(thread, start, budget)
+    conversation, page = pages[-1][1]
     style = asset("viewer.css")[0].decode()
     values = {
         "conversation": conversation, "branch": page.branch, "totals": page.totals, "groups": groups, "base": None,
@@ -62,15 +79,18 @@ async def export_file(view: View) -> Response:
     branch = number_of_branch(view)
 
     def read(store: Store) -> tuple[str, str, str]:
-        if kind == "html":
-            return html_of(store, name, branch=branch), "text/html", "html"
         if kind == "markdown":
             return store.get_conversation(name, branch=branch).to_markdown(), "text/markdown", "md"
         if kind == "jsonl":
             return "".join(store.export(conversation_ids=[name])), "application/x-ndjson", "jsonl"
         raise NotFound(f"There is no export as {kind[:40]!r}.")
 
-    text, media_type, ending = await view.read(read)
+    if kind == "html":
+        pages = await view.read(_read, name, branch)
+        text = await asyncio.to_thread(_document, pages)  # which may take a while: with no connection, nor the loop
+        media_type, ending = "text/html", "html"
+    else:
+        text, media_type, ending = await view.read(read)
     headers = {"content-disposition": f"attachment; filename={name[:40]}.{ending}"}
     content = text.encode("utf-8", "backslashreplace")
     return Response(content, media_type=media_type, headers=headers)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from time import thread_time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -56,10 +57,12 @@ class Budget:
     Attributes:
         characters: of all texts.
         cells: of all tables.
+        seconds: of the processor's time. Some texts take as many steps as the square of their length.
     """
 
-    characters: int = 200_000
+    characters: int = 100_000
     cells: int = 5_000
+    seconds: float = 2.0
 
 
 @cache
@@ -113,8 +116,9 @@ def markdown(text: str, budget: Budget) -> Markup:
     """
     shown = printable(text)
     budget.characters -= len(shown)
-    if len(shown) > MAX_MARKDOWN or budget.characters < 0:
+    if len(shown) > MAX_MARKDOWN or budget.characters < 0 or budget.seconds <= 0:
         return Markup('<div class="plain">{}</div>').format(cut(shown))
+    begun = thread_time()
     html = nh3.clean(
         _reader().render(shown, {"budget": budget}),
         tags=_TAGS,
@@ -122,6 +126,7 @@ def markdown(text: str, budget: Budget) -> Markup:
         url_schemes=set(SCHEMES),
         link_rel=LINK_REL,
     )
+    budget.seconds -= thread_time() - begun
     return Markup(html)  # noqa: S704 - cleaned just now
 
 

@@ -136,8 +136,10 @@ async def find(
     """
     if origin.conversation_id is not None:
         return await store.get_conversation(origin.conversation_id)
-    if origin.name is not None and (found := await store.find_conversation(external_id=origin.name)) is not None:
-        return found
+    if origin.name is not None:
+        named = await store.find_conversation(external_id=origin.name)
+        if named is not None:
+            return named
     if origin.external_id is not None:
         return await store.find_conversation(external_id=origin.external_id)
     previous = payload.get("previous_response_id")
