@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.ui.ag_ui import AGUIAdapter
@@ -38,7 +39,8 @@ from starlette.routing import Route
 
 from tests.conftest import is_set
 from tests.contrib.pydantic_messages import a_message
-from threadkeep import AsyncStore, InvalidOption, Store
+from tests.store.watching import statements_of
+from threadkeep import AsyncStore, InvalidOption, Session, Store
 from threadkeep.contrib.pydantic_ai import ThreadkeepConversationStore, message_history
 
 AnyStore = Store | AsyncStore
@@ -138,7 +140,7 @@ async def test_conversations_of_other_origin_are_message_history(store: AnyStore
     await call("add_item", {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": 1}'})
     await call("add_function_call_output", call_id="c1", output="a teapot")
     await call("assistant", "A teapot.")
-    history = message_history(await call("transcript"))
+    history = message_history(await call("render", "pydantic_ai"))
     assert [type(message) for message in history] == [ModelRequest, ModelResponse, ModelRequest, ModelResponse]
     assert history[1].parts[0] == ToolCallPart("look", '{"at": 1}', "c1")
     returned = history[2].parts[0]
@@ -146,6 +148,40 @@ async def test_conversations_of_other_origin_are_message_history(store: AnyStore
     assert (returned.tool_name, returned.content) == ("look", "a teapot")
     result = await Agent(TestModel(custom_output_text="Indeed.")).run("Sure?", message_history=history)
     assert result.output == "Indeed."
+    seen: list[Any] = []
+
+    def model(messages: list[Any], _info: Any) -> ModelResponse:
+        seen.extend(messages)
+        return ModelResponse(parts=[TextPart("Quite.")])
+
+    result = await Agent(FunctionModel(model)).run("Really?", message_history=history)
+    assert result.output == "Quite."
+    assert [type(part).__name__ for message in seen for part in message.parts] == [
+        "UserPromptPart", "ToolCallPart", "ToolReturnPart", "TextPart", "UserPromptPart",
+    ]  # fmt: skip
+
+
+def test_what_is_rendered_in_another_format_is_no_history() -> None:
+    with pytest.raises(InvalidOption, match="not rendered in the format pydantic_ai"):
+        message_history(Session(model="m", input="Hi").render("messages"))
+
+
+async def test_a_saved_conversation_is_rendered_as_its_messages(kept: ThreadkeepConversationStore) -> None:
+    messages = [a_message(Random(seed)) for seed in range(30)]
+    await kept.save(Conversation(messages=deepcopy(messages), conversation_id=(id_ := new_id())))
+    conversation = await kept.conversation(id_)
+    assert conversation is not None
+    assert message_history(await conversation.render("pydantic_ai")) == messages
+
+
+async def test_records_are_read_in_few_statements(kept: ThreadkeepConversationStore, store: AnyStore) -> None:
+    if isinstance(store, AsyncStore):
+        return  # the same statements
+    for _ in range(8):
+        await kept.save(Conversation(messages=said("One"), conversation_id=new_id()))
+    with statements_of(store) as seen:
+        assert len(await kept.list_conversations()) == 8
+    assert len([statement for statement in seen if statement.startswith("SELECT")]) <= 4
 
 
 # Agents

@@ -25,6 +25,7 @@ class Operation:
     """Something to be done with a store, with everything chosen by chance."""
 
     def __init__(self, random: Random, ids: list[str]) -> None:
+        self.writer = random.randrange(2)
         self.id, self.other = random.sample(ids, 2)
         self.scope, self.limit = random.choice([None, None, "ann", "ben"]), random.choice([None, None, 0, 1, 3, -1])
         self.is_whole, self.is_stale = random.random() < 0.5, random.random() < 0.1
@@ -37,9 +38,8 @@ class Operation:
 class Driver:
     """A store, and what somebody who uses it has in hand; entries are numbered, because their ids are random."""
 
-    def __init__(self, store: ConversationStore) -> None:
-        self.store = store
-        self.numbers: dict[str, int] = {}
+    def __init__(self, store: ConversationStore, numbers: dict[str, int]) -> None:
+        self.store, self.numbers = store, numbers
         self.loaded: dict[str, Conversation] = {}
 
     async def do(self, operation: Operation) -> Any:
@@ -112,7 +112,14 @@ class Driver:
 @pytest.mark.parametrize("seed", range(3))
 async def test_it_answers_as_the_store_in_memory_does(store: Store | AsyncStore, seed: int) -> None:
     random, ids = Random(seed), [uuid4().hex for _ in range(6)]
-    ours, theirs = Driver(ThreadkeepConversationStore(store)), Driver(InMemoryConversationStore())
+    ours, theirs = two_writers(ThreadkeepConversationStore(store)), two_writers(InMemoryConversationStore())
     for number in range(OPERATIONS // 3):
         operation = Operation(random, ids)
-        assert await ours.do(operation) == await theirs.do(operation), (number, operation.name)
+        found = await ours[operation.writer].do(operation)
+        assert found == await theirs[operation.writer].do(operation), (number, operation.name)
+
+
+def two_writers(store: ConversationStore) -> list[Driver]:
+    """Two that take turns, so that what one has in hand is stale where the other has saved since."""
+    numbers: dict[str, int] = {}
+    return [Driver(store, numbers), Driver(store, numbers)]

@@ -137,3 +137,23 @@ def test_a_connection_in_use_is_closed_after_its_store(opened: tuple[Store, Any]
     assert used[0].closed
     with pytest.raises(InvalidOption, match="closed"):
         store.list_conversations()
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(100, True), (70_000, False)])
+def test_no_large_result_is_kept(opened: tuple[Store, Any], length: int, *, is_kept: bool) -> None:
+    store, transactions = opened
+    conversation = store.create_conversation(input=[a_message("x" * length)])
+    assert len(store.get_conversation(conversation.id).transcript()) == 1
+    results: list[Any] = []
+
+    def look(connection: Connection) -> None:
+        cursors = connection.connection.info.get(executors._CURSORS, {}).values()
+        results.extend(cursor.pgresult for cursor in cursors if cursor.pgresult is not None)
+
+    transactions.read(look)
+    sizes = [
+        sum(len(one.get_value(row, column) or b"") for row in range(one.ntuples) for column in range(one.nfields))
+        for one in results
+    ]
+    assert all(size <= executors._KEPT_BYTES for size in sizes)
+    assert any(size >= length for size in sizes) == is_kept

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, event, text
 
 from tests.databases import Database
+from tests.store.watching import engine_of
 from threadkeep import Session, Store, schema
 from threadkeep.db.planner import analyze_grown
 
@@ -61,6 +62,19 @@ def test_a_large_import_has_its_tables_counted(
         fill(store, other)
     with engine.connect() as connection:
         assert counted(connection) == ["threadkeep_items"]
+
+
+def test_documents_are_counted_while_they_are_made(empty_database: Database, engine: Engine) -> None:
+    """Else each batch would read all documents: its statement was planned when there were none."""
+    with Store(empty_database.url, search=False) as store:
+        store.save_many(sessions(130))
+    done: list[str] = []
+    with Store(empty_database.url) as store:
+        event.listen(engine_of(store), "after_cursor_execute", lambda *call: done.append(call[2]))
+        assert store.reindex() == 2_600
+    inserts = [at for at, text in enumerate(done) if text.startswith("INSERT INTO threadkeep_search_documents")]
+    counts = [at for at, text in enumerate(done) if text.startswith("ANALYZE") and "search_documents" in text]
+    assert inserts[0] < counts[0] < inserts[-1]
 
 
 def test_a_small_import_has_not(empty_database: Database, engine: Engine) -> None:

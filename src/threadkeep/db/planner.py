@@ -1,4 +1,4 @@
-"""PostgreSQL's statistics of our tables, for imports that multiply the rows before autovacuum has looked at them.
+"""PostgreSQL's statistics of our tables, for what multiplies the rows before autovacuum has looked at them.
 
 The other databases need none: MariaDB and MySQL count rows while they are written, and SQLite's plans are the same with
 and without.

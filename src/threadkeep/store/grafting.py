@@ -28,7 +28,7 @@ from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.state_writes import NewState, write_states
 from threadkeep.store.store import Store
-from threadkeep.store.upkeep import ImportUpkeep
+from threadkeep.store.upkeep import Upkeep
 
 STATE: Final = "import"
 TRIES: Final = 3  # how often it is found out what is new, where others import the same at the same time
@@ -80,7 +80,7 @@ class Grafting:
             raise InvalidOption(f"must be a Store, not {type(store).__name__}.", argument="store", hint=hint)
         self._store, self._transactions = store, store._transactions
         self._scope = store._scope
-        self._upkeep = ImportUpkeep(self._transactions)
+        self._upkeep = Upkeep(self._transactions)
 
     def answer(self, response: Response, format: str, call: CallInfo) -> NewAnswer:
         """A response with its row for the ledger, if it reports usage; it costs what it did when the call was made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ from threadkeep.domain.objects import json_copy
 from threadkeep.domain.options import OptionAttributes
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical import snapshots
-from threadkeep.store import history
+from threadkeep.store import history, observing
 from threadkeep.store.forking import LOCK
 from threadkeep.store.history_cache import CachedHistory, HistoryCache
 
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from threadkeep.store.day_trigger import DayTrigger
     from threadkeep.store.history import HistoryPage
     from threadkeep.store.item_rows import ItemRecord
+    from threadkeep.store.ledger import Attempt
     from threadkeep.store.lineage import ConversationState
     from threadkeep.store.media.cutting import MediaForm
     from threadkeep.store.media.stores import BlobStore
+    from threadkeep.store.observing import Observer
     from threadkeep.store.prices import PriceBook
     from threadkeep.store.refs import BranchRef
     from threadkeep.store.search.trigger import IndexTrigger
@@ -38,7 +40,10 @@ _NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # stored amo
 
 @dataclass(frozen=True, slots=True)
 class StoreResources:
-    """What all handles of a store share; `index_trigger` is None if search is off, `blobs` if rows keep media."""
+    """What all handles of a store share; `index_trigger` is None if search is off, `blobs` if rows keep media.
+
+    `observers` are told of each row of the ledger.
+    """
 
     configs: ConfigCache
     histories: HistoryCache
@@ -46,6 +51,7 @@ class StoreResources:
     index_trigger: IndexTrigger | None
     day_trigger: DayTrigger
     blobs: BlobStore | None = None
+    observers: list[Observer] = field(default_factory=list)
 
 
 class Handle:
@@ -120,8 +126,15 @@ class Handle:
             if trigger.writes[tenant] % trigger.every == 0:
                 trigger.catch_up(self.transactions, tenant)
 
-    def after_response(self) -> None:
-        """The same, and roll up days of the ledger from time to time; called after each response that was stored."""
+    def after_response(
+        self, attempt: Attempt, columns: JsonObject, *, is_new: bool = True, is_stream: bool = False
+    ) -> None:
+        """The same, and roll up days of the ledger from time to time; called after each response that was stored.
+
+        If it `is_new`, observers are told of its row in the ledger and its columns.
+        """
+        if is_new and self.resources.observers:
+            observing.tell(self, attempt, columns, is_stream=is_stream)
         self.after_write()
         if self.transactions.keeps_history:
             self.resources.day_trigger.after_response(self.transactions, self.ref.scope.tenant)

@@ -35,7 +35,7 @@ from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.rendering import detach_with_times
 from threadkeep.store.source_times import SourceTimes
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.upkeep import ImportUpkeep
+from threadkeep.store.upkeep import Upkeep
 from threadkeep.store.validation import identifier
 
 BATCH_SIZE: Final = 50  # conversations in one transaction
@@ -115,7 +115,7 @@ def save_sessions(
     key: str | None,
 ) -> list[str]:
     """Create conversations of many sessions; see `Store.save_many`. Returns their ids."""
-    ids, upkeep = [], ImportUpkeep(transactions)
+    ids, upkeep = [], Upkeep(transactions)
     for number, batch in enumerate(in_batches(sessions)):
         pairs = [(one.session, one.info(info)) if isinstance(one, NewSession) else (one, info) for one in batch]
         new = [new_conversation(session, own, scope) for session, own in pairs]

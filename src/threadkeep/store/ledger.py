@@ -20,6 +20,7 @@ from threadkeep.domain.redaction import redact
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage, Usage
 from threadkeep.errors import InvalidOption, ProviderError
+from threadkeep.store import observing
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.item_rows import fitting
@@ -134,16 +135,19 @@ def record_attempt(
     """
     ref = handle.ref
 
-    def write(connection: Connection) -> None:
+    def write(connection: Connection) -> bool:
         now = datetime.now(UTC)
         row = get_row(connection, ref, is_locked=True)  # its user may be about to be erased
         if find_outcome(connection, ref.scope.tenant, ref.key, key) is not None:
-            return
+            return False
         keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="attempt")
         tools = row.tool_set_hash if hashes is None else hashes.tools
         insert_attempt(connection, ref, attempt, at or now, user_id=row.user_id, response=response, tool_set_hash=tools)
+        return True
 
-    handle.transactions.write(write, is_repeatable=key is not None)
+    is_new = handle.transactions.write(write, is_repeatable=key is not None)
+    if is_new and handle.resources.observers:
+        observing.tell(handle, attempt)
 
 
 def insert_attempt(

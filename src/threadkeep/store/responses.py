@@ -245,7 +245,7 @@ def add_answer(
         new.input.take_in(handle, result.input)
     if not result.is_replayed and result.branch == ref.branch:
         handle.cache.append(new.records, result.first, result.revision, turn=result.first, seen=result.input_to)
-    handle.after_response()
+    handle.after_response(attempt, new.columns, is_new=not result.is_replayed)
     stored = StoredAt(result.branch, result.number)
     return response.model_copy(update={"replayed": result.is_replayed, "stored": stored}), result
 

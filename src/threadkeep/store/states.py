@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.annotations import conversation_lock, states_of
+from threadkeep.db.queries.annotations import states_called as named_states
 from threadkeep.domain.annotations import State
 from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.store.changes.rows import record_change
@@ -28,6 +30,20 @@ def find_state(handle: Handle, name: str) -> State | None:
 def list_states(handle: Handle) -> list[State]:
     """All states of a conversation, by name."""
     return handle.transactions.read_any(lambda connection: _read(connection, handle.ref))
+
+
+def states_called(handles: Sequence[Handle], name: str) -> list[State | None]:
+    """The state of that name of each of some conversations of a store, or None; in one statement."""
+    if not handles:
+        return []
+    wanted, scope, keys = identifier("name", name), handles[0].ref.scope, [handle.ref.key for handle in handles]
+
+    def read(connection: Connection) -> dict[int, State]:
+        rows = connection.execute(named_states(), {"tenant": scope.tenant, "keys": keys, "name": wanted})
+        return {key: _state(*row) for key, *row in rows}
+
+    found = handles[0].transactions.read_any(read)
+    return [found.get(key) for key in keys]
 
 
 def _read(connection: Connection, ref: ConversationRef, name: str | None = None) -> list[State]:

@@ -1,4 +1,4 @@
-"""What an import does from time to time beside its rows."""
+"""What an import, or another index of all that there is, does from time to time beside its rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from threadkeep.store.transactions import Transactions
 FIRST: Final = 1_000  # rows, after which the database may have to count them for the first time
 
 
-class ImportUpkeep:
-    """Keeps the statistics of the database up with an import: after 1,000 rows, and when they have doubled.
+class Upkeep:
+    """Keeps the statistics of the database up with many new rows: after 1,000, and when they have doubled.
+
+    Without, PostgreSQL reads all of a table that was empty when it planned a statement, again and again.
 
     Not in a host's transaction: the locks would last as long as it does.
     """

@@ -209,7 +209,7 @@ def test_a_folder_is_told_by_the_contents_of_its_files(target: Store, tmp_path: 
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([
         "id", "uuid", "mapping", "message", "parent", "content", "parts", "content_type", "author", "role", "type",
         "chat_messages", "sender", "text", "payload", "timestamp", "info", "usage", "parentUuid", "sessionId",

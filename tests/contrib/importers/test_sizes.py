@@ -34,7 +34,7 @@ def statements_of(target: Store, path: Path) -> list[str]:
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         seen.append(statement)
 
-    engine = target._transactions.engine  # type: ignore[attr-defined]
+    engine = target._root._engine
     event.listen(engine, "before_cursor_execute", note)
     try:
         import_from(target, path)

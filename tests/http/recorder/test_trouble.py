@@ -6,15 +6,20 @@ import json
 import logging
 import socket
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import text
 
 from tests.databases import Database
 from tests.http.recorder.conftest import Recorded, recorder, said, wait
 from tests.http.recorder.provider import EVENTS, JSON, Reply, stream, whole
 from threadkeep.http import Owner, RecordedUpstream
+from threadkeep.http.recorder.worker import RecordingThread
 
 MESSAGES = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
 STREAM = {**MESSAGES, "stream": True}
@@ -237,3 +242,63 @@ def test_a_conversation_of_others_is_not_written_to(database: Database) -> None:
         assert recorded.store.get_conversation(theirs.id).transcript() == []
         [mine] = recorded.store.for_user("ben").list_conversations()
         assert said(mine) == ["user: Hi", "assistant: Fine."]
+
+
+@contextmanager
+def unwritten_parts(recorded: Recorded) -> Iterator[None]:
+    """As long as this lasts, nothing more of streams can be written."""
+    engine, names = recorded.database.engine(), ("threadkeep_stream_parts", "threadkeep_gone_parts")
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {names[0]} RENAME TO {names[1]}"))
+    try:
+        yield
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text(f"ALTER TABLE {names[1]} RENAME TO {names[0]}"))
+
+
+def test_a_stream_waits_for_the_database_within_the_limit(database: Database) -> None:
+    """Its client gets all of it; what exceeds the limit is not recorded, and counted."""
+    with recorder(database, max_waiting_bytes=50_000) as recorded:
+        recorded.provider.says(stream("messages", ["x" * 1_000] * 300, hold_after=3), whole("messages", "Fine."))
+        with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=STREAM) as answer:
+            chunks = answer.iter_raw()
+            received, most = len(next(chunks)), 0
+            wait(
+                lambda: bool(recorded.conversations() and recorded.conversations()[0].responses()), lambda: "no stream"
+            )
+            with unwritten_parts(recorded):
+                recorded.provider.release.set()
+                for chunk in chunks:
+                    received += len(chunk)
+                    most = max(most, recorded.application.state.health()["waiting_bytes"])
+        assert received > 300_000
+        assert most <= 50_000
+        wait(lambda: recorded.counts["dropped"] + recorded.counts["failed"] == 1, lambda: str(recorded.counts))
+        wait(lambda: recorded.application.state.health()["waiting_bytes"] == 0, lambda: "something waits for ever")
+        post(recorded)
+        wait(lambda: recorded.counts["recorded"] == 1, lambda: str(recorded.counts))
+
+
+def test_a_long_stream_is_recorded_whole_as_it_is_written(database: Database) -> None:
+    """Only what is not written yet counts."""
+    with recorder(database, max_waiting_bytes=150_000) as recorded:
+        recorded.provider.says(stream("messages", ["x" * 1_000] * 400, pause=0.003))
+        post(recorded, STREAM)
+        recorded.wait_for(1)
+        assert said(recorded.conversations()[0])[-1] == "assistant: " + "x" * 400_000
+        wait(lambda: recorded.application.state.health()["waiting_bytes"] == 0, lambda: "something waits for ever")
+
+
+def test_calls_beyond_the_limit_pass_unrecorded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordingThread, "__init__", partialmethod(RecordingThread.__init__, max_exchanges=1))
+    with recorder(database) as recorded:
+        recorded.provider.says(stream("messages", PARTS, hold_after=3), whole("messages", "Fine."))
+        with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=STREAM) as answer:
+            chunks = answer.iter_raw()
+            next(chunks)
+            assert post(recorded).is_success
+            recorded.wait_for(0, dropped=1)
+            recorded.provider.release.set()
+            assert b"message_stop" in b"".join(chunks)
+        wait(lambda: sum(recorded.counts.values()) == 2, lambda: str(recorded.counts))

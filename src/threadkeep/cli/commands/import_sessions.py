@@ -78,14 +78,10 @@ def import_sessions(
     Or the files are those of other software, with --from or by their contents. Each of their conversations is stored
     once; what cannot be read is reported.
     """
-    if source is not None or (format is None and is_software(files)):
-        for name, value in {"--format": format, "--model": model, "--label": label, "--key": key}.items():
-            if value:
-                raise InvalidOption("is not for files of other software.", argument=name)
+    options = {"--format": format, "--model": model, "--label": label, "--key": key}
+    if _is_of_software(files, source, options, dry_run=dry_run):
         import_software(target, files, source, user=user, dry_run=dry_run)
         return
-    if dry_run:
-        raise InvalidOption("is for files of other software.", argument="--dry-run")
     parse, info = _parser_of(format, model), {"user_id": user, "labels": labels_of(label)}
     ids: list[str] = []
     with ExitStack() as open_files:
@@ -110,6 +106,18 @@ def import_sessions(
                 print_text("\n".join(ids))
     if not count:
         note(f"threadkeep: nothing to import in {', '.join(name for name, _ in sources)}")
+
+
+def _is_of_software(files: Sequence[str], source: str | None, options: dict[str, Any], *, dry_run: bool) -> bool:
+    """Whether other software wrote the files; InvalidOption for options that are not for them, or only for them."""
+    if source is None and (options["--format"] is not None or not is_software(files)):
+        if dry_run:
+            raise InvalidOption("is for files of other software.", argument="--dry-run")
+        return False
+    given = next((name for name, value in options.items() if value), None)
+    if given is not None:
+        raise InvalidOption("is not for files of other software.", argument=given)
+    return True
 
 
 def _save_batches(

@@ -135,28 +135,35 @@ class _Conversation:
 
     def _parts(self, content: JsonObject, role: str, message: JsonObject) -> list[JsonObject]:
         """The content parts of a message: what it says, and the files that came with it."""
-        metadata, parts = object_of(message, "metadata"), []
-        known: set[str] = set()
+        metadata, shown = object_of(message, "metadata"), set[str]()
         citations = [one for one in map(_citation, list_of(metadata, "citations")) if one is not None]
-        for part in _contents(content):
-            if isinstance(part, str):
-                parts.append(text_part(part, role, citations))
-                continue
-            text, pointer = text_of(part, "text"), _POINTER.fullmatch(text_of(part, "asset_pointer") or "")
-            kind = text_of(part, "content_type") or text_of(part, "type") or "unknown"
-            if text is not None:
-                parts.append(text_part(text, role))
-            elif pointer is not None and "audio" not in kind:
-                known.add(pointer[1].partition("#")[0])
-                parts.append(self.files.part(pointer[1].partition("#")[0], is_image="image" in kind))
-            else:
-                self.skipped.append(Skipped(self.found.where, f"there is no place for content of the type {kind!r}"))
+        found = [
+            text_part(part, role, citations) if isinstance(part, str) else self._part(part, role, shown)
+            for part in _contents(content)
+        ]
+        return [part for part in found if part is not None] + self._attached(metadata, shown)
+
+    def _part(self, part: JsonObject, role: str, shown: set[str]) -> JsonObject | None:
+        """A part that is no plain text; the ids of files are added to those that are shown."""
+        text, pointer = text_of(part, "text"), _POINTER.fullmatch(text_of(part, "asset_pointer") or "")
+        kind = text_of(part, "content_type") or text_of(part, "type") or "unknown"
+        if text is not None:
+            return text_part(text, role)
+        if pointer is None or "audio" in kind:
+            self.skipped.append(Skipped(self.found.where, f"there is no place for content of the type {kind!r}"))
+            return None
+        file_id = pointer[1].partition("#")[0]
+        shown.add(file_id)
+        return self.files.part(file_id, is_image="image" in kind)
+
+    def _attached(self, metadata: JsonObject, shown: set[str]) -> list[JsonObject]:
+        """The files of a message, but for those that are shown in it."""
+        parts = []
         for file in list_of(metadata, "attachments"):
             file_id = text_of(file, "id")
-            if file_id is not None and file_id not in known:
-                name = text_of(file, "name")
-                is_image = (text_of(file, "mime_type") or text_of(file, "mimeType") or "").startswith("image/")
-                parts.append(self.files.part(file_id, name, is_image=is_image))
+            if file_id is not None and file_id not in shown:
+                media_type = text_of(file, "mime_type") or text_of(file, "mimeType") or ""
+                parts.append(self.files.part(file_id, text_of(file, "name"), is_image=media_type.startswith("image/")))
         return parts
 
 

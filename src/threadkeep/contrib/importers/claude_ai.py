@@ -105,6 +105,16 @@ class _Conversation:
         if role is None:
             self.skipped.append(Skipped(where, "its sender is unknown"))
             role = "user"
+        pieces = self._pieces(message, role, id_, where)
+        for number, items in enumerate(pieces or [[]]):
+            name = f"{id_}#{number}" if number else id_
+            self._append(name, parent, items, at, role)
+            parent = name
+        self.ends[id_] = parent or id_
+        return id_
+
+    def _pieces(self, message: JsonObject, role: str, id_: str, where: str) -> list[list[JsonObject]]:
+        """The items of a message, in pieces, with the files that came with it."""
         blocks = list_of(message, "content") or [{"type": "text", "text": text_of(message, "text") or ""}]
         for kind in sorted({str(text_of(block, "type")) for block in blocks} - KINDS):
             self.skipped.append(Skipped(where, f"there is no place for a block of the type {kind!r}"))
@@ -114,12 +124,7 @@ class _Conversation:
             pieces[-1][-1]["content"] += extra
         elif extra:
             pieces.append([{"type": "message", "role": role, "content": extra}])
-        for number, items in enumerate(pieces or [[]]):
-            name = f"{id_}#{number}" if number else id_
-            self._append(name, parent, items, at, role)
-            parent = name
-        self.ends[id_] = parent or id_
-        return id_
+        return pieces
 
     def _append(self, name: str, parent: str | None, items: list[JsonObject], at: datetime | None, role: str) -> None:
         is_answer = role == "assistant" and bool(items) and items[0]["type"] != "function_call_output"

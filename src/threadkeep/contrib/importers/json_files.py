@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import IO, Any, Final, NamedTuple
 
 from threadkeep.contrib.importers.inputs import Input
@@ -71,11 +72,25 @@ def json_elements(input: Input, part: str | None = None) -> Iterator[Found | Ski
         begin = _first_byte(file)
         prefix, at = ("item", 0) if begin == b"[" else ("", 0)
         try:
-            for at, value in enumerate(ijson.items(_After(begin, file), prefix, use_float=True)):
+            for at, value in enumerate(ijson.items(_After(begin, file), prefix)):
+                    _make_floats(value)
                 place = f"{where}[{at}]" if prefix else where
                 yield Found(place, value) if isinstance(value, dict) else Skipped(place, NOT_AN_OBJECT)
         except (ijson.JSONError, UnicodeDecodeError) as error:
             raise CannotParse(f"{where} is not JSON behind element {at}: {error}.") from error
+
+
+def _make_floats(value: Any) -> None:
+    """Put floats in place of decimal numbers: with its own floats, ijson takes no integers of more than 64 bits."""
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        places = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for place, inner in places:
+            if isinstance(inner, Decimal):
+                node[place] = float(inner)
+            elif isinstance(inner, dict | list):
+                waiting.append(inner)
 
 
 def _ijson() -> Any:

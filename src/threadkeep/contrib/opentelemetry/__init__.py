@@ -14,6 +14,9 @@ except ImportError as error:
 from threadkeep.contrib.opentelemetry.context import (
     conversation_context as conversation_context,
 )
+from threadkeep.contrib.opentelemetry.emission import (
+    instrument as instrument,
+)
 from threadkeep.contrib.opentelemetry.hook import (
     ThreadkeepCompletionHook as ThreadkeepCompletionHook,
 )
@@ -21,4 +24,4 @@ from threadkeep.contrib.opentelemetry.hook import (
     completion_hook as completion_hook,
 )
 
-__all__ = ["ThreadkeepCompletionHook", "completion_hook", "conversation_context"]
+__all__ = ["ThreadkeepCompletionHook", "completion_hook", "conversation_context", "instrument"]

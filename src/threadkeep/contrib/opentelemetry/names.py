@@ -12,6 +12,7 @@ CONVERSATION: Final = "gen_ai.conversation.id"
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
 SYSTEM: Final = "gen_ai.system"  # what PROVIDER was called
+STREAM: Final = "gen_ai.request.stream"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 PREVIOUS_RESPONSE: Final = "gen_ai.request.previous_response.id"
 RESPONSE_MODEL: Final = "gen_ai.response.model"
@@ -26,6 +27,8 @@ CACHE_CREATION: Final = "gen_ai.usage.cache_creation.input_tokens"  # what CACHE
 REASONING: Final = "gen_ai.usage.reasoning.output_tokens"
 COST: Final = "gen_ai.usage.cost"  # USD; not of the conventions, but of what reads them
 ERROR: Final = "error.type"
+KIND: Final = "gen_ai.token.type"  # of the metric that counters of each kind replaced
+MODALITY: Final = "gen_ai.token.modality"
 
 # operations that ask a model; others, such as those of agents, are about calls that are told by themselves
 INFERENCES: Final = frozenset({"chat", "generate_content", "text_completion"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
@@ -13,22 +13,22 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
-from pydantic_ai.usage import RequestUsage
 
-from threadkeep.contrib.pydantic_ai.messages import items_of, message_of, messages_of, with_tool_names
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.stored import StoredItem
-from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import InvalidOption, StateConflict
+from threadkeep.formats import get_format
+from threadkeep.formats.pydantic_ai.own import message_of
 from threadkeep.store.aio import AsyncConversation, AsyncStore, async_face, in_transaction, on_store, uninterrupted
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.states import states_called
 from threadkeep.store.store import Store
 from threadkeep.store.validation import MAX_PAGE
 
 STATE: Final = "pydantic_ai.record"
 LABEL: Final = "pydantic_ai.entry"  # of the first item of each entry
 SIZE: Final = "pydantic_ai.items"  # how many items the entry has
-FORMAT: Final = "open_responses"  # in whose terms the usage of a response is told
+FORMAT: Final = "pydantic_ai"
 _RECORDS: Final = TypeAdapter(ConversationRecord)
 
 
@@ -108,12 +108,17 @@ class ThreadkeepConversationStore(ConversationStore):
         return await self._store.find_conversation(external_id=conversation_id)
 
 
-def message_history(items: Iterable[StoredItem]) -> list[ModelMessage]:
-    """Return items of any origin, such as the transcript of a conversation, as ``message_history`` of an agent.
+def message_history(rendered: Rendered) -> list[ModelMessage]:
+    """Return what a conversation of any origin rendered in the format `pydantic_ai` as messages, for an agent to go on.
 
-    What Pydantic AI has no part for is left out, such as items that only their provider can read.
+    Raises:
+        InvalidOption: it was rendered in another format.
     """
-    return ModelMessagesTypeAdapter.validate_python(with_tool_names(messages_of(items)))
+    messages = rendered.payload.get("message_history")
+    if messages is None:
+        hint = 'Pass conversation.render("pydantic_ai").'
+        raise InvalidOption("is not rendered in the format pydantic_ai.", argument="rendered", hint=hint)
+    return ModelMessagesTypeAdapter.validate_python(messages)
 
 
 class _Stored(NamedTuple):
@@ -143,7 +148,7 @@ def _records(store: Store, scope: str | None) -> list[ConversationRecord]:
     records, after = [], None
     while True:
         page = store.list_conversations(user_id=scope, status=None, after=after, limit=MAX_PAGE)
-        states = [conversation.state(STATE) for conversation in page]
+        states = states_called([conversation._handle for conversation in page], STATE)  # noqa: SLF001 - read at once
         found = [_RECORDS.validate_python(state.value) for state in states if state is not None]
         records += [record for record in found if scope is None or record.scope == scope]
         after = page.next
@@ -223,29 +228,15 @@ def _on_place(conversation: Conversation, place: _Place) -> Conversation:
 
 def _append(conversation: Conversation, entry: ConversationEntry, *, is_new: bool) -> None:
     (message,) = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json")
-    first, *rest = conversation.add_items(items_of(message))
+    (items,) = get_format(FORMAT).parse_turns([message])
+    first, *rest = conversation.add_items(items)
     conversation.label_item(first.position, {LABEL: entry.id, SIZE: str(1 + len(rest))})
     if is_new and isinstance(entry.message, ModelResponse):
         response = entry.message
         conversation.record_attempt(
             FORMAT, status="completed", model=response.model_name, provider=response.provider_name or None,
-            usage=_usage_of(response.usage), occurred_at=None, idempotency_key=f"pydantic_ai:{entry.id}",
+            usage=get_format(FORMAT).usage_of(message["usage"]), idempotency_key=f"pydantic_ai:{entry.id}",
         )  # fmt: skip
-
-
-def _usage_of(usage: RequestUsage) -> Usage:
-    """The usage of a response; its cost, if the provider told it."""
-    figures = NormalizedUsage(
-        input_tokens=usage.input_tokens,
-        cached_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        output_tokens=usage.output_tokens,
-        reasoning_tokens=getattr(usage, "output_reasoning_tokens", None),
-        total_tokens=usage.input_tokens + usage.output_tokens,
-    )
-    cost = getattr(usage, "cost", None)
-    raw: JsonObject = {**figures.to_dict(), **usage.details} | ({} if cost is None else {"cost": str(cost)})
-    return Usage(raw=raw, normalized=figures)
 
 
 def _delete(store: Store, conversation_id: str, expected_revision: str) -> None:
@@ -290,7 +281,9 @@ def _history(store: Store, head_id: str, limit: int | None) -> list[Conversation
         if limit is not None and len(entries) > limit:  # one more, which is the parent of the first
             break
     entries.reverse()
-    messages = ModelMessagesTypeAdapter.validate_python([message_of(items) for _, items in entries])
+    messages = ModelMessagesTypeAdapter.validate_python(
+        [message_of([item.to_object() for item in items]) for _, items in entries]
+    )
     parents = [None, *(entry_id for entry_id, _ in entries)]
     history = [
         ConversationEntry(id=entry_id, parent_id=parent, message=message)

@@ -26,7 +26,8 @@ NUMBERED: Final = "numeric_dollar"  # SQLAlchemy's name for $1, $2 …
 # The events of statements
 _EVENTS: Final = ("before_cursor_execute", "after_cursor_execute", "before_execute", "after_execute")
 _CURSORS: Final = "threadkeep_cursors"  # in what the pool knows of a connection
-_KEPT_ROWS: Final = 100  # of the last result of a cursor
+_KEPT_ROWS: Final = 100  # of the last result of a cursor, which it holds until the next one
+_KEPT_BYTES: Final = 64 * 1024  # of their texts
 _TEXT_OID: Final = 25  # PostgreSQL's number for the type TEXT
 
 
@@ -119,7 +120,7 @@ class _PsycopgExecutor:
     """psycopg's cursors for numbered parameters.
 
     To make a cursor takes a third of the client's time for a short statement, so those of a connection are kept. They
-    keep their last result: one with many rows is closed.
+    keep their last result: one with many rows, or long texts, is closed.
     """
 
     paramstyle: str = NUMBERED
@@ -141,7 +142,7 @@ class _PsycopgExecutor:
             cursor.close()
             _refuse(connection, text, arguments, error)
             raise
-        if many or cursor.rowcount > _KEPT_ROWS:
+        if many or cursor.rowcount > _KEPT_ROWS or (rows is not None and _text_bytes(result) > _KEPT_BYTES):
             cursor.close()
         else:
             kept[rows] = cursor
@@ -157,6 +158,11 @@ class _PsycopgExecutor:
         except BaseException as error:
             _refuse(connection, text, None, error)
             raise
+
+
+def _text_bytes(rows: Sequence[Row]) -> int:
+    """How long the texts of a result are, which may be megabytes in a single row."""
+    return sum([len(value) for row in rows for value in row if isinstance(value, bytes | str)])
 
 
 class _AsyncPsycopgExecutor:

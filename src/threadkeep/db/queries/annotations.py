@@ -40,6 +40,15 @@ def states_of(*, scoped: bool, named: bool) -> Select[Any]:
 
 
 @cache
+def states_called() -> Select[Any]:
+    """The states called `name` of some conversations; deleted ones are left out."""
+    table = conversation_states.c
+    in_conversations = table.conversation_id.in_(bindparam("keys", expanding=True))
+    of_them = [*of_tenant(conversation_states), in_conversations, table.name == bindparam("name")]
+    return select(table.conversation_id, *_STATE).where(*of_them, table.value.is_not(None))
+
+
+@cache
 def state_versions_of(dialect: str) -> Select[Any]:
     """The versions of a locked conversation's states, deleted ones too; on MySQL as they are committed now."""
     table = conversation_states.c

@@ -50,7 +50,7 @@ SILENT: Final = frozenset(
     {
         "part_kind", "kind", "timestamp", "metadata", "id", "provider_name", "tool_name", "tool_call_id", "tool_kind",
         "dynamic_ref", "context_id", "scope", "outcome", "retry", "speaker", "interrupted_at_ms", "timestamps",
-        "identifier", "force_download", "media_type", "value", "tag", "description",
+        "identifier", "force_download", "media_type", "value", "tag", "description", "content_file_digests",
     }
 )  # fmt: skip
 

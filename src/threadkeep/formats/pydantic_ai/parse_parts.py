@@ -48,8 +48,8 @@ def _whole(wire: JsonObject, thing: JsonObject, said: Collection[str]) -> JsonOb
     rest = {key: value for key, value in wire.items() if key not in said}
     if "part_kind" in rest and rest["part_kind"] == own.usual_kind(thing):
         del rest["part_kind"]
-    native = {key: value for key, value in rest.items() if key not in SILENT}
-    silent = {key: value for key, value in rest.items() if key in SILENT}
+    native = {key: value for key, value in rest.items() if key not in SILENT and value is not None}
+    silent = {key: value for key, value in rest.items() if key not in native}
     words = thing.pop("words", None)
     spelling = ({"part": silent} if silent else {}) | ({"words": words} if words else {})
     thing |= {"spelling": spelling} if spelling else {}
@@ -160,10 +160,9 @@ def content_of(value: Any) -> JsonObject:
     kind = value.get("kind") if isinstance(value, dict) else None
     reader = _CONTENT.get(kind) if isinstance(kind, str) else None
     if reader is not None:
-        kept = {key: inner for key, inner in value.items() if inner is not None}
-        read = reader(kept)
-        part = None if read is None else _whole(kept, *read)
-        if part is not None and overlay(kept, own.content_of(part)) is None:
+        read = reader(value)
+        part = None if read is None else _whole(value, *read)
+        if part is not None and overlay(value, own.content_of(part)) is None:
             return part
     if kind is None:  # any value that a tool returned beside media
         return {"type": "input_text", "text": dumps(value).decode(), "spelling": {"words": ["json"]}}

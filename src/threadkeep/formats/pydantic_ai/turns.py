@@ -37,9 +37,19 @@ class Turn:
     items: list[JsonObject] | None = None  # of a message that came from Pydantic AI
     is_settled: bool = True  # no later output changes what follows
 
+    def goes_on(self, kind: str, entry: Entry) -> bool:
+        """Whether an item of that kind of message may be of this one."""
+        return self.kind == kind and self.number == entry.turn
+
     def message(self) -> JsonObject:
         """The message."""
         return own.message_of(self.items) if self.items is not None else {"kind": self.kind, "parts": self.parts}
+
+
+def own_kind(item: JsonObject, last: Turn) -> str:
+    """The kind of message that an item of Pydantic AI is of; blocks, some of which are in both, are of the last one."""
+    is_told = item["type"] != "provider_item" and last.number is None
+    return own.kind_of(item) if is_told else last.kind
 
 
 class Writer(TurnWriter):
@@ -85,8 +95,8 @@ class Writer(TurnWriter):
     def _own_turn(self, item: JsonObject, entry: Entry) -> Turn:
         """The message that an item of Pydantic AI belongs to: the last one, or a new one."""
         last = self.turns[-1] if self.turns else None
-        is_next = last is not None and last.number == entry.turn and own.fields_of(item) is None
-        if last is not None and last.items is not None and is_next:
+        is_first = own.fields_of(item) is not None
+        if last is not None and last.items is not None and not is_first and last.goes_on(own_kind(item, last), entry):
             last.items.append(item)
             return last
         self._answer(entry if entry.position in self._pairing.calls else None)
@@ -97,7 +107,7 @@ class Writer(TurnWriter):
         """The message that an item of another origin belongs to: the last one, or a new one."""
         last = self.turns[-1] if self.turns else None
         is_joined = kind == RESPONSE or entry.turn is not None
-        if last is not None and last.items is None and last.kind == kind and last.number == entry.turn and is_joined:
+        if last is not None and last.items is None and is_joined and last.goes_on(kind, entry):
             return last
         self._answer(None)
         self.turns.append(Turn(kind, entry.turn))

@@ -86,6 +86,7 @@ class Exchange:
         self.earlier: list[Future[None]] = []  # exchanges whose answers the client had when it asked
         self.held = 0  # bytes that wait or are being recorded
         self.decompressed = 0  # bytes that are being recorded beside those
+        self._passed = 0  # bytes of a stream that have been read, but may not be written yet
         self._notes: deque[tuple[Any, float]] = deque()
         self._is_woken = self._is_dropped = False
         self._lock = Lock()  # of what is held
@@ -145,6 +146,14 @@ class Exchange:
             self._take(-self.held - self.decompressed)
             self.held = self.decompressed = 0
 
+    def keep(self, waiting: int) -> None:
+        """Give back the bytes of a stream that have been read, except so many, which wait to be written."""
+        with self._lock:
+            done = min(self.held, max(0, self._passed - waiting))
+            self._passed -= done
+            self.held -= done
+            self._take(-done)
+
     async def _next(self) -> Any:
         while not self._notes:
             self._news.clear()
@@ -193,10 +202,8 @@ class Exchange:
     async def _chunks(self, *, is_stream: bool) -> AsyncIterator[bytes]:
         while not isinstance(note := await self._next(), _Ended):
             yield note
-            if is_stream:  # it waits no more
-                with self._lock:
-                    self.held -= len(note)
-                    self._take(-len(note))
+            if is_stream:
+                self._passed += len(note)
 
     async def _decompressed(
         self, headers: httpx2.Headers, chunks: AsyncIterator[bytes], *, is_stream: bool = False

@@ -217,6 +217,7 @@ async def _store_stream(conversation: AsyncConversation, exchange: Exchange, ans
             async with aclosing(text_events(answer)) as events:
                 async for event in events:
                     stored.feed(hidden(event))
+                    exchange.keep(stored.waiting_bytes)
                     if first_token_ms is None and recorder.has_output:
                         first_token_ms = exchange.milliseconds
         except (httpx2.DecodingError, CannotParse) as error:

@@ -36,7 +36,7 @@ from threadkeep.store.refs import TENANT_WIDE, Scope
 from threadkeep.store.retries import Replay
 from threadkeep.store.rollups import invalidate
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.upkeep import ImportUpkeep
+from threadkeep.store.upkeep import Upkeep
 from threadkeep.store.validation import one_of
 
 Existing = Literal["skip", "refuse"]
@@ -65,7 +65,7 @@ class Target:
 
     def __init__(self, transactions: Transactions, scope: Scope, *, is_checked: bool = False) -> None:
         self.transactions, self.scope, self._is_checked = transactions, scope, is_checked
-        self._upkeep = ImportUpkeep(transactions)
+        self._upkeep = Upkeep(transactions)
 
     def write_block(self, lines: Lines, begin: JsonObject) -> tuple[str, int]:
         """Check a block, and write it; returns its kind, and how many conversations or rows were written."""

@@ -24,6 +24,7 @@ from threadkeep.domain.searching import TITLE, TITLE_POSITION, Vocabulary, bound
 from threadkeep.errors import SchemaError
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
+from threadkeep.store.upkeep import Upkeep
 
 LOG: Final = logging.getLogger("threadkeep.search")
 BATCH_SIZE: Final = 500  # items or documents in one transaction
@@ -70,12 +71,13 @@ def _update_statistics(connection: Connection) -> None:
 
 def index_new(transactions: Transactions, tenant: int, batches: int | None = None) -> int:
     """Index what is new, all of it or so many batches; returns how many documents were made."""
-    count = 0
+    count, upkeep = 0, Upkeep(transactions)
     for _ in repeat(None) if batches is None else range(batches):
         documents = transactions.write(lambda connection: index_batch(connection, tenant), is_repeatable=True)
         if documents is None:
             break
         count += documents
+        upkeep.add(documents)
     return count
 
 

@@ -31,6 +31,11 @@ class BackgroundFeed:
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Timeout | None = None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of events are not written yet: as long as the database cannot be reached, ever more."""
+        return self._recorder._writer.waiting_bytes
+
     async def each(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         """Feed and yield the events until the last, or until the response is to be cancelled, even if none comes.
 

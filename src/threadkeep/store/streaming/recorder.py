@@ -96,6 +96,7 @@ class StreamWriter:
         self._events: deque[bytes] = deque()  # each is taken out once, also while others come
         self._unsent: list[StreamPart] = []
         self._size = self._parts = 0
+        self._taken = self._written = 0  # bytes of events; each is counted by one thread alone
         self._process = 0
         self._started_at = self._written_at = monotonic()
         self._first_token_ms: int | None = None  # after which the first part of the output came
@@ -123,6 +124,7 @@ class StreamWriter:
             self._first_token_ms = round((monotonic() - self._started_at) * 1000)
         self._events.append(text + b"\n")
         self._size += len(text) + 1
+        self._taken += len(text) + 1
         return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
 
     def flush(self) -> None:
@@ -140,6 +142,12 @@ class StreamWriter:
             is_repeatable=True,
         )
         self._unsent = [part for part in self._unsent if part not in parts]
+        self._written += sum(len(part.content.encode()) for part in parts)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of events are not written yet."""
+        return self._taken - self._written
 
     @property
     def is_renewable(self) -> bool:
@@ -190,7 +198,7 @@ class StreamWriter:
         if ref.branch == handle.ref.branch:
             records = ending.new.records
             handle.cache.append(records, result.first, result.revision, turn=result.first, seen=result.input_to)
-        handle.after_response()
+        handle.after_response(ending.new.attempt, ending.new.columns, is_stream=True)
         if result.refused is not None:
             raise result.refused
 
